@@ -1,0 +1,172 @@
+"""The plug-in contract: what an implementation of attention says about itself.
+
+An `Implementation` is a promise. Inside `supports` it must be right; outside it must refuse with a clear error.
+Nothing here runs a kernel: `impls.handover` does that, and `impls.contract_check` tries the promise out once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+OUTPUTS = ("out", "lse", "dq", "dk", "dv", "dbias")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DEVICES = ("cuda", "cpu")
+LARGEST_HEADDIM = 1024
+
+
+class ContractError(ValueError):
+    """An implementation breaks the contract; the message says what to change, one problem per line."""
+
+    def __init__(self, problems: str | list[str]):
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How the implementation rounds; the error budget (oracle/budget.py) is derived from it.
+
+    multiply: products of q k and P v are exact in the operands' dtype ("operand") or rounded to "tf32".
+    accumulate: sums are kept in "float32", or in the dtype of the inputs ("operand").
+    probabilities: P and dS are cast to the dtype of the inputs before the second product ("operand"), or stay "float32".
+    """
+
+    multiply: Literal["operand", "tf32"] = "operand"
+    accumulate: Literal["float32", "operand"] = "float32"
+    probabilities: Literal["operand", "float32"] = "operand"
+
+
+@dataclass(frozen=True)
+class Supports:
+    """What an implementation promises to get right. The defaults promise least."""
+
+    dtypes: Collection[torch.dtype] = frozenset({torch.float16, torch.bfloat16})
+    headdims: Collection[int] = (64, 128)
+    causal: Literal["never", "optional", "always"] = "never"
+    bias: Literal["none"] | Collection[str] = "none"
+    bias_grad: bool = False
+    cross: bool = False
+    gqa: bool = False
+    softmax_scale: bool = False
+    strides: bool = False
+    accepts: Callable[[Any], str | None] | None = None
+
+    @property
+    def bias_kinds(self) -> tuple[str, ...]:
+        """The kinds of bias taken, in a fixed order: () for "none"."""
+        return tuple(kind for kind in ("vector", "matrix") if self.bias != "none" and kind in self.bias)
+
+    @property
+    def headdim_list(self) -> list[int]:
+        """The supported head dims up to 1024, in order."""
+        return [d for d in range(1, LARGEST_HEADDIM + 1) if d in self.headdims]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One implementation of attention, and what it promises. See docs/adding-an-implementation.md.
+
+    forward(q, k, v, *, causal, bias, softmax_scale) -> out, or (out, lse)
+    backward(dout, q, k, v, out, lse, *, causal, bias, softmax_scale) -> (dq, dk, dv) or (dq, dk, dv, dbias)
+    with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) in layout "bshd".
+    A keyword is passed only where `supports` declares it.
+    """
+
+    name: str
+    forward: Callable[..., Any]
+    backward: Callable[..., Any] | Literal["autograd"] | None = None
+    layout: Literal["bshd", "bhsd"] = "bshd"
+    devices: Collection[str] = frozenset({"cuda", "cpu"})
+    supports: Supports = field(default_factory=Supports)
+    causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
+    lse: Literal["natural", "log2"] | None = None
+    empty_rows: Literal["zero", "undefined"] = "zero"
+    repeatable: Collection[str] = frozenset(OUTPUTS)
+    precision: Precision = field(default_factory=Precision)
+    tile: tuple[int, int] | None = None
+    known_failures: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self):
+        problems = declaration_problems(self)
+        if problems:
+            raise ContractError(problems)
+
+    @property
+    def gives_dbias(self) -> bool:
+        """Whether backward also returns dbias."""
+        return bool(self.backward) and self.supports.bias_grad
+
+
+def declaration_problems(impl: Implementation) -> list[str]:
+    """Everything that is wrong with the declaration itself, each in words that say what to change."""
+    problems: list[str] = []
+
+    def must(ok: bool, text: str) -> None:
+        if not ok:
+            problems.append(text)
+
+    def one_of(what: str, value: object, allowed: tuple) -> None:
+        must(value in allowed, f"{what}={value!r}: should be one of {', '.join(map(repr, allowed))}")
+
+    s, p = impl.supports, impl.precision
+    named = isinstance(impl.name, str) and re.fullmatch(r"[a-z0-9_]+", impl.name)
+    must(bool(named), f"name={impl.name!r}: should match [a-z0-9_]+, as it becomes part of test ids")
+    must(callable(impl.forward), f"forward={impl.forward!r}: should be a function of (q, k, v, ...)")
+    must(
+        impl.backward in (None, "autograd") or callable(impl.backward),
+        f'backward={impl.backward!r}: should be a function, "autograd" to differentiate forward, or None',
+    )
+    one_of("layout", impl.layout, ("bshd", "bhsd"))
+    one_of("causal_alignment", impl.causal_alignment, ("bottom_right", "top_left"))
+    one_of("lse", impl.lse, ("natural", "log2", None))
+    one_of("empty_rows", impl.empty_rows, ("zero", "undefined"))
+    must(_subset(impl.devices, DEVICES, least=1), f"devices={impl.devices!r}: should be a subset of {{'cuda', 'cpu'}}")
+    must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
+    if isinstance(s, Supports):
+        known = "a non-empty set of torch.float32, torch.float16, torch.bfloat16"
+        must(_subset(s.dtypes, DTYPES, least=1), f"supports.dtypes={s.dtypes!r}: should be {known}")
+        must(
+            _has_headdims(s),
+            f"supports.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
+        )
+        one_of("supports.causal", s.causal, ("never", "optional", "always"))
+        kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
+        must(kinds_fit, f"supports.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
+        must(
+            not (s.bias_grad and (s.bias == "none" or not impl.backward)),
+            "supports.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
+        )
+        must(
+            s.accepts is None or callable(s.accepts), f"supports.accepts={s.accepts!r}: should be a function of a case"
+        )
+    else:
+        problems.append(f"supports={s!r}: should be a Supports(...)")
+    if isinstance(p, Precision):
+        one_of("precision.multiply", p.multiply, ("operand", "tf32"))
+        one_of("precision.accumulate", p.accumulate, ("float32", "operand"))
+        one_of("precision.probabilities", p.probabilities, ("operand", "float32"))
+    else:
+        problems.append(f"precision={p!r}: should be a Precision(...)")
+    tile_fits = impl.tile is None or (len(impl.tile) == 2 and all(isinstance(n, int) and n > 0 for n in impl.tile))
+    must(tile_fits, f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
+    for law, why in dict(impl.known_failures).items():
+        must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
+    return problems
+
+
+def _subset(values: Any, allowed: tuple, least: int = 0) -> bool:
+    if isinstance(values, str) or not isinstance(values, Collection):
+        return False
+    return len(values) >= least and all(value in allowed for value in values)
+
+
+def _has_headdims(s: Supports) -> bool:
+    try:
+        return bool(s.headdim_list)
+    except TypeError:
+        return False
