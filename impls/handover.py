@@ -1,0 +1,201 @@
+"""The one place where an implementation is called: inputs go over in its layout, outputs come back in the public one.
+
+Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nheads, seqlen_q), natural log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from impls.contract import ContractError, Implementation
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk)."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    dout: torch.Tensor
+    bias: torch.Tensor | None = None
+
+    def with_(self, **changed: torch.Tensor) -> Inputs:
+        """The same inputs with some of them exchanged."""
+        return replace(self, **changed)
+
+    def items(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """(name, tensor) of every input that is there."""
+        for field in fields(self):
+            if (tensor := getattr(self, field.name)) is not None:
+                yield field.name, tensor
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """out, dq (b, sq, h, d), lse (b, h, sq), dk, dv (b, sk, hk, d), dbias like bias; None where not computed."""
+
+    out: torch.Tensor | None = None
+    lse: torch.Tensor | None = None
+    dq: torch.Tensor | None = None
+    dk: torch.Tensor | None = None
+    dv: torch.Tensor | None = None
+    dbias: torch.Tensor | None = None
+
+    def items(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """(name, tensor) of every output that is there."""
+        for field in fields(self):
+            if (tensor := getattr(self, field.name)) is not None:
+                yield field.name, tensor
+
+
+def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
+    """(b, s, h, d) -> the same values in the implementation's layout, contiguous there."""
+    return (tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor).contiguous()
+
+
+def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
+    """The implementation's layout -> (b, s, h, d), as a view."""
+    return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
+
+
+def keywords(impl: Implementation, *, causal: bool, bias: torch.Tensor | None, softmax_scale: float | None) -> dict:
+    """The keywords that `supports` declares, and no others."""
+    supports, given = impl.supports, {}
+    if supports.causal == "optional":
+        given["causal"] = causal
+    if supports.bias_kinds:
+        given["bias"] = bias
+    if supports.softmax_scale:
+        given["softmax_scale"] = softmax_scale
+    return given
+
+
+def run(
+    impl: Implementation,
+    x: Inputs,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    backward: bool = False,
+    wrt: Iterable[str] | None = None,
+) -> Outputs:
+    """Inputs in the implementation's layout -> Outputs in the public one; with `backward`, also the gradients.
+
+    `wrt` names the inputs that require a gradient (for backward="autograd"); None means all that have one.
+    Raises ContractError if what comes back has the wrong number, shape, dtype or device.
+    """
+    bias = x.bias
+    q, k, v = x.q, x.k, x.v
+    differentiate = backward and impl.backward == "autograd"
+    if differentiate:
+        if wrt is None:
+            wrt = ("q", "k", "v", "bias") if bias is not None and impl.supports.bias_grad else ("q", "k", "v")
+        wrt = tuple(wrt)
+        q, k, v, bias = (
+            tensor.detach().requires_grad_(name in wrt) if tensor is not None else None
+            for name, tensor in zip(("q", "k", "v", "bias"), (q, k, v, bias), strict=True)
+        )
+    given = keywords(impl, causal=causal, bias=bias, softmax_scale=softmax_scale)
+    with torch.set_grad_enabled(differentiate):
+        out, lse = _forward_result(impl, impl.forward(q, k, v, **given))
+    _check_forward(impl, x, out, lse)
+    results: dict[str, torch.Tensor] = {}
+    if differentiate:
+        results = _autograd(out, x.dout, dict(q=q, k=k, v=v, bias=bias), wrt)
+    elif backward:
+        with torch.no_grad():
+            grads = impl.backward(x.dout, q, k, v, out, lse, **given)
+        results = _backward_result(impl, x, grads)
+    _check_gradients(x, results)
+    public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in results.items()}
+    if lse is not None:
+        lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()
+    return Outputs(out=from_layout(impl, out.detach()), lse=lse, **public)
+
+
+def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor, torch.Tensor | None]:
+    if isinstance(result, (tuple, list)) and len(result) == 2 and all(isinstance(t, torch.Tensor) for t in result):
+        if impl.lse is None:
+            raise ContractError('forward returns (out, lse), but lse=None is declared: declare lse="natural" or "log2"')
+        return result[0], result[1]
+    if isinstance(result, torch.Tensor):
+        if impl.lse is not None:
+            raise ContractError(f"forward returns out alone, but lse={impl.lse!r} is declared: declare lse=None")
+        return result, None
+    raise ContractError(f"forward returns {_describe(result)}: should be out, or (out, lse)")
+
+
+def _backward_result(impl: Implementation, x: Inputs, grads: object) -> dict[str, torch.Tensor]:
+    names = ["dq", "dk", "dv"]
+    if x.bias is not None and impl.supports.bias_grad:
+        names.append("dbias")
+    fits = isinstance(grads, (tuple, list)) and len(grads) in (len(names), 4)
+    if not fits or not all(isinstance(g, torch.Tensor) for g in grads[: len(names)]):
+        raise ContractError(f"backward returns {_describe(grads)}: should be ({', '.join(names)})")
+    return dict(zip(names, grads, strict=False))
+
+
+def _autograd(
+    out: torch.Tensor, dout: torch.Tensor, leaves: dict[str, torch.Tensor], wrt: tuple[str, ...]
+) -> dict[str, torch.Tensor]:
+    if not wrt:
+        return {}
+    if not out.requires_grad:
+        raise ContractError(
+            'out does not require grad, so backward="autograd" has nothing to differentiate: '
+            "use a torch.autograd.Function, or declare backward=None"
+        )
+    grads = torch.autograd.grad(out, [leaves[name] for name in wrt], dout, allow_unused=True)
+    missing = [name for name, grad in zip(wrt, grads, strict=True) if grad is None]
+    if missing:
+        raise ContractError(f"autograd gives no gradient for {', '.join(missing)}: out does not depend on it")
+    return {"d" + name: grad for name, grad in zip(wrt, grads, strict=True)}
+
+
+def _check_forward(impl: Implementation, x: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
+    problems = _tensor_problems("out", out, x.q.shape, x.q.dtype, x.q.device)
+    if problems and tuple(out.shape) == tuple(x.q.transpose(1, 2).shape):
+        other = "bshd" if impl.layout == "bhsd" else "bhsd"
+        problems[0] += f"; this is layout {other!r}: declare layout={other!r} if q, k, v are taken in it too"
+    if lse is not None:
+        batch, nheads, seqlen_q = _sizes(impl, x.q)
+        problems += _tensor_problems("lse", lse, (batch, nheads, seqlen_q), torch.float32, x.q.device)
+    if problems:
+        raise ContractError(problems)
+
+
+def _sizes(impl: Implementation, q: torch.Tensor) -> tuple[int, int, int]:
+    return (q.shape[0], q.shape[1], q.shape[2]) if impl.layout == "bhsd" else (q.shape[0], q.shape[2], q.shape[1])
+
+
+def _check_gradients(x: Inputs, results: dict[str, torch.Tensor]) -> None:
+    problems = []
+    for name, grad in results.items():
+        like = getattr(x, name[1:])
+        problems += _tensor_problems(name, grad, like.shape, like.dtype, like.device)
+    if problems:
+        raise ContractError(problems)
+
+
+def _tensor_problems(name: str, got: torch.Tensor, shape: tuple, dtype: torch.dtype, device: torch.device) -> list[str]:
+    problems = []
+    if tuple(got.shape) != tuple(shape):
+        problems.append(f"{name} has shape {tuple(got.shape)}, should be {tuple(shape)}")
+    if got.dtype != dtype:
+        problems.append(f"{name} has dtype {got.dtype}, should be {dtype}: convert it before returning")
+    if got.device.type != device.type:
+        problems.append(f"{name} is on {got.device}, should be on {device}")
+    return problems
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__} of {len(value)} ({', '.join(_describe(item) for item in value)})"
+    if isinstance(value, torch.Tensor):
+        return f"tensor {tuple(value.shape)}"
+    return type(value).__name__

@@ -1,0 +1,202 @@
+"""FlashAttention-2 in tensor operations, for reading: one line per idea, with the formula beside it.
+
+The loops are the kernel's: tiles of BLOCK_M queries by BLOCK_N keys, always whole. The last, partial tile is padded
+with zeros when it is loaded, masked where it is used, and cut when it is stored, as a kernel does it. Only batch and
+heads are vectorised. Letters are the paper's (FA2 Alg. 1 and 2): S scores, P probabilities, m running row maximum,
+l running row sum.
+
+Precision: products of operands in their own dtype, sums in float32; P and dS are rounded to the operands' dtype before
+the second product. float32 products rely on torch's default, torch.backends.cuda.matmul.allow_tf32 = False.
+"""
+
+import torch
+
+from impls import Implementation, Precision, Supports
+
+BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile: small, so that a case on a CPU has many tiles
+INF = float("inf")
+
+
+def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """(b, sq, h, d), (b, sk, hk, d), (b, sk, hk, d) -> out (b, sq, h, d), lse (b, h, sq) float32.        FA2 Alg. 1"""
+    check(q, k, v, bias)
+    batch, seqlen_q, nheads, headdim = q.shape
+    seqlen_k = k.shape[1]
+    scale = headdim**-0.5 if softmax_scale is None else softmax_scale
+    kv_head = key_head_of(q, k)
+    full_bias = None if bias is None else bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0 where it broadcasts
+
+    out = q.new_zeros(q.shape)
+    lse = q.new_zeros(batch, nheads, seqlen_q, dtype=torch.float32)
+    for i0 in range(0, seqlen_q, BLOCK_M):
+        qi = load_tile(q.transpose(1, 2), i0, BLOCK_M)
+        m = qi.new_full((batch, nheads, BLOCK_M, 1), -INF)
+        l = qi.new_zeros(batch, nheads, BLOCK_M, 1)
+        acc = qi.new_zeros(batch, nheads, BLOCK_M, headdim)
+
+        last_key = i0 + BLOCK_M + seqlen_k - seqlen_q  # one past the last key that this tile's last query sees
+        for j0 in range(0, min(seqlen_k, last_key) if causal else seqlen_k, BLOCK_N):
+            kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
+            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
+            s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)
+
+            m_new = torch.maximum(m, s.amax(-1, keepdim=True))  #              m = max(m, rowmax(S))
+            m_safe = m_new.masked_fill(m_new == -INF, 0.0)  #                  nothing seen yet: exp(-inf - 0) = 0
+            p = torch.exp(s - m_safe)  #                                       P = exp(S - m)
+            alpha = torch.exp(m - m_safe)  #                                   what earlier tiles are worth now
+            l = alpha * l + p.sum(-1, keepdim=True)  #                         l = alpha l + rowsum(P)
+            acc = alpha * acc + as_operand(p, q) @ vj  #                       O = alpha O + P V
+            m = m_new
+
+        oi = torch.where(l == 0, 0.0, acc / l)  #                              O / l; a dead row has l = 0 and gives 0
+        lse_i = m + torch.log(l)  #                                            L = m + log l; dead: -inf
+        store_tile(out.transpose(1, 2), i0, oi)
+        store_tile(lse.unsqueeze(-1), i0, lse_i)
+    return out, lse
+
+
+def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
+    """dout, out like q; lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias if there is one.   FA2 Alg. 2"""
+    check(q, k, v, bias)
+    batch, seqlen_q, nheads, headdim = q.shape
+    seqlen_k, nheads_k = k.shape[1:3]
+    scale = headdim**-0.5 if softmax_scale is None else softmax_scale
+    kv_head = key_head_of(q, k)
+    full_bias = None if bias is None else bias.expand(batch, nheads, seqlen_q, seqlen_k)
+
+    delta = (dout.float() * out.float()).sum(-1, keepdim=True)  #              delta = rowsum(dO * O)
+    dead = lse == -INF
+    lse = lse.masked_fill(dead, INF).unsqueeze(-1)  #                          so that P = exp(-inf - inf) = 0
+
+    dq = q.new_zeros(q.shape, dtype=torch.float32)  # summed over K tiles, so it lives in float32 until the end
+    dk, dv = k.new_zeros(k.shape), v.new_zeros(v.shape)
+    dbias = None if bias is None else bias.new_zeros(bias.shape, dtype=torch.float32)
+    for j0 in range(0, seqlen_k, BLOCK_N):
+        kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
+        vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
+        dkj = kj.new_zeros(batch, nheads, BLOCK_N, headdim)
+        dvj = vj.new_zeros(batch, nheads, BLOCK_N, headdim)
+
+        first_query = max(0, j0 - (seqlen_k - seqlen_q))  # the first query that sees this tile's first key
+        for i0 in range(first_query // BLOCK_M * BLOCK_M if causal else 0, seqlen_q, BLOCK_M):
+            qi = load_tile(q.transpose(1, 2), i0, BLOCK_M)
+            doi = load_tile(dout.transpose(1, 2), i0, BLOCK_M)
+            lse_i = load_tile(lse, i0, BLOCK_M, padding=INF)  #                a padding query has P = 0
+            delta_i = load_tile(delta.transpose(1, 2), i0, BLOCK_M)
+            s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)
+
+            p = torch.exp(s - lse_i)  #                                        P = exp(S - L): no maximum, no sum
+            dvj += as_operand(p, q).mT @ doi  #                                dV = P^T dO
+            dp = doi @ vj.mT  #                                                dP = dO V^T
+            ds = p * (dp - delta_i)  #                                         dS = P * (dP - delta)
+            add_tile(dq.transpose(1, 2), i0, as_operand(ds, q) @ kj)  #        dQ = scale dS K: the scale is below
+            dkj += as_operand(ds, q).mT @ qi  #                                dK = scale dS^T Q
+            if dbias is not None:
+                add_bias_tile(dbias, i0, j0, ds, seqlen_q, seqlen_k)  #        dbias = dS, summed where it broadcasts
+
+        dkj = dkj * scale  # once per tile, not once per product
+        store_tile(dk.transpose(1, 2), j0, sum_query_heads(dkj, nheads_k))
+        store_tile(dv.transpose(1, 2), j0, sum_query_heads(dvj, nheads_k))
+    dq = (dq * scale).to(q.dtype)
+    return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.to(bias.dtype))
+
+
+def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal):
+    """(b, h, BLOCK_M, d), (b, h, BLOCK_N, d) -> S = scale Q K^T + bias (b, h, BLOCK_M, BLOCK_N), -inf where masked."""
+    s = scale * (qi @ kj.mT)  # scaled before the maximum is taken: the scale may be negative
+    if full_bias is not None:
+        s = s + load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT
+    i = i0 + torch.arange(BLOCK_M, device=s.device).unsqueeze(1)
+    j = j0 + torch.arange(BLOCK_N, device=s.device)
+    if j0 + BLOCK_N > seqlen_k:  # tail mask: the last tile's padding keys
+        s = s.masked_fill(j >= seqlen_k, -INF)
+    if causal:  # causal mask, bottom right: query i sees keys 0 .. i + seqlen_k - seqlen_q
+        s = s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)
+    return s
+
+
+def load_tile(x, start, block, padding=0.0):
+    """Rows start .. start + block of x (b, h, seqlen, d), as float32; rows beyond seqlen are `padding`."""
+    tile = x[:, :, start : start + block].float()
+    missing = block - tile.shape[2]
+    return torch.nn.functional.pad(tile, (0, 0, 0, missing), value=padding) if missing else tile
+
+
+def store_tile(x, start, tile):
+    """Write the rows of tile that exist in x (b, h, seqlen, d), rounded to x's dtype."""
+    rows = min(tile.shape[2], x.shape[2] - start)
+    x[:, :, start : start + rows] = tile[:, :, :rows].to(x.dtype)
+
+
+def add_tile(x, start, tile):
+    """Add the rows of tile that exist in x (b, h, seqlen, d): a kernel needs atomics or an order here."""
+    rows = min(tile.shape[2], x.shape[2] - start)
+    x[:, :, start : start + rows] += tile[:, :, :rows]
+
+
+def add_bias_tile(dbias, i0, j0, ds, seqlen_q, seqlen_k):
+    """Add dS (b, h, BLOCK_M, BLOCK_N), less its padding, to dbias (b | 1, h | 1, sq | 1, sk)."""
+    ds = ds[:, :, : seqlen_q - i0, : seqlen_k - j0]
+    query_rows = slice(0, 1) if dbias.shape[2] == 1 else slice(i0, i0 + BLOCK_M)  # a vector bias has one row for all
+    tile = dbias[:, :, query_rows, j0 : j0 + BLOCK_N]
+    tile += ds.sum_to_size(tile.shape)
+
+
+def as_operand(x, q):
+    """x rounded to q's dtype, then as float32 again: what a tensor core multiplies, and what it sums in."""
+    return x.to(q.dtype).float()
+
+
+def key_head_of(q, k):
+    """(h,) the key head that each query head reads: with 6 query heads on 2, 0 0 0 1 1 1."""
+    group = q.shape[2] // max(k.shape[2], 1)
+    return torch.arange(q.shape[2], device=q.device) // max(group, 1)
+
+
+def sum_query_heads(x, nheads_k):
+    """(b, h, n, d) -> (b, hk, n, d): a key head's gradient is the sum over the query heads that read it."""
+    return x.unflatten(1, (nheads_k, -1)).sum(2)
+
+
+def check(q, k, v, bias):
+    """Refuse, in words, what `supports` does not promise."""
+    batch, seqlen_q, nheads, headdim = q.shape
+    seqlen_k, nheads_k = k.shape[1:3]
+    if not (q.dtype == k.dtype == v.dtype) or q.dtype not in IMPL.supports.dtypes:
+        raise ValueError(f"python_tiled: q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: should be one supported dtype")
+    if k.shape != v.shape or k.shape != (batch, seqlen_k, nheads_k, headdim):
+        raise ValueError(
+            f"python_tiled: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} do not fit together"
+        )
+    if headdim not in IMPL.supports.headdims:
+        raise ValueError(f"python_tiled: headdim={headdim}: should be 1 to 256")
+    if nheads_k == 0 or nheads % nheads_k:
+        raise ValueError(f"python_tiled: nheads={nheads} should be a multiple of nheads_k={nheads_k}")
+    if bias is not None:
+        full = (batch, nheads, seqlen_q, seqlen_k)
+        fits = bias.dim() == 4 and bias.shape[3] == seqlen_k
+        if not fits or any(n not in (1, want) for n, want in zip(bias.shape, full, strict=True)):
+            raise ValueError(f"python_tiled: bias {tuple(bias.shape)} does not broadcast to {full}")
+
+
+IMPL = Implementation(
+    name="python_tiled",
+    forward=forward,
+    backward=backward,
+    supports=Supports(
+        dtypes={torch.float32, torch.float16, torch.bfloat16},
+        headdims=range(1, 257),
+        causal="optional",
+        bias={"vector", "matrix"},
+        bias_grad=True,
+        cross=True,
+        gqa=True,
+        softmax_scale=True,
+        strides=True,
+    ),
+    causal_alignment="bottom_right",
+    lse="natural",
+    empty_rows="zero",
+    precision=Precision(probabilities="operand"),
+    tile=(BLOCK_M, BLOCK_N),
+)

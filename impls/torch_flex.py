@@ -1,0 +1,101 @@
+"""torch.nn.attention.flex_attention: a kernel that PyTorch generates from a Python function of one score.
+
+Every new combination of dtype, bias and special length is compiled, at about 5 s each, so what is promised is kept
+small and everything that varies is data: the scale and the causal offset are tensors that the score function reads,
+batch and heads are one dimension, lengths are dynamic. There is no CPU entry: PyTorch has no backward there.
+"""
+
+import functools
+
+import torch
+from torch.nn.attention import flex_attention as flex
+
+from impls import Implementation, Precision, Supports
+
+HEADDIM = 64
+# A tile of float32 bias is staged in shared memory beside K and V; PyTorch's default tiles do not fit with it.
+SMALL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32}
+SMALL_TILES |= {"num_stages": 1}
+
+
+def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """(b, h, sq, d), (b, h, sk, d), (b, h, sk, d) -> out (b, h, sq, d), lse (b, h, sq)."""
+    check(q, k, v, bias)
+    batch, nheads, seqlen_q, headdim = q.shape
+    seqlen_k = k.shape[2]
+    scale = torch.tensor(headdim**-0.5 if softmax_scale is None else softmax_scale, device=q.device)
+    last = torch.tensor(seqlen_k - seqlen_q if causal else seqlen_k, device=q.device)  # query i sees keys 0 .. i + last
+    q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (q, k, v))  # (b h, 1, s, d): nheads is always static in flex
+    if bias is not None:
+        bias = bias.float().expand(batch, nheads, seqlen_q, seqlen_k).flatten(0, 1).contiguous()
+    with torch._dynamo.config.patch(recompile_limit=64):  # beyond the limit PyTorch would run something else, unsaid
+        out, lse = compiled(bias is not None)(q, k, v, bias, scale, last)
+    return out.view(batch, nheads, seqlen_q, headdim), lse.view(batch, nheads, seqlen_q)
+
+
+@functools.cache
+def compiled(biased):
+    """The attention function with or without a bias, compiled on first use."""
+
+    def attention(q, k, v, bias, scale, last):
+        def score(s, b, h, i, j):
+            s = s * scale + bias[b, i, j] if biased else s * scale
+            return torch.where(j <= i + last, s, -float("inf"))
+
+        options = SMALL_TILES if biased else None
+        if hasattr(flex, "AuxRequest"):  # torch 2.9 and later
+            asked = flex.AuxRequest(lse=True)
+            out, aux = flex.flex_attention(q, k, v, score, scale=1.0, kernel_options=options, return_aux=asked)
+            return out, aux.lse
+        return flex.flex_attention(q, k, v, score, scale=1.0, kernel_options=options, return_lse=True)
+
+    return torch.compile(attention, dynamic=True, fullgraph=True)
+
+
+def accepts(case):
+    """None, or why not."""
+    if case.seqlen_q < 2 or case.seqlen_k < 2 or case.batch < 1:
+        return "seqlens should be at least 2: PyTorch compiles lengths of 0 and 1 apart"
+    return None
+
+
+def check(q, k, v, bias):
+    """Refuse, in words, what `supports` does not promise."""
+    (batch, nheads, seqlen_q, headdim), seqlen_k = q.shape, k.shape[2]
+    if not q.is_cuda:
+        raise ValueError(f"torch_flex: q is on {q.device}: should be on a CUDA device")
+    if not (q.dtype == k.dtype == v.dtype) or q.dtype not in IMPL.supports.dtypes:
+        raise ValueError(f"torch_flex: q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: should be one supported dtype")
+    if headdim != HEADDIM or k.shape != v.shape or k.shape != (batch, nheads, seqlen_k, headdim):
+        raise ValueError(f"torch_flex: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: should have one "
+                         f"batch, one nheads and headdim {HEADDIM}")  # fmt: skip
+    if min(batch, 1) < 1 or min(seqlen_q, seqlen_k) < 2:
+        raise ValueError(f"torch_flex: seqlen_q={seqlen_q}, seqlen_k={seqlen_k}: should be at least 2")
+    full = (batch, nheads, seqlen_q, seqlen_k)
+    if bias is not None and (
+        bias.shape[3] != seqlen_k or any(n not in (1, m) for n, m in zip(bias.shape, full, strict=True))
+    ):
+        raise ValueError(f"torch_flex: bias {tuple(bias.shape)} does not broadcast to {full}")
+
+
+IMPL = Implementation(
+    name="torch_flex",
+    forward=forward,
+    backward="autograd",
+    layout="bhsd",
+    devices={"cuda"},
+    supports=Supports(
+        dtypes={torch.float32, torch.bfloat16},
+        headdims={HEADDIM},
+        causal="optional",
+        bias={"vector", "matrix"},
+        bias_grad=True,
+        cross=True,
+        softmax_scale=True,
+        accepts=accepts,
+    ),
+    causal_alignment="bottom_right",
+    lse="natural",
+    empty_rows="zero",
+    precision=Precision(probabilities="operand"),
+)

@@ -1,0 +1,259 @@
+"""PyTorch's own attention, one implementation for each kernel behind torch.nn.functional.scaled_dot_product_attention.
+
+The fused kernels are called through their aten operators, as these also give lse; autograd knows their backward. Where
+an operator needs something that scaled_dot_product_attention does for it (padding a bias, say), it is done here alike.
+What a kernel cannot do, or does wrong without an error, is refused by `accepts`, once, for the suite and for callers.
+Measured with torch 2.11 on an H200 and 2.13 on a CPU.
+"""
+
+from types import SimpleNamespace
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from impls import Implementation, Precision, Supports
+
+aten = torch.ops.aten
+FLOAT, HALF = {torch.float32}, {torch.float16, torch.bfloat16}
+MULTIPLES_OF_8 = range(8, 257, 8)
+
+
+def math(q, k, v, causal, bias, softmax_scale):
+    """(b, h, sq, d), (b, hk, sk, d), (b, hk, sk, d) -> out (b, h, sq, d). The whole matrix, in float32."""
+    gqa = q.shape[1] != k.shape[1]
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, is_causal=causal, scale=softmax_scale, enable_gqa=gqa
+        )
+
+
+def flash(q, k, v, causal, bias, softmax_scale):
+    """(b, h, s, d) x 3 -> out, lse (b, h, sq). FlashAttention-2; causal is bottom right."""
+    headdim = q.shape[-1]
+    scale = headdim**-0.5 if softmax_scale is None else softmax_scale  # of the true headdim, not of the padded one
+    q, k, v = (F.pad(x, (0, -headdim % 8)) for x in (q, k, v))
+    out, lse, *_ = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, scale=scale)
+    return out[..., :headdim], lse.masked_fill(lse == float("inf"), -float("inf"))  # FA2 writes +inf for a dead row
+
+
+def flash_cpu(q, k, v, causal, bias, softmax_scale):
+    """(b, h, s, d) x 3 -> out, lse (b, h, sq). ATen's own kernel for CPUs; causal is top left."""
+    out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, causal, attn_mask=bias, scale=softmax_scale
+    )
+    return out, lse
+
+
+def flash_cpu_out(*args):
+    """The same -> out alone."""
+    return flash_cpu(*args)[0]
+
+
+def efficient(q, k, v, causal, bias, softmax_scale):
+    """(b, h, s, d) x 3 -> out, lse (b, h, sq). CUTLASS, from xformers; causal is top left."""
+    if bias is not None:  # rows must start at multiples of 16 bytes: allocate them padded, and look at the part
+        seqlen_q, seqlen_k = q.shape[2], k.shape[2]
+        bias = F.pad(bias.to(q.dtype), (0, -seqlen_k % 16))[..., :seqlen_k]
+        bias = bias.expand(q.shape[0], q.shape[1], seqlen_q, seqlen_k)
+    out, lse, *_ = aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, 0.0, causal, scale=softmax_scale)
+    return out, lse[..., : q.shape[2]]  # allocated up to a multiple of 32
+
+
+def cudnn(q, k, v, causal, bias, softmax_scale):
+    """(b, h, s, d) x 3 -> out, lse (b, h, sq). The kernel that cuDNN picks; causal is top left."""
+    out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
+        q, k, v, None, True, 0.0, causal, False, scale=softmax_scale
+    )
+    return out, lse.reshape(q.shape[:3])
+
+
+def refuses_bias_with_causal(case):
+    """What scaled_dot_product_attention itself says: attn_mask and is_causal exclude each other."""
+    if case.causal and case.bias:
+        return "PyTorch takes is_causal or attn_mask, not both"
+    return None
+
+
+def refuses_empty(case):
+    """The operators themselves do not look: the one for CPUs divides by zero and ends the process."""
+    if 0 in (case.batch, case.seqlen_q, case.seqlen_k):
+        return "the operator needs a batch and seqlens of at least 1"
+    return None
+
+
+def refuses_half_gqa(case):
+    """K and V are repeated per query head, in their own dtype, and so are their gradients."""
+    if case.nheads != case.nheads_k and case.dtype != torch.float32:
+        return "with GQA in a half dtype, PyTorch rounds dk and dv once for every query head before it sums them"
+    return None
+
+
+def refuses_scale_not_positive(case):
+    """FA2 masks with -inf and scales after: -inf times 0 is NaN, times -1 is +inf. Padding keys are masked too."""
+    if case.softmax_scale is not None and case.softmax_scale <= 0:
+        return "softmax_scale should be positive: the kernel scales after masking, which gives NaN otherwise"
+    return None
+
+
+def refuses_causal_scale_not_positive(case):
+    """The same mistake in the kernel for CPUs, which masks for causality only."""
+    return refuses_scale_not_positive(case) if case.causal else None
+
+
+def refuses_one_by_one(case):
+    """cuDNN: 's_q = s_kv = 1 is not supported'."""
+    if case.seqlen_q == case.seqlen_k == 1:
+        return "cuDNN does not support seqlen_q = seqlen_k = 1"
+    return None
+
+
+def implementation(name, kernel, *, accepts, supports, **declared):
+    """An Implementation around a kernel: every refusal in one place."""
+    supports = Supports(**supports, accepts=lambda case: next(filter(None, (rule(case) for rule in accepts)), None))
+
+    def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+        if reason := reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
+            raise ValueError(f"{name}: {reason}")
+        return kernel(q, k, v, causal, bias, softmax_scale)
+
+    return Implementation(name=name, forward=forward, backward="autograd", layout="bhsd", supports=supports, **declared)
+
+
+def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
+    """None, or what is wrong with this call."""
+    (batch, nheads, seqlen_q, headdim), (nheads_k, seqlen_k) = q.shape, k.shape[1:3]
+    if not (q.dtype == k.dtype == v.dtype) or q.dtype not in supports.dtypes:
+        return f"q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: should be one of {sorted(map(str, supports.dtypes))}"
+    if k.shape != v.shape or k.shape != (batch, nheads_k, seqlen_k, headdim):
+        return f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} do not fit together"
+    if headdim not in supports.headdims:
+        return f"headdim={headdim} is not in {supports.headdims}"
+    if nheads_k == 0 or nheads % nheads_k or (nheads != nheads_k and not supports.gqa):
+        return f"nheads={nheads} and nheads_k={nheads_k}: should be equal" + " or a multiple" * supports.gqa
+    if not supports.strides and any(x.shape[-1] > 1 and x.stride(-1) != 1 for x in (q, k, v)):
+        return "the last dimension of q, k, v should have stride 1: the kernel reads on as if it had"
+    kind = None if bias is None else "matrix" if bias.shape[2] > 1 else "vector"
+    if kind and not supports.bias_kinds:
+        return "takes no bias"
+    full = (batch, nheads, seqlen_q, seqlen_k)
+    if kind and (bias.shape[3] != seqlen_k or any(n not in (1, m) for n, m in zip(bias.shape, full, strict=True))):
+        return f"bias {tuple(bias.shape)} does not broadcast to {full}"
+    case = SimpleNamespace(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k)
+    case.headdim, case.dtype, case.causal, case.bias, case.softmax_scale = headdim, q.dtype, causal, kind, softmax_scale
+    return supports.accepts(case)
+
+
+FLASH_CPU = {
+    "gqa": True,
+    "headdims": range(1, 257),
+    "causal": "optional",
+    "bias": {"vector", "matrix"},  # without its gradient: scaled_dot_product_attention leaves that to the math kernel
+    "cross": True,
+    "softmax_scale": True,
+}
+EFFICIENT = {
+    "headdims": MULTIPLES_OF_8,
+    "causal": "optional",
+    "cross": True,
+    "softmax_scale": True,
+}
+
+IMPLS = [
+    implementation(
+        "torch_sdpa_math",
+        math,
+        accepts=[refuses_bias_with_causal, refuses_half_gqa],
+        supports={
+            "dtypes": FLOAT | HALF,
+            "headdims": range(1, 1025),
+            "causal": "optional",
+            "bias": {"vector", "matrix"},
+            "bias_grad": True,
+            "cross": True,
+            "gqa": True,
+            "softmax_scale": True,
+            "strides": True,
+        },
+        causal_alignment="top_left",
+        precision=Precision(probabilities="float32"),  # half inputs are widened first
+    ),
+    # Two entries for one kernel, as it works in two ways. In half dtypes its exp is an approximation, good to 20 bits
+    # or fewer: lse is wrong by up to 5e-5, so it is not offered there. dk and dv are summed in the dtype of the inputs.
+    # A dead row gives out 0 and lse 0, which is why empty_rows is "undefined".
+    implementation(
+        "torch_sdpa_flash_cpu",
+        flash_cpu,
+        devices={"cpu"},
+        accepts=[refuses_bias_with_causal, refuses_empty, refuses_causal_scale_not_positive],
+        supports={"dtypes": FLOAT, **FLASH_CPU},
+        causal_alignment="top_left",
+        lse="natural",
+        empty_rows="undefined",
+    ),
+    implementation(
+        "torch_sdpa_flash_cpu_half",
+        flash_cpu_out,
+        devices={"cpu"},
+        accepts=[refuses_bias_with_causal, refuses_empty, refuses_causal_scale_not_positive],
+        supports={"dtypes": HALF, **FLASH_CPU},
+        causal_alignment="top_left",
+        precision=Precision(accumulate="operand"),
+    ),
+    implementation(
+        "torch_sdpa_flash",
+        flash,
+        devices={"cuda"},
+        accepts=[refuses_empty, refuses_scale_not_positive],
+        supports={
+            "dtypes": HALF,
+            "headdims": range(1, 257),
+            "causal": "optional",
+            "cross": True,
+            "softmax_scale": True,
+        },
+        lse="natural",
+        repeatable={"out", "lse", "dk", "dv"},  # dq is summed by atomics
+    ),
+    # Two entries again: in float32 the products are three tf32 products each (CUTLASS OpMultiplyAddFastF32), which is
+    # nearly float32, but not it: out of a single key is not v. The bias has to be in q's dtype, so that a float32 bias
+    # fits float32 inputs only. A dead row gives out 0 and lse 0.
+    implementation(
+        "torch_sdpa_efficient",
+        efficient,
+        devices={"cuda"},
+        accepts=[refuses_empty],
+        supports={"dtypes": HALF, **EFFICIENT},
+        causal_alignment="top_left",
+        lse="natural",
+        repeatable={"out", "lse", "dk", "dv"},  # dq is summed by atomics
+    ),
+    implementation(
+        "torch_sdpa_efficient_float32",
+        efficient,
+        devices={"cuda"},
+        accepts=[refuses_bias_with_causal, refuses_empty],
+        supports={"dtypes": FLOAT, **EFFICIENT, "bias": {"vector", "matrix"}, "bias_grad": True},
+        causal_alignment="top_left",
+        lse="natural",
+        empty_rows="undefined",
+        repeatable={"out", "lse", "dk", "dv", "dbias"},
+        precision=Precision(multiply="tf32"),
+    ),
+    implementation(
+        "torch_sdpa_cudnn",
+        cudnn,
+        devices={"cuda"},
+        accepts=[refuses_empty, refuses_one_by_one],
+        supports={
+            "dtypes": HALF,
+            "headdims": range(8, 129, 8),
+            "causal": "optional",
+            "cross": True,
+            "softmax_scale": True,
+        },
+        causal_alignment="top_left",
+        lse="natural",
+        repeatable={"out", "lse", "dk", "dv"},
+    ),
+]

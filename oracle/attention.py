@@ -1,0 +1,196 @@
+"""What attention is: forward and backward in float64, in the order of the definition.
+
+    S_ij  = softmax_scale * sum_d q_id k_jd + bias_ij          -inf where query i does not see key j
+    P_ij  = exp(S_ij - m_i) / l_i                              m_i = max_j S_ij, l_i = sum_j exp(S_ij - m_i)
+    out_i = sum_j P_ij v_j              lse_i = m_i + ln l_i
+    dP_ij = sum_d dout_id v_jd          delta_i = sum_d dout_id out_id
+    T_ij  = P_ij (dP_ij - delta_i)      the gradient of S
+    dq_i  = softmax_scale * sum_j T_ij k_j                     dbias = T, summed over what bias was broadcast over
+    dk_j  = softmax_scale * sum_i T_ij q_i                     dv_j  = sum_i P_ij dout_i
+
+A row that sees no key has P = 0, hence out = 0, lse = ln 0 = -inf and no gradient. Nothing here is fast on purpose,
+except that queries are taken in chunks, because S does not fit in memory at the lengths that kernels are made for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from . import masks
+
+# Elements of S held at once: 2^24 float64 are 128 MiB. The budget keeps about 15 such matrices, hence some 2 GiB beside
+# its inputs and results, so that 16 heads of 8192 x 8192 fit in 8 GiB; small cases are one chunk.
+SCORES_PER_CHUNK = 2**24
+
+
+@dataclass(frozen=True)
+class Attention:
+    """out, dq (batch, seqlen_q, nheads, headdim), dk, dv (batch, seqlen_k, nheads_k, headdim), all float64.
+
+    lse (batch, nheads, seqlen_q). The gradients are None without dout, dbias also without bias, whose shape it has.
+    """
+
+    out: torch.Tensor
+    lse: torch.Tensor
+    dq: torch.Tensor | None = None
+    dk: torch.Tensor | None = None
+    dv: torch.Tensor | None = None
+    dbias: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """q, dout (batch, nheads, rows, headdim), k, v (batch, nheads, seqlen_k, headdim): float64, heads already paired.
+
+    rows are the queries looked at; last (rows) is the last key that each sees, None if not causal; bias is as given.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    dout: torch.Tensor | None
+    bias: torch.Tensor | None
+    last: torch.Tensor | None
+    scale: float
+    group: int
+
+    @property
+    def masked(self) -> bool:
+        """Whether any score may be -inf."""
+        return self.last is not None or self.bias is not None
+
+    def chunks(self) -> Iterator[slice]:
+        """Slices of rows, each with at most SCORES_PER_CHUNK scores (and at least one row)."""
+        batch, nheads, rows, _ = self.q.shape
+        step = max(1, SCORES_PER_CHUNK // max(1, batch * nheads * self.k.shape[2]))
+        for start in range(0, rows, step):
+            yield slice(start, start + step)
+
+    def products(self, chunk: slice) -> torch.Tensor:
+        """-> (batch, nheads, i, j): softmax_scale * sum_d q_id k_jd, before bias and mask."""
+        return (self.q[:, :, chunk] @ self.k.mT).mul_(self.scale)
+
+    def mask(self, products: torch.Tensor, chunk: slice) -> torch.Tensor:
+        """products (batch, nheads, i, j) -> S, the same shape: bias added, -inf where query i does not see key j."""
+        s = products
+        if self.bias is not None:
+            s = s + (self.bias[:, :, chunk] if self.bias.shape[2] > 1 else self.bias)
+        if self.last is not None:
+            s = s.masked_fill(~masks.keys_visible(self.last[chunk], self.k.shape[2]), -math.inf)
+        return s
+
+    def sum_group(self, x: torch.Tensor) -> torch.Tensor:
+        """x (batch, nheads, ...) -> (batch, nheads_k, ...): summed over the query heads that share a key head."""
+        return x if self.group == 1 else x.unflatten(1, (-1, self.group)).sum(2)
+
+
+def problem(q, k, v, *, causal, alignment, bias, softmax_scale, dout, rows) -> Problem:
+    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim), rows (n) | None."""
+    seqlen_q, nheads, headdim = q.shape[1:]
+    seqlen_k, nheads_k = k.shape[1:3]
+    if nheads_k == 0 or nheads % nheads_k:
+        raise ValueError(f"nheads_k={nheads_k} should divide nheads={nheads}")
+    group = nheads // nheads_k
+    last = None
+    if rows is not None:
+        rows = rows.to(q.device)
+        q = q[:, rows]
+        dout = None if dout is None else dout[:, rows]
+        bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, rows]
+    if causal:
+        index = torch.arange(seqlen_q, device=q.device) if rows is None else rows
+        last = masks.last_visible(index, seqlen_q, seqlen_k, alignment)
+
+    def heads_first(x: torch.Tensor) -> torch.Tensor:
+        return x.detach().transpose(1, 2).double()
+
+    k, v = heads_first(k), heads_first(v)
+    if group > 1:  # query head h reads key head h // group
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    return Problem(
+        q=heads_first(q),
+        k=k,
+        v=v,
+        dout=None if dout is None else heads_first(dout),
+        bias=None if bias is None else bias.detach(),
+        last=last,
+        scale=1 / math.sqrt(headdim) if softmax_scale is None else float(softmax_scale),
+        group=group,
+    )
+
+
+def softmax(s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """s (..., j) -> P (..., j), m (..., 1) with 0 in rows that see nothing, lse (..., 1)."""
+    if s.shape[-1] == 0:
+        m = s.new_zeros(*s.shape[:-1], 1)
+    else:
+        m = s.amax(-1, keepdim=True)
+        m = m.masked_fill(m == -math.inf, 0.0)  # else -inf - -inf is NaN below
+    e = torch.exp(s - m)
+    l = e.sum(-1, keepdim=True)
+    return e / l.masked_fill(l == 0, 1.0), m, m + torch.log(l)
+
+
+def sum_broadcast(t: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """t (batch, nheads, i, j) -> t summed over what bias (batch | 1, nheads | 1, i | 1, ...) was broadcast over."""
+    over = [n for n in range(3) if bias.shape[n] == 1 and t.shape[n] != 1]
+    return t.sum(over, keepdim=True) if over else t
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    alignment: str = "bottom_right",
+    bias: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    dout: torch.Tensor | None = None,
+    rows: torch.Tensor | None = None,
+) -> Attention:
+    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) -> Attention, in float64.
+
+    bias (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) may hold -inf anywhere. softmax_scale None is 1/sqrt(headdim).
+    rows (n): compute only these queries. q, dout and bias are still given whole, the mask uses the true indices, and
+    out, lse, dq come back with n queries; dk, dv, dbias, which need every query, are None.
+    """
+    p = problem(
+        q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=rows
+    )
+    backward, whole = dout is not None, dout is not None and rows is None
+    out, lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])
+    dq = torch.zeros_like(p.q) if backward else None
+    dk, dv = (torch.zeros_like(p.k), torch.zeros_like(p.v)) if whole else (None, None)
+    dbias = torch.zeros_like(bias, dtype=torch.float64) if whole and bias is not None else None
+    for chunk in p.chunks():
+        probs, _, row_lse = softmax(p.mask(p.products(chunk), chunk))
+        out[:, :, chunk] = o = probs @ p.v
+        lse[:, :, chunk] = row_lse.squeeze(-1)
+        if not backward:
+            continue
+        dout_rows = p.dout[:, :, chunk]
+        delta = (dout_rows * o).sum(-1, keepdim=True)
+        t = probs * (dout_rows @ p.v.mT - delta)
+        dq[:, :, chunk] = p.scale * (t @ p.k)
+        if whole:
+            dk += p.scale * (t.mT @ p.q[:, :, chunk])
+            dv += probs.mT @ dout_rows
+        if dbias is not None:
+            dbias[:, :, chunk if bias.shape[2] > 1 else slice(None)] += sum_broadcast(t, bias)
+
+    def heads_last(x: torch.Tensor | None) -> torch.Tensor | None:
+        return None if x is None else x.transpose(1, 2)
+
+    return Attention(
+        out=heads_last(out),
+        lse=lse,
+        dq=heads_last(dq),
+        dk=heads_last(p.sum_group(dk)) if whole else None,
+        dv=heads_last(p.sum_group(dv)) if whole else None,
+        dbias=dbias,
+    )

@@ -1,0 +1,193 @@
+"""The error budget: how far from the oracle may a correct kernel be? As far as rounding takes it, element by element.
+
+noise.py derives the noise E of S, P, out, lse, delta and T; here it passes through the products that end in the outputs.
+The noise of lse and of delta is shared by a whole row i, so in dq it multiplies the row's sum before sizes are taken:
+
+    dq     size(scale) [sum_j E_T size(k) + E_delta size(sum_j P k) + E_lse size(sum_j T k)]
+           + total_seqlen_k + size(dq) steps(4)
+    dk     size(scale) sum_i [E_T + size(P) E_delta + size(T) E_lse] size(q)
+           + total_(seqlen_q group) + size(dk) steps(4)
+    dv     sum_i [size(P) (E_s + E_lse + unit(u_p) + 2 unit(u_mul)) + unit(tiny_p)] size(dout)
+           + total_(seqlen_q group) + size(dv) steps(4)
+    dbias  E_T + size(P) E_delta + size(T) E_lse, summed over what bias was broadcast over
+           + total_(that many) + size(dbias) steps(1)
+
+    independent   size(x) = x^2   unit(u) = u^2/3   total_n = n u^2/3 max(result^2, sum terms^2)   sigma = sqrt(E)
+    linear        size(x) = |x|   unit(u) = u       total_n = n u sum |terms|                      sigma = 1.02 E / 8
+
+This is first order in u, so it means something while E_s is well below 1: a score that is wrong by 1 has no first order.
+
+Which form? Independent, wherever the inputs are random numbers: rounding errors are then as good as independent, their
+sum grows like a root, and the budget is tight (a correct kernel's rms error is 0.2 to 1 of it). Linear, where inputs are
+structured, because there roundings repeat:
+- flat: all P are nearly 1/n, so all are rounded by the same amount to the same side: n such errors add to n times one.
+- exact: small integers, so scores, and with them the roundings of P, take a handful of values. (Sums are exact there:
+  a law that can compare bits should, and needs no budget.)
+The others stay independent. spread, peaked, shifted_down, shifted_up and large have random scores, hence random
+roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings do
+not, and what P's errors do to delta through that common sign is derived. In selecting one term of each sum is left, and
+a single rounding is at most 1.7 sigma.
+The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key of 100 too many in
+flat: lse is off by 0.01, a thousand times what it may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from .attention import Attention, Problem, problem, sum_broadcast
+from .noise import FORMS, Units, noise, units
+from .score import Score, score
+
+INDEPENDENT, LINEAR = "independent", "linear"
+FORM_OF_REGIME = {
+    "spread": INDEPENDENT,
+    "peaked": INDEPENDENT,
+    "flat": LINEAR,
+    "shifted_down": INDEPENDENT,
+    "shifted_up": INDEPENDENT,
+    "large": INDEPENDENT,
+    "exact": LINEAR,
+    "selecting": INDEPENDENT,
+    "mean": INDEPENDENT,
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """out .. dbias: sigma of each output, shaped like it, float64; None where the output is None.
+
+    dtype is that of out, dq, dk, dv; bias_dtype that of dbias; lse is float32. form says how sigma was made.
+    """
+
+    out: torch.Tensor
+    lse: torch.Tensor
+    dq: torch.Tensor | None
+    dk: torch.Tensor | None
+    dv: torch.Tensor | None
+    dbias: torch.Tensor | None
+    dtype: torch.dtype
+    bias_dtype: torch.dtype | None
+    form: str
+
+    def out_dtype(self, name: str) -> torch.dtype:
+        """What the output called `name` is rounded to in the end."""
+        return {"lse": torch.float32, "dbias": self.bias_dtype}.get(name, self.dtype)
+
+    def score(self, name: str, got: torch.Tensor, want: torch.Tensor) -> Score:
+        """got, want shaped like the output called `name` -> Score, with its dtype and this form."""
+        return score(got, want, getattr(self, name), self.out_dtype(name), self.form)
+
+
+def budget(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    want: Attention,
+    *,
+    causal: bool = False,
+    alignment: str = "bottom_right",
+    bias: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    dout: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    precision: object,
+    form: str = INDEPENDENT,
+    rows: torch.Tensor | None = None,
+) -> Budget:
+    """The arguments of `attention` and what it returned -> Budget: sigma (float64) shaped like each output of want.
+
+    dtype: the operands' and outputs', q's by default. precision has multiply, accumulate and probabilities, as
+    impls.Precision. form: "independent" or "linear", see the top of this file. rows: as in `attention`.
+    """
+    algebra = FORMS[form]
+    size = algebra.size
+    dtype = q.dtype if dtype is None else dtype
+    un = units(dtype, precision)
+    p = problem(
+        q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=rows
+    )
+    backward, whole = dout is not None, dout is not None and rows is None
+    seqlen_k = p.k.shape[2]
+    e_out, e_lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])
+    e_dq = torch.zeros_like(p.q) if backward else None
+    # dk, dv: their noise, and the sizes of their terms
+    e_dk, terms_dk, e_dv, terms_dv = (torch.zeros_like(p.k) if whole else None for _ in range(4))
+    e_dbias, terms_dbias = (
+        torch.zeros_like(bias, dtype=torch.float64) if whole and bias is not None else None for _ in range(2)
+    )
+    size_k = size(p.k) if backward else None
+    size_scale = size(p.scale)
+    for chunk in p.chunks():
+        n = noise(p, chunk, algebra, un)
+        e_out[:, :, chunk], e_lse[:, :, chunk] = n.e_out, n.e_lse.squeeze(-1)
+        if not backward:
+            continue
+        size_t, tk = size(n.t), n.t @ p.k
+        dq_rows, dq_terms = p.scale * tk, size_scale * (size_t @ size_k)
+        e_dq[:, :, chunk] = (
+            size_scale * (n.e_t @ size_k + size(n.probs @ p.k) * n.e_delta + size(tk) * n.e_lse)
+            + algebra.total(seqlen_k, un, dq_rows, dq_terms)
+            + size(dq_rows) * algebra.steps(4)
+        )
+        if not whole:
+            continue
+        size_q, size_dout = size(p.q[:, :, chunk]), size(p.dout[:, :, chunk])
+        e_t = n.e_t + n.size_p * n.e_delta + size_t * n.e_lse
+        e_dk += e_t.mT @ size_q
+        terms_dk += size_t.mT @ size_q
+        e_dv += _of_dv(n, un, algebra).mT @ size_dout
+        terms_dv += n.size_p.mT @ size_dout
+        if e_dbias is not None:
+            where = chunk if bias.shape[2] > 1 else slice(None)
+            e_dbias[:, :, where] += sum_broadcast(e_t, bias)
+            terms_dbias[:, :, where] += sum_broadcast(size_t, bias)
+
+    def sigma(noise_of: torch.Tensor | None, heads_first: bool = True) -> torch.Tensor | None:
+        if noise_of is None:
+            return None
+        return algebra.sigma(noise_of.transpose(1, 2) if heads_first else noise_of)
+
+    if whole:
+        n_terms = p.q.shape[2] * p.group
+        e_dk = _summed(p, algebra, un, n_terms, want.dk, size_scale * e_dk, size_scale * terms_dk)
+        e_dv = _summed(p, algebra, un, n_terms, want.dv, e_dv, terms_dv)
+    if e_dbias is not None:
+        broadcast = p.q.shape[:3].numel() // max(1, bias.shape[:3].numel())
+        if broadcast > 1:
+            e_dbias += algebra.total(broadcast, un, want.dbias, terms_dbias)
+        e_dbias += size(want.dbias) * algebra.steps(1)
+    return Budget(
+        out=sigma(e_out),
+        lse=sigma(e_lse, heads_first=False),
+        dq=sigma(e_dq),
+        dk=sigma(e_dk),
+        dv=sigma(e_dv),
+        dbias=sigma(e_dbias, heads_first=False),
+        dtype=dtype,
+        bias_dtype=None if bias is None else bias.dtype,
+        form=form,
+    )
+
+
+def _of_dv(n, un: Units, algebra: type) -> torch.Tensor:
+    """-> (batch, nheads, i, j): the noise of P as dv sees it, computed once more from S and lse and cast."""
+    e_p = n.size_p * (n.e_s + n.e_lse + (algebra.unit(un.u_p) + 2 * algebra.unit(un.u_mul)))
+    return e_p + (algebra.unit(un.tiny_p) if n.seen is None else n.seen * algebra.unit(un.tiny_p))
+
+
+def _summed(
+    p: Problem,
+    algebra: type,
+    un: Units,
+    n: int,
+    result: torch.Tensor,
+    noise_of: torch.Tensor,
+    terms: torch.Tensor,
+) -> torch.Tensor:
+    """noise_of, terms (batch, nheads, seqlen_k, headdim) -> (batch, nheads_k, ..), with the error of adding n terms."""
+    result = result.transpose(1, 2)
+    noise_of = p.sum_group(noise_of) + algebra.total(n, un, result, p.sum_group(terms))
+    return noise_of + algebra.size(result) * algebra.steps(4)

@@ -1,0 +1,157 @@
+"""Sums over the gradients that must be 0: laws that need no oracle, and so hold at lengths where none fits.
+
+The rows of P sum to 1 and those of T = P (dP - delta) to 0, with any bias and any mask; hence
+
+    sum_dk     sum_j dk_j = scale sum_i q_i sum_j T_ij = 0             per batch, key head (its whole group) and column
+    sum_dbias  sum_j dbias_ij = 0                                      per row of dbias, whatever it was summed over
+    q_dq       <q, dq> - <k, dk> = 0, both scale sum_ij T_ij q_i k_j   per batch and key head
+    v_dv       <v, dv> - <out, dout> = 0, both sum_ij P_ij dP_ij       per batch and key head
+
+A residual's noise is that of its terms (noise.py), where what is shared is added up before sizes are taken. An error of
+delta moves every T_ij of its row by P_ij, so their sum by itself; one of lse scales the row, whose sum stays 0. With
+R = scale q k, and A = sum_d size(scale q k), D = sum_d size(dout v) the sizes of the terms of R and dP:
+
+    sum_dk     size(scale) sum_i size(q_i) [sum_j E_T + E_delta + n_q sum_j size(T)] + sum_j rounding(dk_j)
+    sum_dbias  sum_j E_T + E_delta + sum_j rounding(dbias_ij)
+    q_dq       2 sum_i [sum_j E_T size(R) + E_delta size(sum_j P R) + E_lse size(sum_j T R)]    (dq, dk may use two T)
+               + (n_k + n_q) sum_ij size(T) A + sum size(q) rounding(dq) + sum size(k) rounding(dk)
+    v_dv       sum_ij [(size(P dP) + size(T)) E_s + 2 size(P dP) (unit(u_p) + 2 unit(u_mul)) + 2 size(dP) unit(tiny_p)]
+               + sum_i E_lse size(delta) + (n_k + n_q) sum_ij size(P) D
+               + sum size(v) rounding(dv) + sum size(dout) rounding(out)
+
+n_q = seqlen_q group unit(u_acc) and n_k = seqlen_k unit(u_acc) are the adding-up of terms. rounding(x) is the last
+rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
+the adding-up to x, as its total there is the larger of two sizes (here their sum, which is no smaller).
+
+The sums over i are taken over `rows` and scaled by seqlen_q / len(rows): 256 rows give a noise to two digits, and cost
+nothing beside the kernel. Roundings of outputs are measured, so they enter in whole.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .attention import problem, sum_broadcast
+from .noise import FLUSH, FORMS, noise, roundoff, smallest_subnormal, units
+
+# Up to here every row is looked at; beyond, this many, evenly spread (so that causal rows of all lengths are in).
+ALL_ROWS = 512
+SAMPLE = 256
+
+
+def sample_rows(seqlen_q: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """-> (n) query indices: all of them up to ALL_ROWS, else SAMPLE, evenly spread from first to last."""
+    if seqlen_q <= ALL_ROWS:
+        return torch.arange(seqlen_q, device=device)
+    return torch.linspace(0, seqlen_q - 1, SAMPLE, dtype=torch.float64, device=device).round().long()
+
+
+def conservation(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dout: torch.Tensor,
+    got: object,
+    *,
+    causal: bool = False,
+    alignment: str = "bottom_right",
+    bias: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    precision: object,
+    form: str = "independent",
+    rows: torch.Tensor | None = None,
+) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """The arguments of `attention`, got.out, .dq, .dk, .dv, .dbias as measured -> name: (residual, sigma), float64.
+
+    sum_dk (batch, nheads_k, headdim); sum_dbias like dbias without its last dimension; q_dq, v_dv (batch, nheads_k).
+    A law is left out where got lacks a gradient. Compare with score(residual, zeros, sigma, torch.float64, form).
+    """
+    algebra, dtype = FORMS[form], q.dtype
+    size, unit = algebra.size, algebra.unit
+    un = units(dtype, precision)
+    seqlen_q, seqlen_k = q.shape[1], k.shape[1]
+    rows = sample_rows(seqlen_q, q.device) if rows is None else rows
+    scaled_up = seqlen_q / max(1, rows.numel())
+    p = problem(
+        q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=rows
+    )
+    sums = _row_sums(p, algebra, un)
+
+    def measured(x: torch.Tensor) -> torch.Tensor:
+        return x.detach().to(q.device).transpose(1, 2).double()
+
+    def over_rows(x: torch.Tensor) -> torch.Tensor:
+        """x (batch, nheads, rows) -> (batch, nheads_k), estimated for all queries."""
+        return p.sum_group(x.sum(-1)) * scaled_up
+
+    def rounding(x: torch.Tensor, n: int, u: float = un.u_out, tiny: float = un.tiny_out) -> torch.Tensor:
+        added_up = 0.0 if algebra.linear else n * unit(un.u_acc)
+        return size(x) * (unit(u) + algebra.steps(4) + added_up) + unit(tiny)
+
+    laws = {}
+    n_queries = seqlen_q * p.group
+    all_q, all_k, all_v, all_dout = (measured(x) for x in (q, k, v, dout))
+    size_scale = size(p.scale)
+    if got.dk is not None:
+        dk = measured(got.dk)
+        per_row = sums["t"] + sums["delta"] + n_queries * unit(un.u_acc) * sums["size_t"]
+        e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2)) * scaled_up
+        laws["sum_dk"] = (dk.sum(2), algebra.sigma(e + rounding(dk, n_queries).sum(2)))
+    if bias is not None and getattr(got, "dbias", None) is not None:
+        laws["sum_dbias"] = _sum_dbias(got.dbias, bias, sums, rows, scaled_up, algebra, un)
+    if got.dq is not None and got.dk is not None:
+        dq = measured(got.dq)
+        residual = p.sum_group((all_q * dq).sum((2, 3))) - (all_k * dk).sum((2, 3))
+        e = over_rows(2 * sums["r"] + (seqlen_k + n_queries) * unit(un.u_acc) * sums["terms_r"])
+        e = e + p.sum_group((size(all_q) * rounding(dq, seqlen_k)).sum((2, 3)))
+        laws["q_dq"] = (residual, algebra.sigma(e + (size(all_k) * rounding(dk, n_queries)).sum((2, 3))))
+    if got.dv is not None and got.out is not None:
+        out, dv = measured(got.out), measured(got.dv)
+        residual = (all_v * dv).sum((2, 3)) - p.sum_group((out * all_dout).sum((2, 3)))
+        e = over_rows(sums["dp"] + (seqlen_k + n_queries) * unit(un.u_acc) * sums["terms_dp"])
+        e = e + p.sum_group((size(all_dout) * rounding(out, seqlen_k)).sum((2, 3)))
+        laws["v_dv"] = (residual, algebra.sigma(e + (size(all_v) * rounding(dv, n_queries)).sum((2, 3))))
+    return laws
+
+
+def _row_sums(p, algebra: type, un) -> dict[str, torch.Tensor]:
+    """-> (batch, nheads, rows) each: the sums over j in the formulas above."""
+    size, unit = algebra.size, algebra.unit
+    names = ("t", "delta", "size_t", "r", "terms_r", "dp", "terms_dp")
+    sums = {name: p.q.new_zeros(p.q.shape[:3]) for name in names}
+    for chunk in p.chunks():
+        n = noise(p, chunk, algebra, un)
+        size_t, size_dp, r = size(n.t), size(n.dp), n.products
+        e_delta, e_lse = n.e_delta.squeeze(-1), n.e_lse.squeeze(-1)
+        of_dp = (size_dp * n.size_p + size_t) * n.e_s
+        of_dp += size_dp * n.size_p * (2 * unit(un.u_p) + 4 * unit(un.u_mul))
+        of_dp += size_dp * (2 * unit(un.tiny_p)) if n.seen is None else size_dp * n.seen * (2 * unit(un.tiny_p))
+        parts = {
+            "t": n.e_t.sum(-1),
+            "delta": e_delta,
+            "size_t": size_t.sum(-1),
+            "r": (n.e_t * size(r)).sum(-1) + e_delta * size((n.probs * r).sum(-1)) + e_lse * size((n.t * r).sum(-1)),
+            "terms_r": (size_t * n.qk).sum(-1),
+            "dp": of_dp.sum(-1) + e_lse * size(n.delta.squeeze(-1)),
+            "terms_dp": (n.size_p * n.dov).sum(-1),
+        }
+        for name, part in parts.items():
+            sums[name][:, :, chunk] = part
+    return sums
+
+
+def _sum_dbias(dbias, bias, sums, rows, scaled_up, algebra: type, un) -> tuple[torch.Tensor, torch.Tensor]:
+    """dbias shaped like bias; sums (batch, nheads, rows) -> residual and sigma (batch | 1, nheads | 1, rows | 1)."""
+    u, tiny = roundoff(dbias.dtype), max(smallest_subnormal(dbias.dtype), FLUSH)
+    of_rows = dbias.detach().to(bias.device).double()
+    per_row = (sums["t"] + sums["delta"]).unsqueeze(-1)
+    n_rows = bias.shape[2]
+    if n_rows > 1:
+        of_rows, scaled_up = of_rows[:, :, rows], 1.0
+    broadcast = per_row.numel() * scaled_up / max(1, of_rows.shape[:3].numel())
+    if broadcast > 1:
+        per_row = per_row + broadcast * algebra.unit(un.u_acc) * sums["size_t"].unsqueeze(-1)
+    e = sum_broadcast(per_row, of_rows).squeeze(-1) * scaled_up
+    added_up = 0.0 if algebra.linear or broadcast <= 1 else broadcast * algebra.unit(un.u_acc)
+    last = algebra.size(of_rows) * (algebra.unit(u) + algebra.steps(1) + added_up) + algebra.unit(tiny)
+    return of_rows.sum(-1), algebra.sigma(e + last.sum(-1))

@@ -1,0 +1,241 @@
+"""Where the rounding errors of a correct kernel come from, one chunk of queries at a time.
+
+Names are those of attention.py; E_x is the noise of x. In the independent form E is a variance, and a rounding of x with
+unit roundoff u has E = x^2 u^2 / 3, as its relative error is uniform in [-u, u]; in the linear form E is a bound on
+|error|, and a rounding has E = |x| u. Either way noise passes through y = a x as E_y = size(a) E_x with size(a) = a^2
+or |a|, and noises add, so that one derivation serves both. budget.py says when to use which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from .attention import Problem, softmax
+
+FLOAT32 = 2.0**-24
+TF32 = 2.0**-11  # 10 explicit bits
+# Float32 numbers below this may be flushed to 0: GPUs' fast exp and most vectorised ones do.
+FLUSH = 2.0**-126
+
+
+def roundoff(dtype: torch.dtype) -> float:
+    """-> the largest relative error u of rounding to nearest: 2^-24, 2^-11, 2^-8 for float32, float16, bfloat16."""
+    return torch.finfo(dtype).eps / 2
+
+
+def smallest_subnormal(dtype: torch.dtype) -> float:
+    """-> the spacing of numbers next to 0: 2^-149, 2^-24, 2^-133 for float32, float16, bfloat16."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps
+
+
+@dataclass(frozen=True)
+class Units:
+    """Unit roundoffs u, and steps tiny (the absolute error where a number underflows), for each place that rounds.
+
+    _p: where P and T are cast before a product; _mul: the factors of a product; _acc: the accumulator;
+    _out: out, dq, dk, dv as stored, so also the out that delta is made from.
+    """
+
+    u_p: float
+    tiny_p: float
+    u_mul: float
+    u_acc: float
+    tiny_acc: float
+    u_out: float
+    tiny_out: float
+
+
+def units(dtype: torch.dtype, precision: object) -> Units:
+    """-> what `precision` (multiply, accumulate, probabilities) means for operands of this dtype."""
+    cast = torch.float32 if precision.probabilities == "float32" else dtype
+    sums = dtype if precision.accumulate == "operand" else torch.float32
+    return Units(
+        u_p=roundoff(cast),
+        tiny_p=max(smallest_subnormal(cast), FLUSH),
+        u_mul=TF32 if precision.multiply == "tf32" else 0.0,
+        u_acc=roundoff(sums),
+        tiny_acc=max(smallest_subnormal(sums), FLUSH),
+        u_out=roundoff(dtype),
+        tiny_out=max(smallest_subnormal(dtype), FLUSH),
+    )
+
+
+class Independent:
+    """Roundings are independent: noise is a variance."""
+
+    linear = False
+
+    @staticmethod
+    def size(x):
+        return x * x
+
+    @staticmethod
+    def unit(u: float) -> float:
+        """One rounding to nearest, relative to size(x)."""
+        return u * u / 3
+
+    @staticmethod
+    def steps(n: float) -> float:
+        """A handful of float32 operations, of deviation sqrt(n) u together."""
+        return n * FLOAT32**2
+
+    @staticmethod
+    def total(n: float, un: Units, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+        """Adding n terms: n roundings of partial sums, which grow to the result or walk at random with the terms."""
+        return torch.maximum(result * result, terms).mul_(n * un.u_acc**2 / 3).add_(n * un.tiny_acc**2 / 3)
+
+    @staticmethod
+    def sigma(noise: torch.Tensor) -> torch.Tensor:
+        return noise.sqrt()
+
+
+class Linear:
+    """Roundings conspire: noise is a bound on the absolute error."""
+
+    linear = True
+    # z <= 8 then says exactly |error| <= bound; 2 % cover the products of two roundings, which first order leaves out.
+    BOUND_PER_SIGMA = 8 / 1.02
+
+    @staticmethod
+    def size(x):
+        return abs(x)
+
+    @staticmethod
+    def unit(u: float) -> float:
+        return u
+
+    @staticmethod
+    def steps(n: float) -> float:
+        """Four deviations of what the independent form allows: the same handful of operations at their worst."""
+        return 4 * n**0.5 * FLOAT32
+
+    @staticmethod
+    def total(n: float, un: Units, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+        """Adding n terms in any order: |error| <= n u sum |term|."""
+        return (terms * (n * un.u_acc)).add_(n * un.tiny_acc)
+
+    @staticmethod
+    def sigma(noise: torch.Tensor) -> torch.Tensor:
+        return noise / Linear.BOUND_PER_SIGMA
+
+
+FORMS = {"independent": Independent, "linear": Linear}
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One chunk: P, T, seen and every E_ over pairs (batch, nheads, i, j); per row (.., i, 1) or (.., i, headdim).
+
+    qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP.
+    """
+
+    products: torch.Tensor
+    probs: torch.Tensor
+    size_p: torch.Tensor
+    seen: torch.Tensor | None  # None: every key is seen
+    qk: torch.Tensor
+    e_s: torch.Tensor
+    e_out: torch.Tensor
+    e_lse: torch.Tensor
+    out: torch.Tensor
+    dp: torch.Tensor | None = None
+    delta: torch.Tensor | None = None
+    t: torch.Tensor | None = None
+    dov: torch.Tensor | None = None
+    e_delta: torch.Tensor | None = None
+    e_t: torch.Tensor | None = None
+
+    def seen_times(self, x: torch.Tensor) -> torch.Tensor:
+        """x (.., j, d) -> sum over the keys j that a row sees, (.., i | 1, d)."""
+        return x.sum(-2, keepdim=True) if self.seen is None else self.seen @ x
+
+
+def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
+    """-> Noise of the rows in chunk.
+
+    score   E_s   = 2 unit(u_mul) qk + total_headdim + (size(S) + size(m - S)) steps(1) + steps(4)
+            the products, their sum, scaling and adding the bias, subtracting m and then exp, whose argument's absolute
+            error is a relative error of P
+    out     E_out = sum_j size(P) [size(v - out) E_s + size(v) (unit(u_p) + 2 unit(u_mul))]
+                    + sum_j size(v) unit(tiny_p) + total_seqlen_k + size(out) steps(4)
+            v - out, because a score that grows takes from the other keys; the cast of P; subnormal P
+    lse     E_lse = sum_j size(P) E_s + size(lse) steps(1) + seqlen_k unit(u_acc) + steps(16)
+    dP      E_dP  = 2 unit(u_mul) dov + total_headdim
+    delta   E_delta = sum_j [size(T) E_s + size(P dP) (unit(u_p) + unit(u_mul)) + size(dP) unit(tiny_p)]
+                    + sum_d size(dout) [rest of E_out + size(out) unit(u_out) + unit(tiny_out)] + total_headdim
+            delta = sum_d dout out, and out was stored rounded; an error of P moves all of out_i along v_j, so that it
+            reaches delta as dP_ij, not as headdim independent errors
+    T       E_T   = size(T) (E_s + unit(u_p) + 2 unit(u_mul) + steps(4)) + size(P) E_dP + unit(tiny_p)
+            without the errors of lse and delta: those are shared by a row, and are kept apart
+    """
+    size, unit = form.size, form.unit
+    seqlen_k, headdim = p.k.shape[2:]
+    size_v = size(p.v)
+    r = p.products(chunk)
+    s = p.mask(r, chunk)
+    probs, m, lse = softmax(s)
+    size_p = size(probs)
+
+    qk = size(p.scale * p.q[:, :, chunk]) @ size(p.k).mT
+    e_s = form.total(headdim, un, r, qk)
+    if un.u_mul:
+        e_s += qk * (2 * unit(un.u_mul))
+    seen = None
+    if p.masked:
+        hidden = s == float("-inf")
+        seen = (~hidden).double()
+        s, gap = s.masked_fill(hidden, 0.0), (m - s).masked_fill_(hidden, 0.0)
+        e_s += size(r) * form.steps(1)  # rounded once more before the bias, which may cancel it, is added
+    else:
+        gap = m - s
+    e_s += (size(s) + size(gap)).mul_(form.steps(1)) + form.steps(4)
+    del s, gap
+
+    moved = size_p * e_s
+    out = probs @ p.v
+    terms = size_p @ size_v
+    row_moved = moved.sum(-1, keepdim=True)
+    if form.linear:
+        e_out = moved @ size_v + size(out) * row_moved  # |v - out| <= |v| + |out|: a matrix product again
+    else:
+        e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
+    e_stored = form.total(seqlen_k, un, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
+    e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
+    e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
+    dead = lse == float("-inf")
+    e_lse = (row_moved + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.u_acc) + form.steps(16))
+    e_lse = e_lse.masked_fill(dead, 0.0)
+    common = {
+        "products": r,
+        "probs": probs,
+        "size_p": size_p,
+        "seen": seen,
+        "qk": qk,
+        "e_s": e_s,
+        "e_out": e_out,
+        "e_lse": e_lse,
+        "out": out,
+    }
+    if p.dout is None:
+        return Noise(**common)
+
+    dout = p.dout[:, :, chunk]
+    dp = dout @ p.v.mT
+    delta = (dout * out).sum(-1, keepdim=True)
+    t = probs * (dp - delta)
+    dov = size(dout) @ size_v.mT
+    e_dp = form.total(headdim, un, dp, dov)
+    if un.u_mul:
+        e_dp += dov * (2 * unit(un.u_mul))
+    size_t, size_dp = size(t), size(dp)
+    from_probs = size_t * e_s + size_dp * size_p * (unit(un.u_p) + unit(un.u_mul))
+    from_probs += size_dp * unit(un.tiny_p) if seen is None else size_dp * seen * unit(un.tiny_p)
+    e_stored = e_stored + size(out) * unit(un.u_out) + unit(un.tiny_out)
+    e_delta = from_probs.sum(-1, keepdim=True) + (size(dout) * e_stored).sum(-1, keepdim=True)
+    e_delta += form.total(headdim, un, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
+    e_t = size_t * (e_s + (unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))) + size_p * e_dp
+    e_t += unit(un.tiny_p) if seen is None else seen * unit(un.tiny_p)
+    return Noise(**common, dp=dp, delta=delta, t=t, dov=dov, e_delta=e_delta, e_t=e_t)

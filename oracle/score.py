@@ -1,0 +1,126 @@
+"""The distance between got and want in units of the budget, and the two limits that every comparison shares.
+
+    z         = max(0, |got - want| - u_out |want| - tiny/2) / sigma            per element
+    rms_ratio = rms(got - want) / rms(allowed) / (1 + SMALL_SAMPLE / sqrt(n))   of the tensor
+
+The last rounding, to the output's dtype, is known exactly, so z takes it off at its worst. The rms cannot, so there it
+is part of what is allowed: allowed^2 = sigma^2 + u_out^2 want^2 / 3 + tiny^2 / 12. Both rms are over the elements where
+got, want and sigma are finite. n is how many independent rows carry the budget, (sum w)^2 / sum w^2 with w the allowed^2
+summed over a row: elements of one row share errors (of delta, of lse, of P), and a few rows may carry all of it. With
+n = 1 the rms is one error and may be as large as one error may be; the limit tightens to RMS_LIMIT as n grows.
+
+In the linear form sigma is the worst case / 8, so that z <= 8 says exactly that the worst case holds. allowed is then
+that worst case in whole, 8 sigma + u_out |want| + tiny/2, and rms_ratio is 1.5 rms(got - want) / rms(allowed), which
+cannot exceed 1.5 unless some z exceeds 8.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from .noise import roundoff, smallest_subnormal
+
+# Correct kernels reach z of 3 (float32) to 6 (float16) over a million elements; sigma is first order and leaves out
+# what a machine adds (truncating tensor cores, exp of 2 ulp). Most bugs stand at 14 to 10^6.
+Z_LIMIT = 8.0
+# Correct kernels reach 1.07. An error too small to lift one element over 8 sigma, but there in all of them, shows here:
+# P or dS with one bit less makes 2.
+RMS_LIMIT = 1.5
+# At n = 1, RMS_LIMIT * (1 + SMALL_SAMPLE) = Z_LIMIT: one error, judged like one error.
+SMALL_SAMPLE = Z_LIMIT / RMS_LIMIT - 1
+
+
+@dataclass(frozen=True)
+class Score:
+    """z as got; worst_z its largest (0 if empty); rms_ratio of the whole tensor."""
+
+    worst_z: float
+    rms_ratio: float
+    z: torch.Tensor
+
+    @property
+    def within(self) -> bool:
+        """Whether both limits hold (NaN never does)."""
+        return self.worst_z <= Z_LIMIT and self.rms_ratio <= RMS_LIMIT
+
+
+def score(
+    got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_dtype: torch.dtype, form: str = "independent"
+) -> Score:
+    """got, want, sigma of one shape -> Score; out_dtype is what got was rounded to (float32 for lse).
+
+    got == want is error 0, infinities included. A NaN, or an infinity on one side only, is z = inf, except where want
+    exceeds the largest value of out_dtype: there an infinity of its sign, or that largest value, is right. An error
+    beyond the output rounding is z = inf where sigma is 0.
+    """
+    if got.shape != want.shape:
+        raise ValueError(f"got has shape {tuple(got.shape)}, should be {tuple(want.shape)}")
+    got = _overflowed(got.detach().double().to(want.device), want, sigma, out_dtype)
+    u, tiny = roundoff(out_dtype), smallest_subnormal(out_dtype)
+    return _score(got, want, sigma, u * want.abs(), tiny, want.ndim > 3, form == "linear")
+
+
+def pair_score(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    sigma_a: torch.Tensor,
+    sigma_b: torch.Tensor,
+    out_dtype: torch.dtype,
+    form: str = "independent",
+) -> Score:
+    """a, b, sigma_a, sigma_b of one shape -> Score of two results that should agree, each with noise of its own.
+
+    z = max(0, |a - b| - u_out (|a| + |b|) - tiny) / sigma with sigma = sqrt(sigma_a^2 + sigma_b^2), or
+    sigma_a + sigma_b in the linear form: both were rounded to out_dtype.
+    """
+    a, b = a.detach().double(), b.detach().double().to(a.device)
+    sigma = sigma_a + sigma_b if form == "linear" else torch.hypot(sigma_a, sigma_b)
+    u, tiny = roundoff(out_dtype), smallest_subnormal(out_dtype)
+    return _score(a, b, sigma, u * (a.abs() + b.abs()), 2 * tiny, b.ndim > 3, form == "linear")
+
+
+def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -> Score:
+    """got .. last_rounding of one shape; tiny the spacing at 0 -> Score."""
+    if got.numel() == 0:
+        return Score(0.0, 0.0, torch.zeros_like(want))
+    error = (got - want).abs()
+    same = got == want  # inf - inf is NaN, yet right
+    error = error.masked_fill(same, 0.0)
+    beyond = (error - last_rounding - tiny / 2).clamp(min=0.0)  # NaN stays NaN
+    beyond = beyond.masked_fill(same, 0.0)
+    # 0 / 0 is no error, NaN is never right, and a sigma that is NaN (the oracle overflowed) must not hide an error
+    z = (beyond / sigma).masked_fill(beyond == 0, 0.0).nan_to_num(nan=math.inf, posinf=math.inf)
+    worst = z.max().item()
+
+    if linear:
+        allowed = (sigma * Z_LIMIT + last_rounding + tiny / 2).square()
+    else:
+        allowed = sigma.square() + last_rounding.square() / 3 + tiny * tiny / 12
+    finite = torch.isfinite(error) & torch.isfinite(allowed)
+    allowed = allowed.masked_fill(~finite, 0.0)
+    error = error.masked_fill(~finite, 0.0)
+    total, size = error.square().sum().item(), allowed.sum().item()
+    if not total:
+        ratio = 0.0
+    elif not size:
+        ratio = math.inf
+    else:
+        rows = allowed.sum(-1) if in_rows else allowed
+        n = size * size / rows.square().sum().item() if not linear else math.inf
+        ratio = math.sqrt(total / size) / (1 + SMALL_SAMPLE / math.sqrt(n))
+        if linear:
+            ratio *= RMS_LIMIT  # rms(allowed) is the limit itself
+    return Score(worst, ratio if worst < math.inf else math.inf, z)
+
+
+def _overflowed(got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+    """got, want, sigma of one shape -> got, with want in its place where want overflows and got is what that gives."""
+    largest = torch.finfo(out_dtype).max
+    over = want.abs() + Z_LIMIT * sigma > largest  # a correct kernel may cross the border by its noise
+    if not bool(over.any()):
+        return got
+    stored = (got.abs() >= largest) & (got.sign() == want.sign())
+    return torch.where(over & stored, want, got)

@@ -1,0 +1,20 @@
+"""What a law raises when it does not hold."""
+
+from __future__ import annotations
+
+
+class LawBroken(AssertionError):
+    """A law does not hold: `headline` alone is enough to file an issue, `observed` are the facts below it.
+
+    `suggests` is a guess read off the pattern, and is shown as one. `found` is a short word for the table of repeats.
+    """
+
+    def __init__(self, headline: str, *observed: str, suggests: str | None = None):
+        super().__init__(headline)
+        self.headline = headline
+        self.observed = [line for text in observed for line in text.splitlines()]
+        self.suggests = suggests
+
+
+class Undecided(Exception):
+    """It could not be decided on this machine (out of memory, say): the verdict is unknown, with this reason."""

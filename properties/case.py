@@ -1,0 +1,150 @@
+"""A case is a specification, never tensors: a frozen record that prints as one line and is read back from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+REGIMES = ("spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean")
+LAYOUTS = ("contiguous", "transposed", "packed", "gapped", "last_strided")
+BIASES = (None, "vector", "matrix")
+BIAS_MASKS = ("none", "right", "left", "window", "dead_row", "finite", "alibi")
+
+
+class CaseError(ValueError):
+    """A case that cannot be: the message names the field and the value."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one call of attention looks like. docs/reading-a-failure.md lists the fields.
+
+    bias is None, "vector" (1 row for all queries) or "matrix"; bias_batch and bias_nheads are 1 where it is broadcast.
+    bias_mask says which of its entries are -inf ("finite": -1e4), or that it is ALiBi's.
+    """
+
+    batch: int = 1
+    seqlen_q: int = 1
+    seqlen_k: int = 1
+    nheads: int = 1
+    nheads_k: int = 1
+    headdim: int = 64
+    dtype: torch.dtype = torch.float32
+    causal: bool = False
+    bias: str | None = None
+    bias_batch: int = 1
+    bias_nheads: int = 1
+    bias_dtype: torch.dtype = torch.float32
+    bias_mask: str = "none"
+    softmax_scale: float | None = None
+    regime: str = "spread"
+    layout: str = "contiguous"
+    seed: int = 0
+
+    def __post_init__(self):
+        problems = [f"{name}={getattr(self, name)}: should be at least {least}" for name, least in _LEAST.items()
+                    if getattr(self, name) < least]  # fmt: skip
+        for name, allowed in _ALLOWED.items():
+            if getattr(self, name) not in allowed:
+                problems.append(f"{name}={_text(getattr(self, name))}: should be one of {_listed(allowed)}")
+        if not problems and self.nheads % self.nheads_k:
+            problems.append(f"nheads_k={self.nheads_k}: should divide nheads={self.nheads}")
+        if self.bias_batch not in (1, self.batch):
+            problems.append(f"bias_batch={self.bias_batch}: should be 1 or batch={self.batch}")
+        if self.bias_nheads not in (1, self.nheads):
+            problems.append(f"bias_nheads={self.bias_nheads}: should be 1 or nheads={self.nheads}")
+        if self.softmax_scale is not None and not math.isfinite(self.softmax_scale):
+            problems.append(f"softmax_scale={self.softmax_scale}: should be finite")
+        if problems:
+            raise CaseError("; ".join(problems))
+
+    @property
+    def scale(self) -> float:
+        """softmax_scale, or its default 1 / sqrt(headdim)."""
+        return 1.0 / math.sqrt(self.headdim) if self.softmax_scale is None else self.softmax_scale
+
+    @property
+    def bias_shape(self) -> tuple[int, int, int, int]:
+        """(batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)."""
+        return (self.bias_batch, self.bias_nheads, self.seqlen_q if self.bias == "matrix" else 1, self.seqlen_k)
+
+    def but(self, **changed: Any) -> Case:
+        """The same case with some fields changed; sizes that hang on them follow (nheads_k, bias broadcasting)."""
+        if "nheads" in changed and "nheads_k" not in changed and changed["nheads"] % self.nheads_k:
+            changed["nheads_k"] = changed["nheads"]
+        for size, of in (("bias_batch", "batch"), ("bias_nheads", "nheads")):
+            if of in changed and size not in changed and getattr(self, size) != 1:
+                changed[size] = changed[of]
+        return replace(self, **changed)
+
+    def __str__(self) -> str:
+        always = ("seqlen_q", "seqlen_k", "headdim", "dtype")
+        shown = [f for f in fields(self) if f.name in always or getattr(self, f.name) != f.default]
+        shown.sort(key=lambda f: always.index(f.name) if f.name in always else len(always))
+        return " ".join(f"{f.name}={_text(getattr(self, f.name))}" for f in shown)
+
+    __repr__ = __str__
+
+
+_LEAST = dict(batch=1, seqlen_q=0, seqlen_k=0, nheads=1, nheads_k=1, headdim=1, seed=0)
+_ALLOWED = dict(
+    dtype=tuple(DTYPES.values()),
+    bias_dtype=tuple(DTYPES.values()),
+    bias=BIASES,
+    bias_mask=BIAS_MASKS,
+    regime=REGIMES,
+    layout=LAYOUTS,
+)
+
+
+def parse_case(text: str) -> Case:
+    """ "seqlen_q=65 headdim=64 dtype=float16" -> Case; what is not named has its default, seqlen_k follows seqlen_q.
+
+    nheads_k follows nheads. Raises CaseError, naming the word and the known ones.
+    """
+    known = {f.name: f for f in fields(Case)}
+    values: dict[str, Any] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        if not equals or name not in known:
+            raise CaseError(f"--case: {word!r} is no field=value; the fields are {', '.join(known)}")
+        if name in values:
+            raise CaseError(f"--case: {name} is given twice")
+        values[name] = _read(name, value)
+    for follower, leader in (("seqlen_k", "seqlen_q"), ("seqlen_q", "seqlen_k"), ("nheads_k", "nheads")):
+        if follower not in values and leader in values:
+            values[follower] = values[leader]
+    try:
+        return Case(**values)
+    except CaseError as error:
+        raise CaseError(f"--case: {error}") from None
+
+
+def _read(name: str, value: str) -> Any:
+    default = getattr(Case, name)
+    if value == "None" and default is None:
+        return None
+    if name in ("dtype", "bias_dtype"):
+        if value.removeprefix("torch.") not in DTYPES:
+            raise CaseError(f"--case: {name}={value}: should be one of {', '.join(DTYPES)}")
+        return DTYPES[value.removeprefix("torch.")]
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False, "1": True, "0": False}[value.lower()]
+        if name == "softmax_scale":
+            return float(value)
+        return int(value) if isinstance(default, int) else value
+    except (ValueError, KeyError):
+        raise CaseError(f"--case: {name}={value}: should look like {name}={_text(default)}") from None
+
+
+def _text(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def _listed(values: tuple) -> str:
+    return ", ".join(_text(value) for value in values)

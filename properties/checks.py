@@ -1,0 +1,155 @@
+"""The comparisons that laws end with. Each either returns, having remembered how close it came, or raises LawBroken."""
+
+from __future__ import annotations
+
+import torch
+
+import oracle
+from impls.handover import Outputs
+from oracle import LINEAR, RMS_LIMIT, Z_LIMIT
+from properties.broken import LawBroken
+from properties.pictures import element_at, number, plural, where
+from properties.trial import Trial
+
+
+def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> None:
+    """Every output is within its error budget of the oracle (all of them, or those named)."""
+    x = trial.x if x is None else x
+    names = names or tuple(name for name, _ in got.items())
+    backward = any(name.startswith("d") for name in names)
+    want = trial.want(x, backward=backward, **changed)
+    budget = trial.budget(want, x, backward=backward, **changed)
+    for name in names:
+        check_near(trial, name, getattr(got, name), getattr(want, name), getattr(budget, name))
+
+
+def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor) -> None:
+    """One tensor is within its budget: worst z and, over many elements, the root mean square."""
+    with trial.meter.clock("in_oracle"):
+        result = oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
+    trial.meter.saw(name, result.worst_z)
+    if result.worst_z > Z_LIMIT:
+        raise _far(trial, name, got, want, sigma, result.z, "should be")
+    if result.rms_ratio > RMS_LIMIT:
+        raise LawBroken(
+            f"{name}: the error over all elements is {result.rms_ratio:.3g} times what rounding explains "
+            f"(rms; {RMS_LIMIT} allowed)",
+            f"no single element stands out: the worst has z {number(result.worst_z)} where {Z_LIMIT:g} is allowed",
+            suggests="a systematic loss of precision: a sum in too narrow a type, a cast too early, or tf32 undeclared",
+        )
+
+
+def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
+    """Two results of the same implementation that mathematics makes equal: both carry `sigma` (per element)."""
+    with trial.meter.clock("in_oracle"):
+        result = oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
+    trial.meter.saw(name, result.worst_z)
+    if result.worst_z > Z_LIMIT:
+        raise _far(trial, name, got, want, sigma, result.z, what)
+
+
+def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:
+    """The sigma of a sum of results, each with its own: root of squares, or the plain sum in the worst-case form."""
+    if trial.form == LINEAR:
+        return sum(sigmas)
+    return sum(sigma**2 for sigma in sigmas).sqrt()
+
+
+def storing(trial: Trial, result: torch.Tensor) -> torch.Tensor:
+    """The most that rounding a result to the case's dtype changed each element, where a law goes on with it."""
+    dtype = trial.case.dtype
+    return oracle.roundoff(dtype) * result.abs() + oracle.smallest_subnormal(dtype) / 2
+
+
+def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
+    """The dtype whose rounding an output ends with: lse's is float32 whatever it was converted to."""
+    return torch.float32 if name == "lse" else got.dtype if got.dtype != torch.float64 else trial.case.dtype
+
+
+def _far(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
+    bad = ~(z <= Z_LIMIT)
+    at = tuple(int(i) for i in torch.unravel_index(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape))
+    worst, g, w, s = z[at].item(), got[at].item(), want[at].item(), sigma.broadcast_to(z.shape)[at].item()
+    return LawBroken(
+        f"{name}: {element_at(name, at)} is {number(g)}, {should} {number(w)} "
+        f"({int(bad.sum())} of {bad.numel()} elements wrong, worst z {number(worst)}, {Z_LIMIT:g} allowed)",
+        where(trial, name, bad),
+        f"worst {element_at(name, at)}   got {number(g)}   want {number(w)}   "
+        f"off by {number(abs(g - w))} where rounding explains {number(s)} (one sigma)",
+        suggests=_read_off(got, want, bad),
+    )
+
+
+def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
+    """Two tensors have equal values in every element (0.0 equals -0.0, NaN equals nothing)."""
+    bad = ~(got == want)
+    if bool(bad.any()):
+        at = tuple(int(i) for i in bad.nonzero()[0])
+        g, w = got[at].item(), want.broadcast_to(got.shape)[at].item()
+        raise LawBroken(
+            f"{name}: {element_at(name, at)} is {number(g)}, {should} {number(w)} "
+            f"({int(bad.sum())} of {bad.numel()} elements differ)",
+            where(trial, name, bad),
+            f"largest difference {number((got.double() - want.double()).abs().nan_to_num(torch.inf).max().item())}",
+            suggests=_read_off(got, want, bad),
+        )
+
+
+def check_same_or_agree(trial: Trial, name: str, got: Outputs, want: Outputs, sigma, should: str) -> None:
+    """Bit for bit where the output is declared repeatable, within the budget of both where it is not."""
+    a, b = getattr(got, name), getattr(want, name)
+    if name in trial.impl.repeatable:
+        check_same(trial, name, a, b, should)
+    else:
+        check_agree(trial, name, a, b, getattr(sigma, name), should)
+
+
+def check_counts(trial: Trial, got: torch.Tensor, want: torch.Tensor, keys: torch.Tensor | None = None) -> None:
+    """exp(lse) (b, h, sq), rounded, is the number of visible keys `want` (broadcastable): a whole number each."""
+    want = want.double().broadcast_to(got.shape)
+    bad = ~(got == want)
+    if not bool(bad.any()):
+        return
+    b, h, i = (int(n) for n in bad.nonzero()[0])
+    g, w = got[b, h, i].item(), int(want[b, h, i].item())
+    seen = plural(int(g), "key") if g == g and abs(g) < 2**53 else f"{g} keys"
+    off = "" if g != g or g == w else "  ".join(_missing_or_extra(int(g) - w))
+    raise LawBroken(
+        f"query {i} sees {seen}, should see {w}{off}",
+        where(trial, "lse", bad),
+        f"b={b} h={h}: exp(lse) counts visible keys, as every score is 0; "
+        f"{int(bad.sum())} of {bad.numel()} rows count wrong",
+        suggests=_count_pattern(got - want, bad),
+    )
+
+
+def _missing_or_extra(off: int) -> list[str]:
+    return [f" ({plural(abs(off), 'key')} {'too many' if off > 0 else 'missing'})"]
+
+
+def _count_pattern(off: torch.Tensor, bad: torch.Tensor) -> str | None:
+    values = off[bad].unique()
+    if len(values) == 1:
+        kind = "one short: `<` where `<=` was meant" if values.item() == -1 else None
+        kind = "one too many: the mask's bound, or a padding key" if values.item() == 1 else kind
+        return kind
+    return None
+
+
+def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
+    """A guess from the values alone."""
+    g, w = got[bad].double(), want.broadcast_to(got.shape)[bad].double()
+    if bool(g.isnan().any()):
+        return "NaN: inf - inf in the softmax, 0 * inf, or memory that nothing wrote"
+    if bool((g == 0).all()):
+        return "zeros: rows or columns that were never written, or a launch that failed unnoticed"
+    known = w.isfinite() & g.isfinite() & (w.abs() > 1e-6 * w.abs().amax().clamp(min=1e-30))
+    if int(known.sum()) < 8 or int(bad.sum()) < 0.5 * bad.numel():
+        return None
+    ratio = (g[known] / w[known]).median().item()
+    off = ((g[known] - ratio * w[known]).abs().median() / (w[known].abs().median() + 1e-30)).item()
+    if off < 0.02 and abs(ratio - 1) > 0.002:
+        known_as = {1.4427: "base 2 instead of e", 0.6931: "ln 2 too many"}
+        named = next((f" ({text})" for value, text in known_as.items() if abs(ratio - value) < 2e-3), "")
+        return f"a constant factor: got is {ratio:.4g} times what it should be{named}"
+    return None

@@ -1,0 +1,123 @@
+"""The failing message: what an expert would want to see first. See docs/reading-a-failure.md.
+
+A first line that is enough to file an issue; the case; the rule; what was observed; a guess, marked as one; the replay.
+Neighbouring sizes and repeats are tried once, after shrinking, never in each of its steps.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from hypothesis.errors import UnsatisfiedAssumption
+
+from impls.contract import Implementation
+from properties.broken import LawBroken, Undecided
+from properties.case import Case, CaseError
+from properties.law import Law
+from properties.strategies import edges
+from properties.support import unsupported
+from properties.trial import Trial
+
+if TYPE_CHECKING:
+    from properties.judge import Plan
+
+REPEATS = 3
+MOST_NEIGHBOURS = 12
+
+
+def explain(
+    law: Law,
+    impl: Implementation,
+    case: Case,
+    broken: LawBroken,
+    plan: Plan,
+    *,
+    flaky: bool = False,
+    again: bool = True,
+) -> str:
+    """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched."""
+    observed = list(broken.observed)
+    if again:
+        observed += _neighbours(law, impl, case, plan)
+        observed += _repeats(law, impl, case, broken, plan, flaky)
+    parts = [
+        broken.headline,
+        f"  {impl.name}   {case}",
+        "",
+        *_section("Rule", law.rule.splitlines()),
+        *_section("Observed", observed),
+    ]
+    guesses = [broken.suggests] if broken.suggests else []
+    if law.bug:
+        guesses.append(f"bugs of this kind, and who had them: docs/bugs.md#{law.bug}")
+    parts += _section("Suggests (read off the pattern, not proven)", guesses)
+    parts += _section("Replay", replay_command(law, impl, case, plan.origin).splitlines())
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "") -> str:
+    """The command that runs this law on this implementation and this case alone."""
+    where = f" {origin}" if origin else ""
+    return f"pytest {shlex.quote(law.test_id(impl.name))}{where} --case {shlex.quote(str(case))}"
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return [title, *(f"  {line}".rstrip() for line in lines), ""] if lines else []
+
+
+def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> LawBroken | None | str:
+    """LawBroken, None where the law holds, or a word where it says nothing."""
+    plan.write_down(f"{law.test_id(impl.name)} {case}")
+    try:
+        law.function(Trial(impl, case, plan.device, repeats=plan.repeats))
+    except LawBroken as broken:
+        return broken
+    except (UnsatisfiedAssumption, Undecided):
+        return "does not apply"
+    return None
+
+
+def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[str]:
+    """Which other lengths are right and wrong, all else equal."""
+    together = case.seqlen_q == case.seqlen_k
+    fields = ("seqlen_q", "seqlen_k")
+    lines = []
+    for name in ("seqlen_q = seqlen_k",) if together else fields:
+        at = case.seqlen_q if together else getattr(case, name)
+        right, wrong = [], []
+        for n in _nearby_lengths(at):
+            try:
+                other = case.but(**dict.fromkeys(fields if together else (name,), n))
+            except CaseError:
+                continue
+            if unsupported(impl, other) or law.draws.excludes(other):
+                continue
+            outcome = _outcome(law, impl, other, plan)
+            if outcome is None:
+                right.append(n)
+            elif isinstance(outcome, LawBroken):
+                wrong.append(n)
+        lines.append(f"neighbours, {name} = n:   right at {_listed(right)}   wrong at {_listed(wrong)}")
+    return lines
+
+
+def _nearby_lengths(at: int) -> list[int]:
+    """Lengths an expert would try: the edges of the powers of two around `at`."""
+    near = sorted({*edges(2 * at + 3), at - 1, at + 1} - {0, -1}, key=lambda n: (abs(n - at), n))
+    return sorted(near[:MOST_NEIGHBOURS])
+
+
+def _listed(numbers: list[int]) -> str:
+    return " ".join(map(str, numbers)) if numbers else "none of those tried"
+
+
+def _repeats(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan, flaky: bool) -> list[str]:
+    outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
+    failed = [o for o in outcomes if isinstance(o, LawBroken)]
+    same = sum(o.headline == broken.headline for o in failed)
+    if same == REPEATS and not flaky:
+        return [f"{REPEATS} of {REPEATS} repeats fail in the same way: not a race, as far as repeating can tell"]
+    lines = [f"{len(failed)} of {REPEATS} repeats fail, {same} of them in the same way"]
+    lines.append("the same call gives different results: a race, or memory that nothing wrote")
+    return lines

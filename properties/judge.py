@@ -1,0 +1,158 @@
+"""Judge one implementation by one law: draw cases, build, run, compare; shrink what fails; explain it once.
+
+This is the way of every case through the suite: properties/strategies.py draws it, regimes.py builds its tensors,
+trial.py runs the implementation, checks.py judges, explain.py says what was seen.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable, UnsatisfiedAssumption
+
+from impls.contract import Implementation
+from properties import contract
+from properties.broken import LawBroken, Undecided
+from properties.case import Case
+from properties.explain import explain, replay_command
+from properties.law import Law
+from properties.strategies import attention_cases
+from properties.support import missing, unsupported
+from properties.trial import Meter, Trial
+from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+
+
+@dataclass
+class Plan:
+    """How to judge: on which device, with how many cases, from which seed; one given case instead of drawn ones."""
+
+    device: str = "cpu"
+    examples: int = 30
+    seed: int = 0
+    repeats: int = 100
+    case: Case | None = None
+    database: Path | None = None  # failing cases are kept here and tried first the next time
+    write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
+    origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
+
+
+class ContextLost(BaseException):
+    """The GPU's context is gone; nothing can be launched in this process any more. Hypothesis must not go on."""
+
+    def __init__(self, broken: LawBroken, case: Case):
+        super().__init__(broken.headline)
+        self.broken, self.case = broken, case
+
+
+_lost_in = ""  # the test after which this process could launch nothing more
+
+
+def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
+    """The verdict of one law on one implementation. Never raises for what the implementation does."""
+    started = time.perf_counter()
+    meter = Meter()
+    result = Result(impl.name, law.chapter, law.name, UNKNOWN)
+    result.verdict, result.reason, result.message, case = _verdict(law, impl, plan, meter)
+    result.cases, result.worst_z = meter.cases, meter.worst_z
+    result.seconds = time.perf_counter() - started
+    result.seconds_implementation, result.seconds_oracle = meter.in_implementation, meter.in_oracle
+    if case is not None:
+        result.smallest, result.replay = str(case), replay_command(law, impl, case, plan.origin)
+    return result
+
+
+def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[str, str, str, Case | None]:
+    if plan.device not in impl.devices:
+        return UNKNOWN, f"runs on {', '.join(sorted(impl.devices))} only; this run judges on {plan.device}", "", None
+    if _lost_in:
+        return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
+    if reason := missing(impl, law.needs):
+        return REFUSED, reason, "", None
+    if problems := contract.problems(impl, plan.device):
+        return UNKNOWN, f"the contract is broken (see test_contract): {problems[0]}", "", None
+    if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
+        return REFUSED, reason, "", None
+    try:
+        broken, case, flaky = _search(law, impl, plan, meter)
+    except Undecided as undecided:
+        return UNKNOWN, str(undecided), "", None
+    except (Unsatisfiable, UnsatisfiedAssumption):
+        return REFUSED, "no case that the law wants lies in what the implementation supports", "", None
+    except ContextLost as lost:
+        return FAIL, lost.broken.headline, explain(law, impl, lost.case, lost.broken, plan, again=False), lost.case
+    if broken is None:
+        return PASS, meter.note, "", None
+    return FAIL, broken.headline, explain(law, impl, case, broken, plan, flaky=flaky), case
+
+
+def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:
+    """Run the law on drawn cases (or the given one): the smallest failure, its case, whether it comes and goes."""
+    failures: list[tuple[LawBroken, Case]] = []
+
+    def holds(case: Case) -> None:
+        plan.write_down(f"{law.test_id(impl.name)} {case}")
+        meter.cases += 1
+        try:
+            law.function(Trial(impl, case, plan.device, meter, plan.repeats))
+        except LawBroken as broken:
+            failures.append((broken, case))
+            if plan.device == "cuda" and _context_is_lost():
+                global _lost_in
+                _lost_in = law.test_id(impl.name)
+                raise ContextLost(broken, case) from None
+            raise
+
+    if plan.case is not None:
+        try:
+            holds(plan.case)
+        except LawBroken as broken:
+            return broken, plan.case, False
+        return None, None, False
+    try:
+        _drawn(law, impl, plan)(holds)()
+    except LawBroken as broken:
+        case = next(c for b, c in reversed(failures) if b is broken)
+        return broken, case, False
+    except (FlakyFailure, FlakyReplay):
+        # The same case failed once and held once: that is the finding, not a reason to try again.
+        return *min(failures, key=lambda found: _size(found[1])), True
+    return None, None, False
+
+
+def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
+    """Hypothesis's decorators for this law, implementation and plan."""
+    name = f"{law.chapter}.{law.name}.{impl.name}"
+    configured = settings(
+        max_examples=max(2, round(plan.examples * law.share)),
+        database=DirectoryBasedExampleDatabase(plan.database / name) if plan.database else None,
+        phases=(Phase.reuse, Phase.generate, Phase.shrink),
+        deadline=None,
+        derandomize=False,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    strategy = attention_cases(impl, plan.device, law.draws)
+    number = zlib.crc32(f"{plan.seed} {name}".encode())
+    return lambda function: seed(number)(configured(given(case=strategy)(function)))
+
+
+def _size(case: Case) -> tuple[int, ...]:
+    return (case.seqlen_q + case.seqlen_k, case.batch * case.nheads, case.headdim, case.seed)
+
+
+def _context_is_lost() -> bool:
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device="cuda").item()
+    except RuntimeError:
+        return True
+    return False

@@ -1,0 +1,65 @@
+"""What a law is: a function of a trial, the cases that it wants, and what an implementation needs for it to apply.
+
+    @law(causal=True, needs=("lse",), bug="masks")
+    def test_query_sees_exactly_its_prefix(trial): ...
+
+The decorated name is an ordinary pytest test of (impl, judge); the Law itself hangs on it as `.law`, for callers that
+judge without pytest (mutants/, tests/). The docstring of the function is the rule that a failure shows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from properties.strategies import Draws
+from properties.trial import Trial
+
+
+@dataclass(frozen=True)
+class Law:
+    """One law. `bug` is its section in docs/bugs.md; `share` is its part of the profile's number of cases."""
+
+    function: Callable[[Trial], None]
+    draws: Draws
+    needs: tuple[str, ...] = ()
+    bug: str = ""
+    share: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def chapter(self) -> str:
+        """The file of the law without its ending: "test_causal"."""
+        return Path(inspect.getfile(self.function)).stem
+
+    @property
+    def rule(self) -> str:
+        """The docstring: why the law holds."""
+        return inspect.cleandoc(self.function.__doc__ or "")
+
+    def test_id(self, impl_name: str) -> str:
+        """properties/test_causal.py::test_name[impl]"""
+        return f"properties/{self.chapter}.py::{self.name}[{impl_name}]"
+
+
+def law(*, needs: tuple[str, ...] = (), bug: str, share: float = 1.0, **draws: Any) -> Callable:
+    """Make a pytest test of a function of a Trial; keywords that are not Law's are Draws'."""
+
+    def decorate(function: Callable[[Trial], None]) -> Callable:
+        made = Law(function, Draws(**draws), needs, bug, share)
+
+        def test(impl, judge):
+            judge(made, impl)
+
+        test.__name__ = test.__qualname__ = function.__name__
+        test.__doc__, test.__module__ = function.__doc__, function.__module__
+        test.law = made
+        return test
+
+    return decorate

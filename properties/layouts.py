@@ -1,0 +1,65 @@
+"""How a tensor lies in memory: the storage forms that real models hand over, with what lies around them under control.
+
+Every form is carved out of a buffer with a margin before and after and, where the form has them, gaps between rows.
+The suite fills all of that with a value of its choice and looks afterwards whether it is still there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so alignment is what torch gives
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A tensor inside its buffer."""
+
+    tensor: torch.Tensor
+    buffer: torch.Tensor
+    before: torch.Tensor  # a copy of the buffer's bits as handed over
+
+    def written(self) -> int:
+        """How many elements of the buffer (margin, gaps and the tensor itself) have other bits than before."""
+        return int((bits(self.buffer) != self.before).sum())
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's elements as integers, so that NaN equals itself and -0.0 differs from 0.0."""
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return tensor.view(whole) if tensor.is_contiguous() else tensor.contiguous().view(whole)
+
+
+def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """A 4-D tensor, contiguous -> the same values stored as `layout` says ("contiguous" returns it as it is)."""
+    if layout == "contiguous":
+        return tensor
+    return place(tensor, layout, fill=0.0).tensor
+
+
+def place(tensor: torch.Tensor, layout: str, fill: float) -> Placed:
+    """A 4-D tensor (w, x, y, z) -> the same values stored as `layout` says, everything around them set to `fill`.
+
+    contiguous    as torch makes it
+    transposed    the two middle dimensions exchanged in memory
+    packed        every third row of a longer tensor, as q is in a packed qkv
+    gapped        rows longer than z, the rest unused
+    last_strided  the last dimension with stride 2
+    """
+    w, x, y, z = tensor.shape
+    stored, cut = {
+        "contiguous": ((w, x, y, z), lambda t: t),
+        "transposed": ((w, y, x, z), lambda t: t.transpose(1, 2)),
+        "packed": ((w, x, 3, y, z), lambda t: t[:, :, 1]),
+        "gapped": ((w, x, y, z + 16), lambda t: t[..., :z]),
+        "last_strided": ((w, x, y, 2 * z), lambda t: t[..., ::2]),
+    }[layout]
+    count = 1
+    for n in stored:
+        count *= n
+    buffer = torch.full((count + 2 * MARGIN,), fill, dtype=tensor.dtype, device=tensor.device)
+    view = cut(buffer[MARGIN : MARGIN + count].view(stored))
+    view.copy_(tensor)
+    return Placed(tensor=view, buffer=buffer, before=bits(buffer).clone())

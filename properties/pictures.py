@@ -1,0 +1,83 @@
+"""Words and small tables for messages: where in a tensor things are wrong, in the field's words."""
+
+from __future__ import annotations
+
+import torch
+
+from properties.trial import Trial
+
+AXES = {  # what each dimension of an output is called
+    **dict.fromkeys(("out", "dq"), ("b", "i", "h", "d")),
+    **dict.fromkeys(("dk", "dv"), ("b", "j", "h", "d")),
+    "lse": ("b", "h", "i"),
+    "dbias": ("b", "h", "i", "j"),
+}
+LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column"}
+
+
+def plural(n: int, word: str) -> str:
+    """3, "key" -> "3 keys"."""
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def number(value: float) -> str:
+    """A float with as many digits as one needs to see a difference."""
+    return f"{value:.6g}"
+
+
+def element_at(name: str, at: tuple[int, ...]) -> str:
+    """("out", (0, 64, 0, 3)) -> "out[b=0 i=64 h=0 d=3]"."""
+    axes = AXES.get(name, tuple("abcdefgh"[: len(at)]))
+    return f"{name}[{' '.join(f'{a}={n}' for a, n in zip(axes, at, strict=True))}]"
+
+
+def where(trial: Trial, name: str, bad: torch.Tensor) -> str:
+    """Lines that say which batches, heads, queries, keys and columns are wrong; by tile, where the tile is declared."""
+    axes = AXES.get(name)
+    if axes is None or bad.dim() != len(axes):
+        return f"wrong: {int(bad.sum())} of {bad.numel()} elements"
+    lines = []
+    for dim, axis in enumerate(axes):
+        n = bad.shape[dim]
+        along = bad.transpose(0, dim).reshape(n, -1).any(dim=1).nonzero().flatten().tolist()
+        if n > 1 or axis in "ij":
+            lines.append(f"{LONG[axis]:7} {_all_or_ranges(along, n)}")
+    lines = ["wrong in"] + ["  " + line for line in lines]
+    for axis, block in zip("ij", trial.impl.tile or (), strict=False):
+        if axis in axes:
+            lines += _tile_table(bad, axes.index(axis), LONG[axis], "MN"["ij".index(axis)], block)
+    return "\n".join(lines)
+
+
+def ranges(numbers: list[int]) -> str:
+    """[1, 2, 3, 7] -> "1..3 7", cut after eight pieces."""
+    pieces: list[list[int]] = []
+    for n in numbers:
+        if pieces and n == pieces[-1][1] + 1:
+            pieces[-1][1] = n
+        else:
+            pieces.append([n, n])
+    text = [str(a) if a == b else f"{a}..{b}" for a, b in pieces[:8]]
+    return " ".join(text) + (" ..." if len(pieces) > 8 else "")
+
+
+def _all_or_ranges(wrong: list[int], n: int) -> str:
+    return f"all of 0..{n - 1}" if len(wrong) == n and n > 1 else f"{ranges(wrong)}   of 0..{n - 1}"
+
+
+def _tile_table(bad: torch.Tensor, dim: int, word: str, letter: str, block: int) -> list[str]:
+    n = bad.shape[dim]
+    rows = bad.transpose(0, dim).reshape(n, -1).any(dim=1)
+    lines = [f"{word} tile   {word + 's':10} BLOCK_{letter}={block:<5} wrong"]
+    tiles = range(0, n, block)
+    shown = tiles if len(tiles) <= 8 else [*tiles[:3], *tiles[-4:]]
+    for start in shown:
+        stop = min(start + block, n)
+        kind = "full" if stop - start == block else "partial"
+        span = f"{start}..{stop - 1}"
+        lines.append(
+            f"{start // block:<{len(word) + 7}} {span:10} {kind:13} {int(rows[start:stop].sum())} of {stop - start}"
+        )
+    if len(shown) < len(tiles):
+        lines.insert(4, "...")
+    return lines

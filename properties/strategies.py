@@ -1,0 +1,212 @@
+"""Hypothesis strategies: cases inside what an implementation supports, near the edges where kernels break.
+
+Simplest values come first everywhere and sizes are drawn before everything else, so a failing case shrinks to the
+shortest sequences that still fail, then to the fewest heads, then to the plainest inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from hypothesis import reject
+from hypothesis import strategies as st
+
+from impls.contract import DTYPES, Implementation
+from properties.case import BIAS_MASKS, LAYOUTS, REGIMES, Case
+from properties.support import unsupported
+
+SCALES = (0.5, 0.1, 1.0, -0.25)  # beside the default; 0 and more of the negative are test_extremes'
+HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3))  # (batch, nheads): mostly three slices or more, so neighbours show
+GROUPS = (2, 3)  # query heads per key head, with GQA
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large cases get on a device: the CPU's are small, because an interpreter may stand behind a call."""
+
+    seqlen: int
+    headdim: int
+    elements: int  # of the score matrix over all heads: what the float64 oracle holds at once
+
+    @classmethod
+    def on(cls, device: str) -> Sizes:
+        """The sizes for "cpu" or "cuda"."""
+        return cls(130, 130, 2**18) if device == "cpu" else cls(1100, 256, 2**23)
+
+
+def edges(most: int, least: int = 1) -> list[int]:
+    """t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t, within least .. most: where tiles end."""
+    near = {t + d for t in (2**p for p in range(15)) for d in (-1, 0, 1, 2)} | {2 * 2**p + 1 for p in range(15)}
+    return sorted(n for n in near if least <= n <= most)
+
+
+def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
+    """Any length from least to most, or one near an edge."""
+    return st.one_of(st.integers(least, most), st.sampled_from(edges(most, least) or [least]))
+
+
+def headdims(impl: Implementation, most: int) -> st.SearchStrategy[int]:
+    """A supported head dim up to `most` (the smallest if all are larger), or one near an edge."""
+    supported = impl.supports.headdim_list
+    fitting = [d for d in supported if d <= most] or supported[:1]
+    return st.one_of(st.sampled_from(fitting), st.sampled_from([d for d in edges(most) if d in fitting] or fitting))
+
+
+Choice = bool | None
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What a law wants its cases to be; None leaves it to the implementation's promise.
+
+    causal, cross, gqa: True, False or None. bias: False (none), True (always one), "matrix", or None (with or without).
+    scales: further softmax_scales beside the default; None means SCALES, () the default alone.
+    seqlen_q, seqlen_k: (least, most) or one number, where the law needs it; most=None follows the device.
+    where: a last condition, for what the fields cannot say.
+    """
+
+    causal: Choice = None
+    cross: Choice = None
+    gqa: Choice = None
+    bias: bool | str | None = None
+    bias_masks: tuple[str, ...] = BIAS_MASKS
+    regimes: tuple[str, ...] = REGIMES
+    scales: tuple[float, ...] | None = None
+    default_scale: bool = True
+    dtypes: tuple[torch.dtype, ...] = DTYPES
+    layouts: tuple[str, ...] = ("contiguous",)
+    seqlen_q: tuple[int, int | None] = (1, None)
+    seqlen_k: tuple[int, int | None] = (1, None)
+    headdim: int | None = None
+    stretch: int = 1  # how many times longer than usual sequences may be
+    where: Callable[[Case], bool] | None = None
+
+    def excludes(self, case: Case) -> str | None:
+        """Why a given case is none of those wanted, in words of its fields; None if it is one."""
+        wanted = [
+            (self.causal in (None, case.causal), f"causal={self.causal}"),
+            (self.cross is not False or case.seqlen_q == case.seqlen_k, "seqlen_q = seqlen_k"),
+            (self.gqa in (None, case.nheads != case.nheads_k), f"nheads_k {'<' if self.gqa else '='} nheads"),
+            (self.bias is not True or case.bias is not None, "a bias"),
+            (self.bias is not False or case.bias is None, "no bias"),
+            (not isinstance(self.bias, str) or case.bias == self.bias, f"bias={self.bias}"),
+            (case.bias is None or case.bias_mask in self.bias_masks, f"bias_mask in {', '.join(self.bias_masks)}"),
+            (case.regime in self.regimes, f"regime in {', '.join(self.regimes)}"),
+            (case.dtype in self.dtypes, f"dtype in {', '.join(map(str, self.dtypes))}"),
+            (self.default_scale or case.softmax_scale is not None, "a softmax_scale"),
+            (case.layout in self.layouts, f"layout in {', '.join(self.layouts)}"),
+            (_between(case.seqlen_q, self.seqlen_q), f"seqlen_q from {self.seqlen_q[0]} to {self.seqlen_q[1]}"),
+            (_between(case.seqlen_k, self.seqlen_k), f"seqlen_k from {self.seqlen_k[0]} to {self.seqlen_k[1]}"),
+            (self.where is None or self.where(case), "another case (see the law's `where`)"),
+        ]
+        return next((f"the law wants {what}" for fits, what in wanted if not fits), None)
+
+
+def _between(n: int, bounds: tuple[int, int | None]) -> bool:
+    return bounds[0] <= n and (bounds[1] is None or n <= bounds[1])
+
+
+def attention_cases(impl: Implementation, device: str, draws: Draws = Draws()) -> st.SearchStrategy[Case]:
+    """Cases that `impl` supports, as `draws` wants them."""
+    return _cases(impl, Sizes.on(device), draws)
+
+
+@st.composite
+def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> Case:
+    s = impl.supports
+    most = sizes.seqlen * want.stretch
+    seqlen_q = draw(seqlens(want.seqlen_q[1] or most, want.seqlen_q[0]))
+    cross = want.cross if want.cross is not None else s.cross and draw(st.booleans())
+    if cross or want.seqlen_k != want.seqlen_q:
+        seqlen_k = draw(seqlens(want.seqlen_k[1] or most, want.seqlen_k[0]))
+    else:
+        seqlen_k = seqlen_q
+    batch, nheads = draw(st.sampled_from(HEADS))
+    gqa = want.gqa if want.gqa is not None else s.gqa and draw(st.booleans())
+    nheads_k, nheads = (nheads, nheads * draw(st.sampled_from(GROUPS))) if gqa else (nheads, nheads)
+    headdim = draw(headdims(impl, want.headdim or sizes.headdim))
+    dtype = draw(st.sampled_from([t for t in DTYPES if t in s.dtypes and t in want.dtypes] or reject()))
+    causal = draw(st.sampled_from(_causal_choices(impl, want)))
+    regime = draw(st.sampled_from(want.regimes))
+    scale = draw(st.sampled_from(_scales(impl, want)))
+    layout = draw(st.sampled_from([name for name in LAYOUTS if name in want.layouts])) if s.strides else "contiguous"
+    bias = draw(_biases(impl, want, batch, nheads, dtype))
+    case = Case(
+        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, headdim=headdim,
+        dtype=dtype, causal=causal, softmax_scale=scale, regime=regime, layout=layout, **bias,
+    )  # fmt: skip
+    case = fitted(impl, _within(case, sizes, want), want)
+    return case.but(seed=draw(st.integers(0, 999)))
+
+
+def _causal_choices(impl: Implementation, want: Draws) -> list[bool]:
+    declared = {"never": [False], "always": [True], "optional": [False, True]}[impl.supports.causal]
+    return [c for c in declared if want.causal is None or c == want.causal] or reject()
+
+
+def _scales(impl: Implementation, want: Draws) -> list[float | None]:
+    default: list[float | None] = [None] if want.default_scale else []
+    if not impl.supports.softmax_scale:
+        return default or reject()
+    return default + list(SCALES if want.scales is None else want.scales)
+
+
+@st.composite
+def _biases(
+    draw: st.DrawFn, impl: Implementation, want: Draws, batch: int, nheads: int, dtype: torch.dtype
+) -> dict[str, object]:
+    kinds: Iterable[str | None] = impl.supports.bias_kinds
+    if want.bias is False or not kinds:
+        return {} if not want.bias else reject()
+    if isinstance(want.bias, str):
+        kinds = [kind for kind in kinds if kind == want.bias] or reject()
+    kind = draw(st.sampled_from([*([None] if want.bias is None else []), *kinds]))
+    if kind is None:
+        return {}
+    return dict(
+        bias=kind,
+        bias_mask=draw(st.sampled_from([m for m in want.bias_masks if m != "dead_row" or kind == "matrix"])),
+        bias_batch=draw(st.sampled_from(sorted({1, batch}))),
+        bias_nheads=draw(st.sampled_from(sorted({1, nheads}))),
+        bias_dtype=draw(st.sampled_from([torch.float32, *({dtype} - {torch.float32})])),
+    )
+
+
+def _within(case: Case, sizes: Sizes, want: Draws) -> Case:
+    """The case with fewer heads, if its score matrix would pass what the device is given at once."""
+    elements = sizes.elements * want.stretch
+    if case.batch * case.nheads * case.seqlen_q * case.seqlen_k <= elements:
+        return case
+    return case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1)
+
+
+def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
+    """The case, or the nearest one that the implementation accepts and the law wants: lengths rounded up to a multiple.
+
+    Nearness matters: an implementation that takes "multiples of 32 only" would refuse 31 of 32 drawn lengths.
+    """
+
+    def fits(c: Case) -> bool:
+        return unsupported(impl, c) is None and want.excludes(c) is None
+
+    if fits(case):
+        return case
+    if impl.supports.accepts is not None or impl.empty_rows != "zero":
+        for candidate in _nearby(case, may_differ=want.cross is not True):
+            if fits(candidate):
+                return candidate
+    return reject()
+
+
+def _nearby(case: Case, may_differ: bool) -> Iterable[Case]:
+    for multiple in (1, 8, 16, 32, 64, 128):
+        q, k = (-(-n // multiple) * multiple for n in (case.seqlen_q, case.seqlen_k))
+        plain = case.but(seqlen_q=q, seqlen_k=k)
+        yield plain
+        yield plain.but(bias_mask="none")
+        if may_differ:
+            yield plain.but(seqlen_k=q)
+            yield plain.but(seqlen_k=q, bias_mask="none")
+            yield plain.but(seqlen_k=q, bias=None, bias_mask="none", bias_batch=1, bias_nheads=1)

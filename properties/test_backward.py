@@ -1,0 +1,82 @@
+"""dq, dk, dv and dbias are the derivatives of the definition, whichever of them are asked for."""
+
+import torch
+
+from properties.checks import check_agree, check_budget, check_same
+from properties.law import law
+
+# Below this, halving or doubling may meet subnormal numbers, which round differently or are flushed to 0.
+NEGLIGIBLE = 2.0**-100
+
+
+@law(needs=("backward",), bug="backward")
+def test_gradients_match_the_definition(trial):
+    """dv = P^T dout, dP = dout v^T, delta = rowsum(dout * out), dS = P (dP - delta), dbias = dS,
+
+    dq = softmax_scale dS k, dk = softmax_scale dS^T q                                          FA2 Alg. 2
+    each element as close as rounding allows: docs/conventions.md#error-budget. dout is random, as dout = 1 makes
+    delta the same in every row and hides most mistakes.
+    """
+    got = trial.run(backward=True)
+    check_budget(trial, got, None, *(name for name, _ in got.items() if name.startswith("d")))
+
+
+@law(needs=("backward",), regimes=("spread", "mean"), bug="backward")
+def test_equal_values_give_no_score_gradient(trial):
+    """If every key carries the same v, no score matters: dP_ij is the same for all j, so dS = P (dP - delta) = 0.
+
+    dq, dk and dbias are 0, up to rounding. A delta that is missing, scaled or of another row does not cancel.
+    """
+    x = trial.x.with_(v=trial.x.v[:, :1].expand_as(trial.x.v).contiguous())
+    got = trial.run(x, backward=True)
+    check_budget(trial, got, x, *(name for name, _ in got.items() if name in ("dq", "dk", "dbias")))
+
+
+@law(needs=("backward",), bug="backward", share=0.5)
+def test_no_dout_gives_no_gradient(trial):
+    """Every gradient is linear in dout: with dout = 0 each element of each gradient is 0, exactly."""
+    got = trial.run(trial.zeroed("dout"), backward=True)
+    for name, grad in got.items():
+        if name.startswith("d"):
+            check_same(trial, name, grad, torch.zeros_like(grad), "with dout = 0 it should be")
+
+
+@law(
+    needs=("backward",), dtypes=(torch.float32, torch.bfloat16), regimes=("spread", "flat", "mean"), bug="backward",
+    share=0.5,
+)  # fmt: skip
+def test_gradients_double_with_dout(trial):
+    """Every gradient is linear in dout, and doubling is exact: twice the dout, twice the gradient, bit for bit.
+
+    (Within the budget where an output is not declared repeatable. float16 is left out: its dS can be subnormal.)
+    """
+    x = trial.x
+    once, twice = trial.run(backward=True), trial.run(x.with_(dout=2 * x.dout), backward=True)
+    want = trial.want(backward=True)
+    budget = trial.budget(want, backward=True)
+    for name, grad in once.items():
+        if not name.startswith("d"):
+            continue
+        got, doubled = getattr(twice, name).double(), 2 * grad.double()
+        small = (got.abs() < NEGLIGIBLE) & (doubled.abs() < NEGLIGIBLE)
+        got = torch.where(small, doubled, got)
+        if name in trial.impl.repeatable:
+            check_same(trial, name, got, doubled, "with dout doubled it should be")
+        else:
+            check_agree(
+                trial, name, got / 2, doubled / 2, getattr(budget, name), "with dout doubled its half should be"
+            )
+
+
+@law(needs=("autograd",), bug="backward", share=0.5)
+def test_any_subset_of_inputs_may_require_grad(trial):
+    """A gradient does not depend on which other inputs require one: any subset of q, k, v, bias gives the same."""
+    names = ["q", "k", "v"] + (["bias"] if trial.case.bias and trial.impl.gives_dbias else [])
+    subset = trial.random("subset").number(1, 2 ** len(names) - 1)
+    wrt = tuple(name for n, name in enumerate(names) if subset >> n & 1)
+    got, whole = trial.run(backward=True, wrt=wrt), trial.run(backward=True)
+    budget = trial.budget(trial.want(backward=True), backward=True)
+    for name in wrt:
+        should = f"when only {', '.join(wrt)} require grad it should still be"
+        check_agree(trial, "d" + name, getattr(got, "d" + name), getattr(whole, "d" + name),
+                    getattr(budget, "d" + name), should)  # fmt: skip

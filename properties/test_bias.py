@@ -1,0 +1,113 @@
+"""An additive bias, vector or matrix, broadcast over batch and heads, with -inf as a mask anywhere."""
+
+import torch
+
+from properties.checks import check_agree, check_budget, check_counts, check_same, check_same_or_agree
+from properties.law import law
+from properties.regimes import Draw
+from properties.test_causal import counted
+
+HIDING = ("right", "left", "window", "dead_row")
+WINS = 128.0  # exp(-128) vanishes beside 1 in every dtype
+
+
+@law(bias=True, needs=("bias",), bug="masks")
+def test_biased_attention_matches_the_definition(trial):
+    """S = softmax_scale q k^T + bias, with bias (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) broadcast over the rest.
+
+    out, lse and every gradient are within the error budget, -inf entries and all.
+    """
+    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+
+
+@law(bias=True, needs=("bias",), bias_masks=("none",), bug="masks")
+def test_broadcast_bias_equals_its_copy(trial):
+    """A bias of size 1 along batch, heads or queries means the same as its copies written out. Within the budget of both."""
+    x, case = trial.x, trial.case
+    rows = case.seqlen_q if "matrix" in trial.impl.supports.bias_kinds else x.bias.shape[2]
+    written_out = x.bias.expand(case.batch, case.nheads, rows, case.seqlen_k).contiguous()
+    kind = "matrix" if rows == case.seqlen_q else case.bias
+    trial.needs_supported(case.but(bias=kind, bias_batch=case.batch, bias_nheads=case.nheads))
+    got, copied = trial.run(x), trial.run(x.with_(bias=written_out))
+    budget = trial.budget(trial.want())
+    for name, tensor in got.items():
+        check_agree(
+            trial, name, tensor, getattr(copied, name), getattr(budget, name), "with the bias written out it is"
+        )
+
+
+@law(bias=True, needs=("bias", "lse"), bias_masks=("none", "right"), bug="softmax-and-lse")
+def test_constant_in_bias_changes_only_lse(trial):
+    """softmax(s + c) = softmax(s), and lse grows by c: a constant added to each row of the bias leaves out as it was."""
+    x = trial.x
+    random = trial.random("constant")
+    added = random.integers((*x.bias.shape[:3], 1), -8, 8)
+    moved = x.with_(bias=(x.bias.float() + added).to(x.bias.dtype))
+    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()  # half the time a half bias would round
+    x = x.with_(bias=torch.where(exact, x.bias, 0))
+    moved = x.with_(bias=torch.where(exact, moved.bias, added.to(x.bias.dtype)))
+    before, after = trial.run(x), trial.run(moved)
+    budget = trial.budget(trial.want(moved), moved)
+    check_agree(trial, "out", after.out, before.out, budget.out, "without the constant in its bias it was")
+    want = before.lse.double() + added[..., 0].double()
+    check_agree(trial, "lse", after.lse, want, budget.lse, "with the constant added it should be")
+
+
+@law(bias=True, bias_masks=HIDING, needs=("bias", "lse"), bug="masks")
+def test_infinite_bias_hides_exactly_its_keys(trial):
+    """A bias of -inf hides a key, and 0 leaves it: with q = 0, exp(lse) counts the keys that are left. A whole number.
+
+    Right and left padding, a window, one dead row: whole tiles are hidden first, last, or all along.
+    """
+    x = trial.zeroed("q")
+    hidden = x.bias.isinf()
+    x = x.with_(bias=torch.where(hidden, x.bias, 0))
+    seen = trial.visible() & ~hidden  # (b | 1, h | 1, sq, sk)
+    shape = (trial.case.batch, trial.case.nheads, trial.case.seqlen_q)
+    check_counts(trial, counted(trial.run(x).lse), seen.sum(dim=-1).expand(shape))
+
+
+@law(bias=True, bias_masks=("right", "left"), needs=("bias",), bug="masks")
+def test_keys_hidden_by_bias_change_no_bit(trial):
+    """Keys that -inf hides from every query and head have no say: other k and v there leave every output as it was.
+
+    Bit for bit (within the budget where not declared repeatable); their own dk and dv are 0 before and after.
+    """
+    x, case = trial.x, trial.case
+    hidden = x.bias.isinf().all(dim=2).all(dim=1).expand(case.batch, case.seqlen_k)[:, :, None, None]  # (b, sk, 1, 1)
+    random = trial.random("other keys")
+    other = {name: random.uniform(x.k.shape, -10, 10).to(case.dtype) for name in ("k", "v")}
+    changed = x.with_(**{name: torch.where(hidden, other[name], getattr(x, name)) for name in other})
+    backward = trial.impl.backward is not None
+    before, after = trial.run(x, backward=backward), trial.run(changed, backward=backward)
+    repeatable = all(name in trial.impl.repeatable for name, _ in before.items())
+    budget = None if repeatable else trial.budget(trial.want(backward=backward), backward=backward)
+    for name, _ in before.items():
+        check_same_or_agree(trial, name, after, before, budget, "as only hidden keys changed it should still be")
+
+
+@law(bias=True, needs=("bias",), bias_masks=("alibi",), regimes=("spread", "mean"), scales=(), bug="masks")
+def test_alibi_matches_the_definition(trial):
+    """ALiBi, bias_ij = -slope_h |i + seqlen_k - seqlen_q - j|: each head and each diagonal has its own value."""
+    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+
+
+@law(bias=True, bias_masks=("none",), causal=False, needs=("bias",), bug="boundaries")
+def test_bias_picks_its_key(trial):
+    """With q = 0 the bias alone decides: one key of each row stands 128 above the rest, so out is its row of v, bit for bit.
+
+    Every row (and batch, and head, where not broadcast) picks another key: a wrong stride or broadcast picks a wrong row.
+    """
+    x, case = trial.zeroed("q"), trial.case
+    picked = _one_key_each(trial.random("picked"), x.bias.shape)
+    bias = torch.zeros_like(x.bias).scatter(3, picked, WINS)
+    key = picked[..., 0].expand(case.batch, case.nheads, case.seqlen_q).transpose(1, 2)  # (b, sq, h)
+    v = x.v.repeat_interleave(case.nheads // case.nheads_k, dim=2)
+    want = v.gather(1, key[..., None].expand(-1, -1, -1, case.headdim))
+    got = trial.run(x.with_(bias=bias)).out
+    check_same(trial, "out", got, want, "its bias picks the key whose v is")
+
+
+def _one_key_each(random: Draw, shape: tuple[int, ...]) -> torch.Tensor:
+    """(b | 1, h | 1, 1 | sq, sk) -> indices of keys (b | 1, h | 1, 1 | sq, 1)."""
+    return random.integers((*shape[:3], 1), 0, shape[3] - 1).long()

@@ -1,0 +1,130 @@
+"""Query i sees exactly the keys of its prefix: counted, changed behind its back, cut off, and aligned as declared."""
+
+from dataclasses import replace
+
+import torch
+
+import oracle
+from properties.broken import LawBroken
+from properties.checks import check_agree, check_counts, check_same, check_same_or_agree
+from properties.law import law
+from properties.trial import Trial
+
+
+@law(causal=True, bias=False, needs=("causal", "lse"), bug="masks")
+def test_query_sees_exactly_its_prefix(trial):
+    """query i sees key j  iff  j <= i + seqlen_k - seqlen_q      (bottom_right; top_left: j <= i)
+
+    With q = 0 every score is 0, so each visible key weighs the same and lse_i = log(number of visible keys):
+    an integer, with no tolerance to argue about. Random q hides an error of one key in most draws.
+    """
+    got = counted(trial.run(trial.zeroed("q")).lse)
+    want = trial.visible().sum(dim=1)
+    check_counts(trial, got, want)
+
+
+@law(
+    causal=True, bias=False, needs=("causal",), bug="masks",
+    where=lambda case: case.seqlen_k <= 60 * case.headdim,
+)  # fmt: skip
+def test_out_averages_exactly_its_prefix(trial):
+    """With q = 0, out_i is the mean of v over the visible keys. Let v_j be 1 in column j mod headdim and 0 elsewhere:
+
+    then out_id times the number of visible keys is how many of them fall on column d: a whole number.
+    (At most 60 keys share a column, so that rounding in bfloat16 cannot reach half a key.)
+    """
+    case = trial.case
+    j = torch.arange(case.seqlen_k, device=trial.device)
+    marks = torch.nn.functional.one_hot(j % case.headdim, case.headdim)  # (sk, d)
+    x = trial.zeroed("q")
+    x = x.with_(v=marks[None, :, None].expand_as(x.v).to(x.v.dtype).contiguous())
+    seen = trial.visible().double()
+    want = seen @ marks.double()  # (sq, d)
+    got = (trial.run(x).out.double() * seen.sum(dim=1)[:, None, None]).round()
+    check_same(trial, "out", got, want[None, :, None].expand_as(got), "counting visible keys of this column, should be")
+
+
+@law(causal=True, needs=("causal",), bug="masks")
+def test_hidden_keys_change_no_bit(trial):
+    """What a query does not see cannot change it: new k and v from some key on leave every query before it as it was.
+
+    out, lse and dq of those queries are the same bit for bit (within the budget where not declared repeatable).
+    """
+    first = trial.random("hidden").number(0, trial.case.seqlen_k - 1)
+    blind = ~trial.visible()[:, first:].any(dim=1)  # (sq,) queries that see none of the changed keys
+    x, random = trial.x, trial.random("other keys")
+    changed = {name: getattr(x, name).clone() for name in ("k", "v")}
+    for tensor in changed.values():
+        tensor[:, first:] = random.uniform(tensor[:, first:].shape, -10, 10).to(tensor.dtype)
+    _same_rows(trial, x, x.with_(**changed), blind, f"as keys {first}.. are hidden from this query it should still be")
+
+
+@law(causal=True, cross=False, needs=("causal",), seqlen_q=(2, None), seqlen_k=(2, None), bug="masks")
+def test_prefix_alone_equals_prefix_of_the_whole(trial):
+    """The first n queries see only the first n keys: computed from the first n rows alone they come out the same.
+
+    Within the budget of both, as another length may mean another order of summation.
+    """
+    n = trial.random("prefix").number(1, trial.case.seqlen_q - 1)
+    matrix = trial.case.bias == "matrix"
+    shorter = trial.case.but(seqlen_q=n, seqlen_k=n)
+    trial.needs_supported(shorter)
+    x = trial.x
+    bias = None if x.bias is None else x.bias[:, :, : n if matrix else 1, :n].contiguous()
+    x_short = x.with_(bias=bias, **{name: getattr(x, name)[:, :n].contiguous() for name in ("q", "k", "v", "dout")})
+    backward = trial.impl.backward is not None
+    got, whole = trial.run(x_short, backward=backward), trial.run(backward=backward)
+    budget = trial.budget(trial.want(backward=backward), backward=backward)
+    for name in ("out", "lse", "dq"):
+        if getattr(got, name) is not None:
+            first = (slice(None), slice(None), slice(n)) if name == "lse" else (slice(None), slice(n))
+            check_agree(trial, name, getattr(got, name), getattr(whole, name)[first], getattr(budget, name)[first],
+                        f"alone, the first {n} queries give this; in the whole it is")  # fmt: skip
+
+
+@law(causal=True, cross=True, bias=False, needs=("causal", "lse", "cross"), bug="masks",
+     where=lambda case: case.seqlen_q != case.seqlen_k)  # fmt: skip
+def test_alignment_is_as_declared(trial):
+    """With seqlen_q != seqlen_k the mask hangs on a corner: bottom_right j <= i + seqlen_k - seqlen_q, top_left j <= i.
+
+    With q = 0, exp(lse) counts the visible keys of each query, and the counts tell the two apart.
+    """
+    case, declared = trial.case, trial.impl.causal_alignment
+    other = {"bottom_right": "top_left", "top_left": "bottom_right"}[declared]
+    got = counted(trial.run(trial.zeroed("q")).lse)
+    counts = oracle.visible(case.seqlen_q, case.seqlen_k, causal=True, alignment=other, device=trial.device).sum(dim=1)
+    if bool((got == counts).all()):
+        raise LawBroken(
+            f"causal mask is aligned {other}, but {declared} is declared",
+            f'every query sees as many keys as {other} gives it: declare causal_alignment="{other}", or shift the mask',
+        )
+    check_counts(trial, got, trial.visible().sum(dim=1))
+
+
+@law(causal=True, bias=False, needs=("causal",), bug="masks")
+def test_row_that_sees_one_key_copies_it(trial):
+    """A query with one visible key puts all its weight there: out is that row of v, bit for bit."""
+    seen = trial.visible()
+    alone = (seen.sum(dim=1) == 1)[None, :, None, None]  # (1, sq, 1, 1)
+    key = seen.int().argmax(dim=1)
+    want = trial.x.v.repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2)[:, key]
+    got = trial.run().out
+    check_same(trial, "out", torch.where(alone, got, want), want, "it sees one key, whose v is")
+
+
+def counted(lse: torch.Tensor) -> torch.Tensor:
+    """lse (b, h, sq) -> exp(lse) rounded: how many keys of score 0 the row has seen."""
+    return lse.double().exp().round()
+
+
+def _same_rows(trial: Trial, x, x_changed, rows: torch.Tensor, should: str) -> None:
+    backward = trial.impl.backward is not None
+    before, after = trial.run(x, backward=backward), trial.run(x_changed, backward=backward)
+    budget = None if "dq" in trial.impl.repeatable and "out" in trial.impl.repeatable else trial.budget(
+        trial.want(backward=backward), backward=backward)  # fmt: skip
+    for name in ("out", "lse", "dq"):
+        if getattr(after, name) is None:
+            continue
+        kept = rows[None, None, :] if name == "lse" else rows[None, :, None, None]
+        after = replace(after, **{name: torch.where(kept, getattr(after, name), getattr(before, name))})
+        check_same_or_agree(trial, name, after, before, budget, should)

@@ -1,0 +1,126 @@
+"""The ends of every range: huge and tiny scores, rows that see nothing, one key, no key, scale 0 and negative."""
+
+import torch
+
+from properties.checks import check_budget, check_counts, check_same, check_same_or_agree
+from properties.law import law
+from properties.test_causal import counted
+from properties.trial import Trial
+
+
+@law(regimes=("shifted_up", "shifted_down", "large", "peaked"), scales=(1.0, -1.0, 2.0), bug="softmax-and-lse")
+def test_huge_scores_match_the_definition(trial):
+    """Scores of +-160 and up to thousands: exp overflows without the row maximum, underflows with a wrong one.
+
+    softmax does not care: out, lse and every gradient stay finite and within the error budget.
+    """
+    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+
+
+@law(regimes=("flat", "exact"), scales=(2.0**-10, -(2.0**-10)), bug="softmax-and-lse")
+def test_tiny_scores_match_the_definition(trial):
+    """Scores within 0.01 of each other, or scaled to nothing: out is close to the mean of v, and the difference counts."""
+    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+
+
+@law(needs=("empty rows",), bug="masks", bias_masks=("dead_row", "left", "none"),
+     where=lambda case: _may_be_empty(case))  # fmt: skip
+def test_rows_without_keys_give_zero(trial):
+    """A row that sees no key (all masked, or before the first key under bottom-right alignment) has an empty sum:
+
+    out = 0, lse = -inf, and no gradient reaches its q: dq = 0. Exactly, not NaN and not the mean of v.
+    """
+    backward = trial.impl.backward is not None
+    got = trial.run(backward=backward)
+    empty = _empty_rows(trial)  # (b, h, sq)
+    for name in ("out", "dq"):
+        if (tensor := getattr(got, name)) is not None:
+            rows = empty.transpose(1, 2)[..., None]
+            zero = torch.zeros_like(tensor)
+            check_same(trial, name, torch.where(rows, tensor, zero), zero, "its query sees no key, so it should be")
+    if got.lse is not None:
+        nothing = torch.full_like(got.lse, -torch.inf)
+        check_same(
+            trial, "lse", torch.where(empty, got.lse, nothing), nothing, "its query sees no key, so it should be"
+        )
+
+
+@law(needs=("empty rows",), bug="masks", bias_masks=("dead_row", "left", "none"),
+     where=lambda case: _may_be_empty(case))  # fmt: skip
+def test_rows_without_keys_leave_the_others_alone(trial):
+    """One row that sees nothing must not turn dk and dv of all keys, or its neighbours, into NaN: 0 * inf, inf - inf."""
+    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+
+
+@law(seqlen_k=(1, 1), cross=True, needs=("cross",), bug="boundaries")
+def test_single_key_is_copied(trial):
+    """One key takes all the weight of every query that sees it: out is its v, bit for bit, whatever the score."""
+    got = trial.run().out
+    sees = ~_empty_rows(trial).transpose(1, 2)[..., None]
+    want = trial.x.v.repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2).expand_as(got)
+    check_same(trial, "out", torch.where(sees, got, want), want, "the only key has the v")
+
+
+@law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries")
+def test_single_query_matches_the_definition(trial):
+    """One query over many keys (decoding): under bottom-right alignment it sees them all."""
+    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+
+
+@law(seqlen_k=(0, 0), cross=True, needs=("cross", "empty rows"), bug="boundaries", share=0.5, bias_masks=("none",))
+def test_no_keys_give_zero(trial):
+    """seqlen_k = 0: every row is an empty sum. out = 0, lse = -inf, dq = 0; dk, dv and dbias have no elements."""
+    got = trial.run(backward=trial.impl.backward is not None)
+    for name, tensor in got.items():
+        want = torch.full_like(tensor, -torch.inf if name == "lse" else 0.0)
+        check_same(trial, name, tensor, want, "there is no key, so it should be")
+
+
+@law(seqlen_q=(0, 0), cross=True, needs=("cross",), bug="boundaries", share=0.5, bias_masks=("none",))
+def test_no_queries_give_no_gradient(trial):
+    """seqlen_q = 0: out and dq have no elements, and nothing reaches the keys: dk, dv and dbias are 0."""
+    got = trial.run(backward=trial.impl.backward is not None)
+    for name, tensor in got.items():
+        check_same(trial, name, tensor, torch.zeros_like(tensor), "there is no query, so it should be")
+
+
+@law(default_scale=False, scales=(0.0,), bias=False, needs=("softmax_scale", "lse"), bug="softmax-and-lse")
+def test_scale_zero_counts_keys(trial):
+    """softmax_scale = 0 makes every score 0, whatever q and k: exp(lse) counts the visible keys. 0 is not "the default"."""
+    check_counts(trial, counted(trial.run().lse), trial.visible().sum(dim=1))
+
+
+@law(default_scale=False, scales=(0.5, 0.1, 1.0), needs=("softmax_scale",), bug="softmax-and-lse")
+def test_negative_scale_is_negated_q(trial):
+    """softmax_scale <-q, k> = -softmax_scale <q, k>, exactly: the scale -s on q gives the bits of the scale s on -q.
+
+    A row maximum taken before the scale is the minimum after it.
+    """
+    x, s = trial.x, trial.case.softmax_scale
+    negated, scaled = trial.run(x.with_(q=-x.q), softmax_scale=s), trial.run(softmax_scale=-s)
+    budget = None if "out" in trial.impl.repeatable else trial.budget(trial.want(softmax_scale=-s), softmax_scale=-s)
+    for name, _ in scaled.items():
+        check_same_or_agree(trial, name, scaled, negated, budget, f"with scale {s} and -q it is")
+
+
+@law(default_scale=False, scales=(0.5, 0.125, 1.0), regimes=("spread", "exact", "mean"), needs=("softmax_scale",),
+     bug="softmax-and-lse")  # fmt: skip
+def test_powers_of_two_move_between_q_and_scale(trial):
+    """(s / 2) <2 q, k> = s <q, k>, exactly: half the scale on twice the q gives the same bits."""
+    x, s = trial.x, trial.case.softmax_scale
+    plain, moved = trial.run(), trial.run(x.with_(q=2 * x.q), softmax_scale=s / 2)
+    budget = None if "out" in trial.impl.repeatable else trial.budget(trial.want())
+    for name, _ in plain.items():
+        check_same_or_agree(trial, name, moved, plain, budget, f"with scale {s} and q itself it is")
+
+
+def _may_be_empty(case) -> bool:
+    return case.bias_mask in ("dead_row", "left") or (case.causal and case.seqlen_q > case.seqlen_k)
+
+
+def _empty_rows(trial: Trial) -> torch.Tensor:
+    """bool (b, h, sq): which queries see no key."""
+    case, seen = trial.case, trial.visible()[None, None]
+    if trial.x.bias is not None:
+        seen = seen & ~(trial.x.bias == -torch.inf)
+    return ~seen.any(dim=-1).expand(case.batch, case.nheads, case.seqlen_q)

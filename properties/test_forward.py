@@ -1,0 +1,39 @@
+"""out and lse are what the definition says, as closely as rounding allows; where one key wins, bit for bit."""
+
+import torch
+
+from properties.checks import check_budget, check_same
+from properties.law import law
+
+
+@law(bug="tolerances")
+def test_out_matches_the_definition(trial):
+    """out = softmax(softmax_scale q k^T + bias) v, row by row over the visible keys.
+
+    The error of each element is measured in units of what rounding explains there (z), from the float64 oracle's own
+    intermediates and the declared precision: docs/conventions.md#error-budget.
+    """
+    check_budget(trial, trial.run(), None, "out")
+
+
+@law(needs=("lse",), bug="softmax-and-lse")
+def test_lse_matches_the_definition(trial):
+    """lse_i = log sum_j exp(softmax_scale <q_i, k_j> + bias_ij) over the visible keys, natural log, float32."""
+    check_budget(trial, trial.run(), None, "lse")
+
+
+@law(regimes=("selecting",), scales=(), bias_masks=("none",), bug="boundaries")
+def test_winning_key_is_copied(trial):
+    """Where one score stands 64 above all others, P is 1 there and 0 elsewhere: out is that row of v, bit for bit.
+
+    The winner is known from a second question to the oracle, with v_j = j. Rows with more than one winner are left out.
+    """
+    x, case = trial.x, trial.case
+    j = torch.arange(case.seqlen_k, device=trial.device, dtype=torch.float64)
+    winner = trial.want(x.with_(v=j[None, :, None, None].expand(x.k.shape))).out[..., 0].round().long()  # (b, i, h)
+    v = x.v.repeat_interleave(case.nheads // case.nheads_k, dim=2)
+    want = v.gather(1, winner[..., None].expand(-1, -1, -1, case.headdim)) if case.seqlen_k else trial.x.q
+    decided = (trial.want().out == want.double()).all(dim=-1, keepdim=True)  # (b, i, h, 1)
+    got = trial.run().out
+
+    check_same(trial, "out", torch.where(decided, got, want), want, "should be copied from v:")

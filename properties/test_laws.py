@@ -1,0 +1,191 @@
+"""What must hold between calls: linearity, permutations, shifts, splitting and merging; and what gradients conserve.
+
+The conservation laws need no oracle for the whole, so they hold, and are checked, at lengths where none fits.
+"""
+
+import torch
+
+import oracle
+from properties.checks import check_agree, check_near, check_same, combined, storing
+from properties.law import law
+from properties.trial import Trial
+
+LONG = 8  # how many times longer sequences get for the conservation laws
+
+
+@law(bug="softmax-and-lse", regimes=("spread", "peaked", "flat", "exact", "mean"))
+def test_out_doubles_with_v(trial):
+    """out is linear in v, and doubling is exact: twice the v, twice the out, bit for bit.
+
+    (Within the budget where out is not declared repeatable; in float16, elements small enough to be subnormal are left
+    out, as those round differently.)
+    """
+    x = trial.x
+    once, twice = trial.run().out.double(), trial.run(x.with_(v=2 * x.v)).out.double()
+    rounded = once.abs() < 2 * torch.finfo(trial.case.dtype).tiny
+    twice = torch.where(rounded, 2 * once, twice)
+    if "out" in trial.impl.repeatable:
+        check_same(trial, "out", twice, 2 * once, "with v doubled it should be")
+    else:
+        sigma = trial.budget(trial.want()).out
+        check_agree(trial, "out", twice / 2, once, sigma, "with v doubled its half should be")
+
+
+@law(bug="softmax-and-lse", regimes=("exact",))
+def test_out_is_additive_in_v(trial):
+    """out(v + w) = out(v) + out(w): the weights do not depend on what they weigh. v and w are small integers.
+
+    The three results carry a budget each.
+    """
+    x = trial.x
+    w = trial.random("w").integers(x.v.shape, -3, 3).to(x.v.dtype)
+    sigmas, parts = [], []
+    for v in (x.v, w, x.v + w):
+        x_v = x.with_(v=v)
+        parts.append(trial.run(x_v).out.double())
+        sigmas.append(trial.budget(trial.want(x_v), x_v).out)
+    stored = [storing(trial, part) for part in parts[:2]]  # the third's is taken off by the check
+    check_near(trial, "out", parts[2].to(trial.case.dtype), parts[0] + parts[1], combined(trial, *sigmas, *stored))
+
+
+@law(causal=False, needs=("not causal",), bug="softmax-and-lse")
+def test_order_of_keys_does_not_matter(trial):
+    """Attention sums over keys: permuting k, v and the bias's columns changes nothing but the order of dk, dv, dbias."""
+    x, order = trial.x, trial.random("order").order(trial.case.seqlen_k)
+    bias = None if x.bias is None else x.bias[..., order].contiguous()
+    shuffled = x.with_(k=x.k[:, order].contiguous(), v=x.v[:, order].contiguous(), bias=bias)
+    back = {"dk": (1, order), "dv": (1, order), "dbias": (3, order)}
+    _agrees_after(trial, shuffled, back, "with its keys in another order it is")
+
+
+@law(bug="boundaries")
+def test_order_of_batches_and_heads_does_not_matter(trial):
+    """Every batch and head is computed by itself: permuting them permutes the results.
+
+    Within the budget of both; a neighbour's offset, mask or statistic is off by far more.
+    """
+    x, case, random = trial.x, trial.case, trial.random("order")
+    batches, groups = random.order(case.batch), random.order(case.nheads_k)
+    group = case.nheads // case.nheads_k
+    heads = (groups[:, None] * group + torch.arange(group, device=trial.device)).flatten()
+    shuffled = {
+        "q": x.q[batches][:, :, heads],
+        "dout": x.dout[batches][:, :, heads],
+        "k": x.k[batches][:, :, groups],
+        "v": x.v[batches][:, :, groups],
+    }
+    if x.bias is not None:
+        bias = x.bias[batches] if case.bias_batch > 1 else x.bias
+        shuffled["bias"] = bias[:, heads] if case.bias_nheads > 1 else bias
+    shuffled = x.with_(**{name: tensor.contiguous() for name, tensor in shuffled.items()})
+    back = {name: (0, batches, 2, groups if name in ("dk", "dv") else heads) for name in ("out", "dq", "dk", "dv")}
+    back |= {"lse": (0, batches, 1, heads)}
+    back |= {"dbias": (*((0, batches) if case.bias_batch > 1 else ()), *((1, heads) if case.bias_nheads > 1 else ()))}
+    _agrees_after(trial, shuffled, back, "with batches and heads in another order it is")
+
+
+@law(regimes=("exact",), bug="softmax-and-lse")
+def test_shifting_all_scores_changes_only_lse(trial):
+    """Adding a vector c to every key adds softmax_scale <q_i, c> to all scores of row i: softmax does not see it, lse does.
+
+    q, k and c are small integers, so k + c is exact.
+    """
+    x = trial.x
+    c = trial.random("c").integers((trial.case.headdim,), -4, 4)
+    moved = x.with_(k=x.k + c.to(x.k.dtype))
+    before, after = trial.run(x), trial.run(moved)
+    budget = trial.budget(trial.want(moved), moved)
+    check_agree(trial, "out", after.out, before.out, budget.out, "before all scores were shifted it was")
+    if after.lse is not None:
+        shift = trial.case.scale * (x.q.double() @ c.double()).transpose(1, 2)
+        sigma = torch.maximum(budget.lse, trial.budget(trial.want(x), x).lse)
+        check_agree(trial, "lse", after.lse, before.lse.double() + shift, sigma, "with all scores shifted it should be")
+
+
+@law(causal=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None), bug="softmax-and-lse")
+def test_split_keys_merge_by_lse(trial):
+    """Attention over two parts of the keys, weighed by exp(lse_part - lse), is attention over all of them:
+
+    lse = log(exp(lse_1) + exp(lse_2)),  out = out_1 exp(lse_1 - lse) + out_2 exp(lse_2 - lse)     (split-K, FlashDecoding)
+    """
+    x, case = trial.x, trial.case
+    n = trial.random("split").number(1, case.seqlen_k - 1)
+    parts = []  # (out, lse, sigma of out, sigma of lse) in float64; out and lse as they were stored, rounded
+    for keys in (slice(None, n), slice(n, None)):
+        bias = None if x.bias is None else x.bias[..., keys].contiguous()
+        part = x.with_(k=x.k[:, keys].contiguous(), v=x.v[:, keys].contiguous(), bias=bias)
+        trial.needs_supported(case.but(seqlen_k=part.k.shape[1]))
+        got, budget = trial.run(part), trial.budget(trial.want(part), part)
+        out, lse = got.out.double(), got.lse.double()
+        parts.append(
+            (out, lse, combined(trial, budget.out, storing(trial, out)), budget.lse + 2.0**-24 * _finite(lse).abs())
+        )
+    lse = torch.logaddexp(parts[0][1], parts[1][1])
+    weights = [_finite((part_lse - lse).exp()) for _, part_lse, _, _ in parts]  # (b, h, sq)
+    (out_1, _, sigma_1, sigma_lse_1), (out_2, _, sigma_2, sigma_lse_2) = parts
+    w_1, w_2 = (_per_row(w) for w in weights)
+    whole, budget = trial.run(), trial.budget(trial.want())
+    of_lse = ((out_1 - out_2) * w_1 * w_2).abs() * (_per_row(sigma_lse_1) + _per_row(sigma_lse_2))
+    sigma = combined(trial, budget.out, w_1 * sigma_1, w_2 * sigma_2, of_lse)
+    check_near(trial, "out", whole.out, w_1 * out_1 + w_2 * out_2, sigma)
+    sigma = combined(trial, budget.lse, weights[0] * sigma_lse_1, weights[1] * sigma_lse_2)
+    check_near(trial, "lse", whole.lse, lse, sigma)
+
+
+def _finite(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _per_row(tensor: torch.Tensor) -> torch.Tensor:
+    """(b, h, sq) -> (b, sq, h, 1)"""
+    return tensor.transpose(1, 2)[..., None]
+
+
+@law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
+def test_gradients_of_keys_sum_to_zero(trial):
+    """sum_j dk_j = 0: moving all keys together shifts all scores of a row alike, which softmax does not see."""
+    _conserved(trial, "sum_dk", "sum over keys of dk")
+
+
+@law(bias="matrix", bias_masks=("none", "right", "alibi"), needs=("dbias", "matrix bias"), stretch=LONG,
+     bug="backward", share=0.5, where=lambda case: case.bias_batch == case.batch and case.bias_nheads == case.nheads)  # fmt: skip
+def test_rows_of_dbias_sum_to_zero(trial):
+    """sum_j dbias_ij = 0: a constant added to a row of the bias changes nothing."""
+    _conserved(trial, "sum_dbias", "sum over keys of dbias")
+
+
+@law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
+def test_q_dq_equals_k_dk(trial):
+    """<q, dq> = <k, dk> for every head of k: both are sum_ij dS_ij S_ij, as S is linear in q and in k."""
+    _conserved(trial, "q_dq", "<q, dq> - <k, dk>")
+
+
+@law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
+def test_v_dv_equals_out_dout(trial):
+    """<v, dv> = <out, dout> for every head of v, as out is linear in v."""
+    _conserved(trial, "v_dv", "<v, dv> - <out, dout>")
+
+
+def _conserved(trial: Trial, name: str, what: str) -> None:
+    x = trial.x
+    got = trial.run(backward=True)
+    with trial.meter.clock("in_oracle"):
+        found = oracle.conservation(
+            x.q, x.k, x.v, x.dout, got,
+            precision=trial.impl.precision, form=trial.form, **trial.terms(x),
+        )  # fmt: skip
+    residual, sigma = found[name]
+    # What is stored is float64 already: the roundings of the gradients are part of sigma.
+    check_near(trial, what, residual.double(), torch.zeros_like(residual), sigma)
+
+
+def _agrees_after(trial: Trial, shuffled, back: dict, what: str) -> None:
+    """Results of the shuffled inputs are the shuffled results; `back` gives (dim, order, ...) for each output."""
+    backward = trial.impl.backward is not None
+    got, plain = trial.run(shuffled, backward=backward), trial.run(backward=backward)
+    budget = trial.budget(trial.want(backward=backward), backward=backward)
+    for name, tensor in plain.items():
+        sigma, moves = getattr(budget, name), back.get(name, ())
+        for dim, order in zip(moves[::2], moves[1::2], strict=True):
+            tensor, sigma = tensor.index_select(dim, order), sigma.index_select(dim, order)
+        check_agree(trial, name, getattr(got, name), tensor, sigma, what)

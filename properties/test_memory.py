@@ -1,0 +1,80 @@
+"""What lies around the inputs is neither read nor written, what lay in the outputs before does not matter."""
+
+import torch
+
+from properties.broken import LawBroken
+from properties.case import LAYOUTS
+from properties.checks import check_agree, check_same_or_agree
+from properties.law import law
+from properties.pictures import plural
+from properties.trial import Trial
+from races.poison import PATTERNS, poisoned
+
+AROUND = 7.0  # an innocent value to compare NaN with
+
+
+@law(layouts=LAYOUTS, bug="memory")
+def test_memory_around_inputs_is_not_read(trial):
+    """NaN before, after and between the rows of every input changes nothing: each output equals the one with 7 there.
+
+    0 * NaN is NaN, so it also shows padding that is read and then masked after the load.
+    """
+    _same_however(trial, lambda backward: [_run_amid(trial, fill, backward) for fill in (AROUND, torch.nan)],
+                  "with NaN around the inputs; with 7 there it is")  # fmt: skip
+
+
+@law(layouts=LAYOUTS, bug="memory")
+def test_inputs_come_back_unchanged(trial):
+    """Every input, and 256 elements before and after it, have the same bits after the call as before it."""
+    handed, placed = trial.place(trial.x, torch.nan)
+    trial.call(handed, backward=trial.impl.backward is not None)
+    for name, there in placed.items():
+        if written := there.written():
+            inside = not torch.equal(there.tensor, trial._as_stored(name, getattr(trial.x, name)))
+            where = f"of {name} itself" if inside else f"around {name} (margins, gaps between rows)"
+            raise LawBroken(f"{name}: {plural(written, 'element')} {where} changed during the call")
+
+
+@law(layouts=LAYOUTS[1:], needs=("strides",), bug="calling")
+def test_any_layout_equals_the_contiguous_one(trial):
+    """How q, k, v and dout lie in memory (transposed, packed with others, with gaps, with strides) changes no value.
+
+    Within the budget of both, as another layout may take another path.
+    """
+    backward = trial.impl.backward is not None
+    got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
+    budget = trial.budget(trial.want(backward=backward), backward=backward)
+    for name, tensor in got.items():
+        check_agree(trial, name, tensor, getattr(plain, name), getattr(budget, name), "with contiguous inputs it is")
+
+
+@law(bug="memory")
+def test_what_memory_held_before_does_not_matter(trial):
+    """Fresh memory may hold anything: with NaN, all bits set, or 0 in it before the call, the outputs are the same.
+
+    So no output element is left unwritten, and no scratch memory is relied on to be clean.
+    """
+
+    def results(backward: bool):
+        got = []
+        for pattern in PATTERNS:
+            with poisoned(pattern, trial.device, [t.numel() * t.element_size() for _, t in trial.x.items()]):
+                got.append(trial.run(backward=backward))
+        return got
+
+    _same_however(trial, results, "with other bits in fresh memory; first it was")
+
+
+def _run_amid(trial: Trial, fill: float, backward: bool):
+    handed, _ = trial.place(trial.x, fill)
+    return trial.call(handed, backward=backward)
+
+
+def _same_however(trial: Trial, results, should: str) -> None:
+    backward = trial.impl.backward is not None
+    first, *others = results(backward)
+    repeatable = all(name in trial.impl.repeatable for name, _ in first.items())
+    budget = None if repeatable else trial.budget(trial.want(backward=backward), backward=backward)
+    for other in others:
+        for name, _ in first.items():
+            check_same_or_agree(trial, name, other, first, budget, should)

@@ -1,0 +1,56 @@
+"""Lengths and head dims that are no multiple of anything: tails, padding, columns."""
+
+import torch
+
+from properties.checks import check_budget, check_counts, check_same
+from properties.law import law
+from properties.strategies import edges
+from properties.test_causal import counted
+
+WINS = 128.0  # exp(-128) vanishes beside 1 in every dtype
+
+
+@law(causal=False, bias=False, needs=("not causal", "lse"), bug="boundaries")
+def test_padding_keys_count_nothing(trial):
+    """With q = 0 every key weighs the same, so exp(lse) = seqlen_k in every row, whatever tile the last key falls into.
+
+    A padding key that is counted with score 0 makes it one more; a tail that is cut off, fewer.
+    """
+    x = trial.zeroed("q")
+    check_counts(trial, counted(trial.run(x).lse), torch.tensor(trial.case.seqlen_k, device=trial.device))
+
+
+@law(
+    regimes=("shifted_down", "spread", "mean"), bug="boundaries",
+    where=lambda case: {case.seqlen_q, case.seqlen_k} & set(edges(10**4)) != set(),
+)  # fmt: skip
+def test_ragged_sizes_match_the_definition(trial):
+    """Lengths next to a power of two, any head dim: out, lse and every gradient stay within the error budget.
+
+    Scores near -160 are among the regimes: there a padding key of score 0 is the largest of its row, and its
+    exp(0 - lse) overflows.
+    """
+    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+
+
+@law(causal=False, bias=False, scales=(), needs=("not causal",), regimes=("spread", "large"), bug="boundaries")
+def test_every_column_of_headdim_matters(trial):
+    """Key j is the unit vector of column c(j), each column at most once; query i is 128/scale times that of one of them.
+
+    The score of its key is 128, of every other 0, so out is that key's row of v, bit for bit, column for column. A
+    kernel that reads or writes only some columns (the first 64, those before a multiple of 32) picks or leaves a wrong row.
+    """
+    case, random = trial.case, trial.random("columns")
+    used = min(case.seqlen_k, case.headdim)
+    columns, keys = random.order(case.headdim)[:used], random.order(case.seqlen_k)[:used]
+    k = torch.zeros(case.seqlen_k, case.headdim, device=trial.device)
+    k[keys, columns] = 1.0
+    wanted = keys[random.integers((case.seqlen_q,), 0, used - 1).long()]
+    q = k[wanted] * (WINS / case.scale)
+    x = trial.x
+    x = x.with_(
+        q=q[None, :, None].expand_as(x.q).to(case.dtype).contiguous(),
+        k=k[None, :, None].expand_as(x.k).to(case.dtype).contiguous(),
+    )
+    want = x.v[:, wanted].repeat_interleave(case.nheads // case.nheads_k, dim=2)
+    check_same(trial, "out", trial.run(x).out, want, "its one column picks the key whose v is")

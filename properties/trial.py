@@ -1,0 +1,169 @@
+"""One implementation on one case: builds the inputs, runs, asks the oracle, and keeps the time and the distances."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from hypothesis import reject
+
+import oracle
+from impls import ContractError, Implementation, handover
+from impls.handover import Inputs, Outputs
+from properties.broken import LawBroken, Undecided
+from properties.case import Case
+from properties.layouts import Placed, lay_out, place
+from properties.regimes import Draw, build
+from properties.support import unsupported
+
+
+@dataclass
+class Meter:
+    """What one law on one implementation cost, and how close it came to the limits."""
+
+    cases: int = 0
+    in_implementation: float = 0.0  # seconds
+    in_oracle: float = 0.0  # seconds
+    worst_z: dict[str, float] = field(default_factory=dict)
+    repeats: int = 0
+    note: str = ""  # what the law wants to say beside its verdict, "none in 300 repeats, p < 1 %"
+
+    def saw(self, name: str, z: float) -> None:
+        """Remember the worst z of a tensor."""
+        self.worst_z[name] = max(z, self.worst_z.get(name, 0.0))
+
+    @contextmanager
+    def clock(self, whose: str) -> Iterator[None]:
+        """Add the seconds of a block to in_implementation or in_oracle."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, whose, getattr(self, whose) + time.perf_counter() - start)
+
+
+@dataclass
+class Trial:
+    """What a law gets. `x` are the case's inputs; `run` calls the implementation; `want` and `budget` ask the oracle."""
+
+    impl: Implementation
+    case: Case
+    device: str
+    meter: Meter = field(default_factory=Meter)
+    repeats: int = 100
+
+    @cached_property
+    def x(self) -> Inputs:
+        """The inputs of the case, in the public layout, contiguous."""
+        return build(self.case, self.device)
+
+    @property
+    def form(self) -> str:
+        """Whether roundings count as independent in this regime, or add up at their worst (oracle/budget.py)."""
+        return oracle.FORM_OF_REGIME[self.case.regime]
+
+    def zeroed(self, *names: str) -> Inputs:
+        """The inputs of the case with some of them 0."""
+        return self.x.with_(**{name: torch.zeros_like(getattr(self.x, name)) for name in names})
+
+    def random(self, word: str) -> Draw:
+        """Random numbers of this case, for what a law draws by itself; `word` keeps two such draws apart."""
+        return Draw(self.case, self.device, word)
+
+    def needs_supported(self, case: Case) -> None:
+        """End the trial, undecided, if the implementation does not support another case that the law would run."""
+        if unsupported(self.impl, case) is not None:
+            reject()
+
+    def run(
+        self,
+        x: Inputs | None = None,
+        *,
+        backward: bool = False,
+        wrt: tuple[str, ...] | None = None,
+        **changed: bool | float | str | None,
+    ) -> Outputs:
+        """Call the implementation on x (public layout), handed over in the case's storage layout.
+
+        `changed` exchanges causal, softmax_scale or layout. An exception of the implementation breaks the law.
+        """
+        x = self.x if x is None else x
+        layout = changed.pop("layout", self.case.layout)
+        handed = Inputs(**{name: lay_out(self._as_stored(name, t), layout) for name, t in x.items()})
+        return self.call(handed, backward=backward, wrt=wrt, **changed)
+
+    def place(self, x: Inputs, fill: float) -> tuple[Inputs, dict[str, Placed]]:
+        """The inputs inside buffers filled with `fill`, ready for `call`, and the buffers."""
+        placed = {name: place(self._as_stored(name, t), self.case.layout, fill) for name, t in x.items()}
+        return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
+
+    def _as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if name == "bias" else handover.to_layout(self.impl, tensor)
+
+    def call(self, handed: Inputs, *, backward: bool = False, wrt: tuple[str, ...] | None = None, **changed) -> Outputs:
+        """Call the implementation on inputs that are already in its layout."""
+        settings = dict(causal=self.case.causal, softmax_scale=self.case.softmax_scale) | changed
+        try:
+            with self.meter.clock("in_implementation"):
+                got = handover.run(self.impl, handed, backward=backward, wrt=wrt, **settings)
+                if self.device == "cuda":
+                    torch.cuda.synchronize()
+            return got
+        except ContractError as error:
+            raise LawBroken(error.problems[0], *error.problems[1:]) from error
+        except torch.OutOfMemoryError as error:
+            raise Undecided(f"out of memory on {self.case}") from error
+        except Exception as error:
+            first = (str(error).strip().splitlines() or [""])[0]
+            raise LawBroken(
+                f"{'backward' if backward else 'forward'} raises {type(error).__name__}: {first}",
+                "the case lies inside what the implementation declares: support it, or declare that it is not supported",
+            ) from error
+
+    def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:
+        """The oracle's answer in float64."""
+        x = self.x if x is None else x
+        with self.meter.clock("in_oracle"):
+            return oracle.attention(x.q, x.k, x.v, dout=x.dout if backward else None, **self.terms(x, **changed))
+
+    def budget(self, want: oracle.Attention, x: Inputs | None = None, *, backward: bool = False, **changed):
+        """How wrong each output may be: sigma per element (oracle/budget.py)."""
+        x = self.x if x is None else x
+        with self.meter.clock("in_oracle"):
+            return oracle.budget(
+                x.q,
+                x.k,
+                x.v,
+                want,
+                dout=x.dout if backward else None,
+                precision=self.impl.precision,
+                form=self.form,
+                **self.terms(x, **changed),
+            )
+
+    def terms(self, x: Inputs, **changed) -> dict:
+        """What the oracle has to know beside q, k and v."""
+        return (
+            dict(
+                causal=self.case.causal,
+                alignment=self.impl.causal_alignment,
+                bias=x.bias,
+                softmax_scale=self.case.softmax_scale,
+            )
+            | changed
+        )
+
+    def visible(self) -> torch.Tensor:
+        """bool (sq, sk): which keys each query sees, by the declared causal mask alone."""
+        case = self.case
+        return oracle.visible(
+            case.seqlen_q,
+            case.seqlen_k,
+            causal=case.causal,
+            alignment=self.impl.causal_alignment,
+            device=self.device,
+        )

@@ -1,0 +1,36 @@
+"""Verdicts, and the record of one law judged on one implementation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
+WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows, if its laws differ
+
+
+@dataclass
+class Result:
+    """One entry of results.json: one implementation, one law."""
+
+    impl: str
+    chapter: str
+    law: str
+    verdict: str
+    reason: str = ""
+    cases: int = 0
+    seconds: float = 0.0
+    seconds_implementation: float = 0.0
+    seconds_oracle: float = 0.0
+    worst_z: dict[str, float] = field(default_factory=dict)
+    message: str = ""
+    replay: str = ""
+    smallest: str = ""
+
+    def as_dict(self) -> dict:
+        """JSON-ready; an infinite or NaN z becomes a word, as JSON has no number for it."""
+        record = asdict(self)
+        record["seconds"] = round(self.seconds, 4)
+        record["seconds_implementation"] = round(self.seconds_implementation, 4)
+        record["seconds_oracle"] = round(self.seconds_oracle, 4)
+        record["worst_z"] = {k: round(z, 3) if z < 1e300 else str(z) for k, z in self.worst_z.items()}
+        return record

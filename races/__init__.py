@@ -1,0 +1,1 @@
+"""How schedules and memory are disturbed and watched, so that what is wrong only sometimes shows."""

@@ -1,0 +1,61 @@
+"""Fresh memory that holds something nasty, so that an element nobody wrote, or scratch taken for clean, shows.
+
+Two ways, as no single one reaches everything: allocations made through the dispatcher (torch.empty in Python, as
+Triton and Numba wrappers make them) are filled as they are made; those made inside a C++ operator are met by leaving
+freed blocks of the sizes that it will ask for behind in the allocator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# As bytes: a quiet NaN in every float dtype, all bits set (a NaN too, and -1 as an integer), zeros.
+PATTERNS = (0x7F, 0xFF, 0x00)
+
+_FRESH = (
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+)
+
+
+class FillFresh(TorchDispatchMode):
+    """Every tensor that torch.empty and its kin make inside this block starts with every byte equal to `pattern`."""
+
+    def __init__(self, pattern: int):
+        super().__init__()
+        self.pattern = pattern
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if func in _FRESH and made.is_floating_point() and made.device.type in ("cpu", "cuda"):
+            fill_bytes(made, self.pattern)
+        return made
+
+
+def fill_bytes(tensor: torch.Tensor, pattern: int) -> None:
+    """Set every byte of a tensor's own elements, in place."""
+    word = int.from_bytes(bytes([pattern]) * tensor.element_size(), "little", signed=True)
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    tensor.view(whole).fill_(word)
+
+
+def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:
+    """Fill blocks of these sizes (and half, double and four times as large) with a pattern and give them back."""
+    sizes = sorted({max(1, int(n * factor)) for n in nbytes for factor in (0.5, 1, 2, 4)})
+    blocks = [torch.full((n,), pattern, dtype=torch.uint8, device=device) for n in sizes for _ in range(2)]
+    del blocks
+
+
+@contextmanager
+def poisoned(pattern: int, device: str, nbytes: list[int]) -> Iterator[None]:
+    """Inside, fresh memory holds `pattern`; `nbytes` are the sizes that an operator is likely to ask for."""
+    leave_behind(pattern, device, nbytes)
+    with FillFresh(pattern):
+        yield

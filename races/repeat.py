@@ -1,0 +1,50 @@
+"""The repeat layer: the same call again and again under disturbance, compared bit for bit, each output by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass
+class Repeats:
+    """What n repeats of one call showed, against its first result."""
+
+    n: int
+    differing: dict[str, int] = field(default_factory=dict)  # output -> in how many repeats some bit differed
+    elements: dict[str, torch.Tensor] = field(default_factory=dict)  # output -> how often each element differed
+
+    @property
+    def bound(self) -> float:
+        """The 95 % upper bound on the chance to differ, if none did: 3 / n (the rule of three)."""
+        return min(1.0, 3 / self.n) if self.n else 1.0
+
+
+def compare_repeats(
+    call: Callable[[], dict[str, torch.Tensor]], n: int, disturb: Callable[[int], None]
+) -> tuple[Repeats, dict[str, torch.Tensor]]:
+    """Call once, then n times, with disturb(repeat) before each: how often each output had other bits than at first.
+
+    The comparison stays on the device: counts are read back once, at the end.
+    """
+    first = {name: t.contiguous().clone() for name, t in call().items()}
+    words = {name: _bits(t) for name, t in first.items()}
+    counts = {name: torch.zeros(t.shape, dtype=torch.int32, device=t.device) for name, t in first.items()}
+    runs = {name: torch.zeros((), dtype=torch.int32, device=t.device) for name, t in first.items()}
+    for repeat in range(n):
+        disturb(repeat)
+        for name, tensor in call().items():
+            differs = _bits(tensor.contiguous()) != words[name]
+            counts[name] += differs
+            runs[name] += differs.any()
+    found = Repeats(n)
+    for name in first:
+        if times := int(runs[name]):
+            found.differing[name], found.elements[name] = times, counts[name]
+    return found, first
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
