@@ -67,9 +67,9 @@ def check(q, k, v, bias):
     if not (q.dtype == k.dtype == v.dtype) or q.dtype not in IMPL.supports.dtypes:
         raise ValueError(f"torch_flex: q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: should be one supported dtype")
     if headdim != HEADDIM or k.shape != v.shape or k.shape != (batch, nheads, seqlen_k, headdim):
-        raise ValueError(f"torch_flex: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: should have one "
-                         f"batch, one nheads and headdim {HEADDIM}")  # fmt: skip
-    if min(batch, 1) < 1 or min(seqlen_q, seqlen_k) < 2:
+        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+        raise ValueError(f"torch_flex: {shapes} should have one batch, one nheads and headdim {HEADDIM}")
+    if batch < 1 or min(seqlen_q, seqlen_k) < 2:
         raise ValueError(f"torch_flex: seqlen_q={seqlen_q}, seqlen_k={seqlen_k}: should be at least 2")
     full = (batch, nheads, seqlen_q, seqlen_k)
     if bias is not None and (

@@ -1,7 +1,7 @@
 """The error budget: how far from the oracle may a correct kernel be? As far as rounding takes it, element by element.
 
-noise.py derives the noise E of S, P, out, lse, delta and T; here it passes through the products that end in the outputs.
-The noise of lse and of delta is shared by a whole row i, so in dq it multiplies the row's sum before sizes are taken:
+noise.py derives the noise E of S, P, out, lse, delta and T; here it passes through the products that make the outputs.
+The noise of lse and of delta is shared by a row i, so in dq it multiplies the row's sum before sizes are taken:
 
     dq     size(scale) [sum_j E_T size(k) + E_delta size(sum_j P k) + E_lse size(sum_j T k)]
            + total_seqlen_k + size(dq) steps(4)
@@ -15,18 +15,18 @@ The noise of lse and of delta is shared by a whole row i, so in dq it multiplies
     independent   size(x) = x^2   unit(u) = u^2/3   total_n = n u^2/3 max(result^2, sum terms^2)   sigma = sqrt(E)
     linear        size(x) = |x|   unit(u) = u       total_n = n u sum |terms|                      sigma = 1.02 E / 8
 
-This is first order in u, so it means something while E_s is well below 1: a score that is wrong by 1 has no first order.
+This is first order in u, so it means something while E_s is well below 1; a score wrong by 1 has no first order.
 
 Which form? Independent, wherever the inputs are random numbers: rounding errors are then as good as independent, their
-sum grows like a root, and the budget is tight (a correct kernel's rms error is 0.2 to 1 of it). Linear, where inputs are
-structured, because there roundings repeat:
+sum grows like a root, and the budget is tight (a correct kernel's rms error is 0.2 to 1 of it). Linear, where inputs
+are structured, because there roundings repeat:
 - flat: all P are nearly 1/n, so all are rounded by the same amount to the same side: n such errors add to n times one.
 - exact: small integers, so scores, and with them the roundings of P, take a handful of values. (Sums are exact there:
   a law that can compare bits should, and needs no budget.)
 The others stay independent. spread, peaked, shifted_down, shifted_up and large have random scores, hence random
-roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings do
-not, and what P's errors do to delta through that common sign is derived. In selecting one term of each sum is left, and
-a single rounding is at most 1.7 sigma.
+roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings
+do not, and what P's errors do to delta through that common sign is derived. In selecting one term of each sum is left,
+and a single rounding is at most 1.7 sigma.
 The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key of 100 too many in
 flat: lse is off by 0.01, a thousand times what it may be.
 """
@@ -129,7 +129,7 @@ def budget(
         dq_rows, dq_terms = p.scale * tk, size_scale * (size_t @ size_k)
         e_dq[:, :, chunk] = (
             size_scale * (n.e_t @ size_k + size(n.probs @ p.k) * n.e_delta + size(tk) * n.e_lse)
-            + algebra.total(seqlen_k, un, dq_rows, dq_terms)
+            + algebra.total(seqlen_k, un.acc, dq_rows, dq_terms)
             + size(dq_rows) * algebra.steps(4)
         )
         if not whole:
@@ -157,7 +157,7 @@ def budget(
     if e_dbias is not None:
         broadcast = p.q.shape[:3].numel() // max(1, bias.shape[:3].numel())
         if broadcast > 1:
-            e_dbias += algebra.total(broadcast, un, want.dbias, terms_dbias)
+            e_dbias += algebra.total(broadcast, un.acc, want.dbias, terms_dbias)
         e_dbias += size(want.dbias) * algebra.steps(1)
     return Budget(
         out=sigma(e_out),
@@ -189,5 +189,5 @@ def _summed(
 ) -> torch.Tensor:
     """noise_of, terms (batch, nheads, seqlen_k, headdim) -> (batch, nheads_k, ..), with the error of adding n terms."""
     result = result.transpose(1, 2)
-    noise_of = p.sum_group(noise_of) + algebra.total(n, un, result, p.sum_group(terms))
+    noise_of = p.sum_group(noise_of) + algebra.total(n, un.acc, result, p.sum_group(terms))
     return noise_of + algebra.size(result) * algebra.steps(4)

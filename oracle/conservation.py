@@ -19,7 +19,7 @@ R = scale q k, and A = sum_d size(scale q k), D = sum_d size(dout v) the sizes o
                + sum_i E_lse size(delta) + (n_k + n_q) sum_ij size(P) D
                + sum size(v) rounding(dv) + sum size(dout) rounding(out)
 
-n_q = seqlen_q group unit(u_acc) and n_k = seqlen_k unit(u_acc) are the adding-up of terms. rounding(x) is the last
+n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of terms. rounding(x) is the last
 rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
 the adding-up to x, as its total there is the larger of two sizes (here their sum, which is no smaller).
 
@@ -85,7 +85,7 @@ def conservation(
         return p.sum_group(x.sum(-1)) * scaled_up
 
     def rounding(x: torch.Tensor, n: int, u: float = un.u_out, tiny: float = un.tiny_out) -> torch.Tensor:
-        added_up = 0.0 if algebra.linear else n * unit(un.u_acc)
+        added_up = 0.0 if algebra.linear else n * unit(un.acc.u)
         return size(x) * (unit(u) + algebra.steps(4) + added_up) + unit(tiny)
 
     laws = {}
@@ -94,7 +94,7 @@ def conservation(
     size_scale = size(p.scale)
     if got.dk is not None:
         dk = measured(got.dk)
-        per_row = sums["t"] + sums["delta"] + n_queries * unit(un.u_acc) * sums["size_t"]
+        per_row = sums["t"] + sums["delta"] + n_queries * unit(un.acc.u) * sums["size_t"]
         e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2)) * scaled_up
         laws["sum_dk"] = (dk.sum(2), algebra.sigma(e + rounding(dk, n_queries).sum(2)))
     if bias is not None and getattr(got, "dbias", None) is not None:
@@ -102,13 +102,13 @@ def conservation(
     if got.dq is not None and got.dk is not None:
         dq = measured(got.dq)
         residual = p.sum_group((all_q * dq).sum((2, 3))) - (all_k * dk).sum((2, 3))
-        e = over_rows(2 * sums["r"] + (seqlen_k + n_queries) * unit(un.u_acc) * sums["terms_r"])
+        e = over_rows(2 * sums["r"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_r"])
         e = e + p.sum_group((size(all_q) * rounding(dq, seqlen_k)).sum((2, 3)))
         laws["q_dq"] = (residual, algebra.sigma(e + (size(all_k) * rounding(dk, n_queries)).sum((2, 3))))
     if got.dv is not None and got.out is not None:
         out, dv = measured(got.out), measured(got.dv)
         residual = (all_v * dv).sum((2, 3)) - p.sum_group((out * all_dout).sum((2, 3)))
-        e = over_rows(sums["dp"] + (seqlen_k + n_queries) * unit(un.u_acc) * sums["terms_dp"])
+        e = over_rows(sums["dp"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_dp"])
         e = e + p.sum_group((size(all_dout) * rounding(out, seqlen_k)).sum((2, 3)))
         laws["v_dv"] = (residual, algebra.sigma(e + (size(all_v) * rounding(dv, n_queries)).sum((2, 3))))
     return laws
@@ -150,8 +150,8 @@ def _sum_dbias(dbias, bias, sums, rows, scaled_up, algebra: type, un) -> tuple[t
         of_rows, scaled_up = of_rows[:, :, rows], 1.0
     broadcast = per_row.numel() * scaled_up / max(1, of_rows.shape[:3].numel())
     if broadcast > 1:
-        per_row = per_row + broadcast * algebra.unit(un.u_acc) * sums["size_t"].unsqueeze(-1)
+        per_row = per_row + broadcast * algebra.unit(un.acc.u) * sums["size_t"].unsqueeze(-1)
     e = sum_broadcast(per_row, of_rows).squeeze(-1) * scaled_up
-    added_up = 0.0 if algebra.linear or broadcast <= 1 else broadcast * algebra.unit(un.u_acc)
+    added_up = 0.0 if algebra.linear or broadcast <= 1 else broadcast * algebra.unit(un.acc.u)
     last = algebra.size(of_rows) * (algebra.unit(u) + algebra.steps(1) + added_up) + algebra.unit(tiny)
     return of_rows.sum(-1), algebra.sigma(e + last.sum(-1))

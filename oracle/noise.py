@@ -1,14 +1,15 @@
 """Where the rounding errors of a correct kernel come from, one chunk of queries at a time.
 
-Names are those of attention.py; E_x is the noise of x. In the independent form E is a variance, and a rounding of x with
-unit roundoff u has E = x^2 u^2 / 3, as its relative error is uniform in [-u, u]; in the linear form E is a bound on
-|error|, and a rounding has E = |x| u. Either way noise passes through y = a x as E_y = size(a) E_x with size(a) = a^2
-or |a|, and noises add, so that one derivation serves both. budget.py says when to use which.
+Names are those of attention.py; E_x is the noise of x. In the independent form E is a variance, and a rounding of x to
+nearest has E = x^2 u^2 / 3, as its relative error is uniform in [-u, u]; in the linear form E is a bound on |error|,
+and a rounding has E = |x| u. Either way noise passes through y = a x as E_y = size(a) E_x with size(a) = a^2 or |a|, and
+noises add, so that one derivation serves both. budget.py says when to use which.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -18,6 +19,17 @@ FLOAT32 = 2.0**-24
 TF32 = 2.0**-11  # 10 explicit bits
 # Float32 numbers below this may be flushed to 0: GPUs' fast exp and most vectorised ones do.
 FLUSH = 2.0**-126
+
+
+class Accumulator(NamedTuple):
+    """What each addition is rounded to: unit roundoff u, and the step tiny where numbers underflow."""
+
+    u: float
+    tiny: float
+
+
+# One score, or one dP, is a sum over headdim, which one instruction makes in float32 whatever the operands are.
+HEADDIM_SUM = Accumulator(FLOAT32, FLUSH)
 
 
 def roundoff(dtype: torch.dtype) -> float:
@@ -35,15 +47,15 @@ def smallest_subnormal(dtype: torch.dtype) -> float:
 class Units:
     """Unit roundoffs u, and steps tiny (the absolute error where a number underflows), for each place that rounds.
 
-    _p: where P and T are cast before a product; _mul: the factors of a product; _acc: the accumulator;
-    _out: out, dq, dk, dv as stored, so also the out that delta is made from.
+    _p: where P and T are cast before a product; _mul: the factors of a product; _out: out, dq, dk, dv as stored, so
+    also the out that delta is made from. acc: the accumulator of the sums over keys and over queries, which go from
+    tile to tile: out, dq, dk, dv, dbias and the row sum l.
     """
 
     u_p: float
     tiny_p: float
     u_mul: float
-    u_acc: float
-    tiny_acc: float
+    acc: Accumulator
     u_out: float
     tiny_out: float
 
@@ -56,8 +68,7 @@ def units(dtype: torch.dtype, precision: object) -> Units:
         u_p=roundoff(cast),
         tiny_p=max(smallest_subnormal(cast), FLUSH),
         u_mul=TF32 if precision.multiply == "tf32" else 0.0,
-        u_acc=roundoff(sums),
-        tiny_acc=max(smallest_subnormal(sums), FLUSH),
+        acc=Accumulator(roundoff(sums), max(smallest_subnormal(sums), FLUSH)),
         u_out=roundoff(dtype),
         tiny_out=max(smallest_subnormal(dtype), FLUSH),
     )
@@ -83,9 +94,9 @@ class Independent:
         return n * FLOAT32**2
 
     @staticmethod
-    def total(n: float, un: Units, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
         """Adding n terms: n roundings of partial sums, which grow to the result or walk at random with the terms."""
-        return torch.maximum(result * result, terms).mul_(n * un.u_acc**2 / 3).add_(n * un.tiny_acc**2 / 3)
+        return torch.maximum(result * result, terms).mul_(n * acc.u**2 / 3).add_(n * acc.tiny**2 / 3)
 
     @staticmethod
     def sigma(noise: torch.Tensor) -> torch.Tensor:
@@ -113,9 +124,9 @@ class Linear:
         return 4 * n**0.5 * FLOAT32
 
     @staticmethod
-    def total(n: float, un: Units, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
         """Adding n terms in any order: |error| <= n u sum |term|."""
-        return (terms * (n * un.u_acc)).add_(n * un.tiny_acc)
+        return (terms * (n * acc.u)).add_(n * acc.tiny)
 
     @staticmethod
     def sigma(noise: torch.Tensor) -> torch.Tensor:
@@ -162,7 +173,7 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
     out     E_out = sum_j size(P) [size(v - out) E_s + size(v) (unit(u_p) + 2 unit(u_mul))]
                     + sum_j size(v) unit(tiny_p) + total_seqlen_k + size(out) steps(4)
             v - out, because a score that grows takes from the other keys; the cast of P; subnormal P
-    lse     E_lse = sum_j size(P) E_s + size(lse) steps(1) + seqlen_k unit(u_acc) + steps(16)
+    lse     E_lse = sum_j size(P) E_s + size(lse) steps(1) + seqlen_k unit(acc) + steps(16)
     dP      E_dP  = 2 unit(u_mul) dov + total_headdim
     delta   E_delta = sum_j [size(T) E_s + size(P dP) (unit(u_p) + unit(u_mul)) + size(dP) unit(tiny_p)]
                     + sum_d size(dout) [rest of E_out + size(out) unit(u_out) + unit(tiny_out)] + total_headdim
@@ -180,7 +191,7 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
     size_p = size(probs)
 
     qk = size(p.scale * p.q[:, :, chunk]) @ size(p.k).mT
-    e_s = form.total(headdim, un, r, qk)
+    e_s = form.total(headdim, HEADDIM_SUM, r, qk)
     if un.u_mul:
         e_s += qk * (2 * unit(un.u_mul))
     seen = None
@@ -202,11 +213,11 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
         e_out = moved @ size_v + size(out) * row_moved  # |v - out| <= |v| + |out|: a matrix product again
     else:
         e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
-    e_stored = form.total(seqlen_k, un, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
+    e_stored = form.total(seqlen_k, un.acc, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
     e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
     e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
     dead = lse == float("-inf")
-    e_lse = (row_moved + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.u_acc) + form.steps(16))
+    e_lse = (row_moved + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.acc.u) + form.steps(16))
     e_lse = e_lse.masked_fill(dead, 0.0)
     common = {
         "products": r,
@@ -227,7 +238,7 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
     delta = (dout * out).sum(-1, keepdim=True)
     t = probs * (dp - delta)
     dov = size(dout) @ size_v.mT
-    e_dp = form.total(headdim, un, dp, dov)
+    e_dp = form.total(headdim, HEADDIM_SUM, dp, dov)
     if un.u_mul:
         e_dp += dov * (2 * unit(un.u_mul))
     size_t, size_dp = size(t), size(dp)
@@ -235,7 +246,7 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
     from_probs += size_dp * unit(un.tiny_p) if seen is None else size_dp * seen * unit(un.tiny_p)
     e_stored = e_stored + size(out) * unit(un.u_out) + unit(un.tiny_out)
     e_delta = from_probs.sum(-1, keepdim=True) + (size(dout) * e_stored).sum(-1, keepdim=True)
-    e_delta += form.total(headdim, un, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
+    e_delta += form.total(headdim, HEADDIM_SUM, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
     e_t = size_t * (e_s + (unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))) + size_p * e_dp
     e_t += unit(un.tiny_p) if seen is None else seen * unit(un.tiny_p)
     return Noise(**common, dp=dp, delta=delta, t=t, dov=dov, e_delta=e_delta, e_t=e_t)

@@ -147,8 +147,15 @@ def test_gradients_of_keys_sum_to_zero(trial):
     _conserved(trial, "sum_dk", "sum over keys of dk")
 
 
-@law(bias="matrix", bias_masks=("none", "right", "alibi"), needs=("dbias", "matrix bias"), stretch=LONG,
-     bug="backward", share=0.5, where=lambda case: case.bias_batch == case.batch and case.bias_nheads == case.nheads)  # fmt: skip
+@law(
+    bias="matrix",
+    bias_masks=("none", "right", "alibi"),
+    needs=("dbias", "matrix bias"),
+    stretch=LONG,
+    bug="backward",
+    share=0.5,
+    where=lambda case: case.bias_batch == case.batch and case.bias_nheads == case.nheads,
+)
 def test_rows_of_dbias_sum_to_zero(trial):
     """sum_j dbias_ij = 0: a constant added to a row of the bias changes nothing."""
     _conserved(trial, "sum_dbias", "sum over keys of dbias")

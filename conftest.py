@@ -1,0 +1,124 @@
+"""pytest glue, and only that: options, the plug-in hook, one parameter per implementation, one GPU per worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent
+PROFILES = {"quick": 12, "default": 60, "thorough": 400, "nightly": 4000}  # cases per law and implementation
+WORKERS_PER_GPU = 8
+GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
+
+for _name, _examples in PROFILES.items():
+    settings.register_profile(_name, max_examples=_examples, deadline=None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("flash-attest", "flash-attest: judging implementations of attention")
+    group.addoption("--impl", metavar="A,B", help="judge these implementations only (an unknown name lists the known)")
+    group.addoption(
+        "--impl-from", metavar="FILE.py[:NAME]", action="append", default=[],
+        help="judge the Implementation in this file (NAME, else IMPL or IMPLS); may be given again",
+    )  # fmt: skip
+    group.addoption(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to judge; auto: cuda if there is one"
+    )
+    group.addoption(
+        "--case", metavar='"FIELD=VALUE ..."', help='replay one case, as in --case "seqlen_q=65 headdim=64"'
+    )
+    group.addoption("--repeats", type=int, default=100, metavar="N", help="how often test_races repeats a call (100)")
+    group.addoption(
+        "--report", default="attest-report", metavar="DIR", help="where results.json and index.html go (attest-report)"
+    )
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from properties import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("hypothesis_profile"):
+        settings.load_profile("default")
+    worker = getattr(config, "workerinput", {})
+    if worker.get("attest_gpu") is not None:  # before anything touches CUDA
+        os.environ["CUDA_VISIBLE_DEVICES"] = worker["attest_gpu"]
+    if config.getoption("--repeats") < 1:
+        raise pytest.UsageError(f"--repeats {config.getoption('--repeats')}: should be at least 1")
+    from properties.glue import Reporter
+
+    config.attest = Reporter(config)
+    config.pluginmanager.register(config.attest, "attest-reporter")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "impl" not in metafunc.fixturenames:
+        return
+    from impls.registry import Broken
+
+    entries = metafunc.config.attest.entries
+    if hasattr(metafunc.function, "law"):  # what could not be loaded fails once, in test_contract
+        entries = [entry for entry in entries if not isinstance(entry.impl, Broken)]
+    metafunc.parametrize("impl", [entry.impl for entry in entries], ids=[entry.name for entry in entries])
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest):
+    """judge(law, impl) gives the verdict to pytest and to the report; judge.contract(impl) does so for the contract."""
+    return request.config.attest.judge_for(request.node)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    report = yield
+    from properties.session import LawFails
+
+    if call.excinfo is not None and isinstance(call.excinfo.value, LawFails):
+        message = str(call.excinfo.value)
+        report.longrepr.reprtraceback.reprentries = []
+        report.longrepr.reprtraceback.extraline = message
+        report.longrepr.reprcrash.message = message.splitlines()[0]  # the short summary shows this line
+        report.sections = []
+    return report
+
+
+# --- pytest-xdist: workers that fit, one GPU each in turn ---------------------------------------------------------------
+
+
+def _gpus() -> list[str]:
+    """The GPUs this run may use, as CUDA_VISIBLE_DEVICES names them; found without touching CUDA in this process."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [gpu for gpu in visible.split(",") if gpu and gpu != "-1"]
+    if shutil.which("nvidia-smi") is None and not Path("/dev/nvidia0").exists():
+        return []
+    import torch
+
+    return [str(n) for n in range(torch.cuda.device_count())]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    gpus = _gpus() if config.getoption("--device") != "cpu" else []
+    if not gpus:
+        return cores
+    import torch
+
+    free = [torch.cuda.mem_get_info(n)[0] for n in range(len(gpus))] if torch.cuda.is_available() else [0]
+    fit = sum(min(WORKERS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_WORKER)) for bytes_ in free)
+    return max(1, min(cores, fit))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:
+    gpus = _gpus() if node.config.getoption("--device") != "cpu" else []
+    number = int(node.gateway.id.removeprefix("gw"))
+    node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
+    node.workerinput["attest_seed"] = node.config.attest.seed

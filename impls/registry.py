@@ -1,0 +1,154 @@
+"""Three doors, one registry: a file (--impl-from), a plug-in's hook (pytest_attention_impls), and our own impls/.
+
+What cannot be loaded does not stop the others: it becomes a `Broken` entry, which is judged like the rest and fails
+with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from impls.contract import ContractError, Implementation
+
+HERE = Path(__file__).parent
+NOT_IMPLEMENTATIONS = {"__init__", "contract", "handover", "registry"}
+
+
+class RegistryError(ValueError):
+    """The selection makes no sense: an unknown name, or two implementations of one name."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A plug-in that gave no implementation: its name (for test ids) and what to change."""
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An implementation (or Broken), the file it came from, and how to name it on a command line."""
+
+    impl: Implementation | Broken
+    file: str
+    option: str = ""  # "--impl-from my_file.py" for the replay command; "" for our own
+
+    @property
+    def name(self) -> str:
+        return self.impl.name
+
+
+def ours() -> list[Entry]:
+    """The entries of every module and package in impls/ that has IMPL or IMPLS."""
+    entries: list[Entry] = []
+    for path in sorted(HERE.iterdir()):
+        package = path.is_dir() and (path / "__init__.py").exists()
+        if not (package or path.suffix == ".py") or path.stem in NOT_IMPLEMENTATIONS:
+            continue
+        try:
+            module = importlib.import_module(f"impls.{path.stem}")
+        except Exception as error:
+            entries.append(Entry(Broken(path.stem, _import_problem(path, error)), str(path)))
+            continue
+        entries += [Entry(impl, str(path)) for impl in _declared(module, None, path)]
+    return entries
+
+
+def from_file(argument: str) -> list[Entry]:
+    """ "my_file.py" or "my_file.py:NAME" -> its entries. NAME may be an Implementation or a list; default IMPL or IMPLS."""
+    text, name = argument, None
+    if not Path(text).exists() and ":" in text:
+        text, name = text.rsplit(":", 1)
+    path = Path(text)
+    option = f"--impl-from {argument}"
+    if not path.is_file():
+        return [Entry(Broken(_as_name(path.stem), f"--impl-from {argument}: there is no file {path}"), text, option)]
+    unique = f"attest_plugin_{_as_name(path.stem)}_{hashlib.sha1(str(path.resolve()).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(unique, path)
+    if spec is None or spec.loader is None:
+        problem = f"--impl-from {argument}: should be a Python file (.py)"
+        return [Entry(Broken(_as_name(path.stem), problem), text, option)]
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return [Entry(Broken(_as_name(path.stem), _import_problem(path, error)), str(path), option)]
+    return [Entry(impl, str(path), option) for impl in _declared(module, name, path)]
+
+
+def from_hook(results: Iterable[object]) -> list[Entry]:
+    """What the plug-ins' pytest_attention_impls returned -> entries; what is no Implementation becomes Broken."""
+    entries = []
+    for result in results:
+        for impl in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(impl, Implementation):
+                entries.append(Entry(impl, _file_of(impl)))
+            else:
+                problem = f"pytest_attention_impls returned {impl!r}: should be a list of Implementation"
+                entries.append(Entry(Broken("plugin", problem), "a plug-in"))
+    return entries
+
+
+def select(entries: list[Entry], names: str | None) -> list[Entry]:
+    """All entries, or those of "a,b", sorted by name so that every worker sees the same order.
+
+    Raises RegistryError for an unknown name (with the known ones) and for two entries of one name (with both files).
+    """
+    by_name: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.name in by_name:
+            first = by_name[entry.name].file
+            raise RegistryError(f"two implementations are named {entry.name!r}: in {first} and in {entry.file}")
+        by_name[entry.name] = entry
+    wanted = list(by_name) if names is None else [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown or not wanted:
+        what = f"unknown {', '.join(map(repr, unknown))}" if unknown else "no name given"
+        raise RegistryError(f"--impl {names}: {what}; known are {', '.join(sorted(by_name))}")
+    return [by_name[name] for name in sorted(set(wanted))]
+
+
+def _declared(module, name: str | None, path: Path) -> list[Implementation | Broken]:
+    default = getattr(module, "IMPL", getattr(module, "IMPLS", None))
+    found = default if name is None else getattr(module, name, None)
+    impls = list(found) if isinstance(found, (list, tuple)) else [found]
+    if impls and all(isinstance(impl, Implementation) for impl in impls):
+        return impls
+    what = name or "IMPL or IMPLS"
+    defined = sorted(k for k, value in vars(module).items() if isinstance(value, Implementation))
+    hint = f"; it has {', '.join(defined)}" if defined else ""
+    problem = f"{path}: {what} should be an Implementation, or a list of them{hint}"
+    return [Broken(_as_name(path.stem), problem)]
+
+
+def _import_problem(path: Path, error: BaseException) -> str:
+    if isinstance(error, ContractError):
+        return "\n".join([f"{path}: the declaration is wrong", *(f"  {problem}" for problem in error.problems)])
+    where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
+    line = f"{path}:{where[-1].lineno}" if where else str(path)
+    if isinstance(error, SyntaxError):
+        line = f"{error.filename}:{error.lineno}"
+    return f"{line}: importing it raises {type(error).__name__}: {error}"
+
+
+def _as_name(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text.lower()) or "plugin"
+
+
+def _file_of(impl: Implementation) -> str:
+    try:
+        return inspect.getfile(inspect.unwrap(impl.forward))
+    except TypeError:
+        return "a plug-in"

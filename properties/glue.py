@@ -1,0 +1,202 @@
+"""The pytest plug-in behind conftest.py: collects verdicts (from all workers), reports them, and sets the exit status."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from rich.console import Console
+
+from impls import registry
+from impls.registry import Entry, RegistryError
+from properties.case import CaseError, parse_case
+from properties.judge import Plan
+from properties.report import Report, environment, print_table, where_the_time_went
+from properties.session import Judge, conclude
+from properties.verdict import UNKNOWN, Result
+
+KEY = "attest"  # under which a result travels from a worker to the controller
+LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
+
+
+class Reporter:
+    """One for each pytest process. On a worker it only judges; on the controller it also writes."""
+
+    def __init__(self, config: pytest.Config):
+        self.config = config
+        self.worker = getattr(config, "workerinput", None)
+        self.report = Report(Path(config.getoption("--report")))
+        self.seed = self.worker["attest_seed"] if self.worker else _seed(config)
+        self._entries: list[Entry] | None = None
+        self._judge: Judge | None = None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The selected implementations, by name; a selection that makes no sense ends the run with a usage error."""
+        if self._entries is None:
+            files = self.config.getoption("--impl-from")
+            names = self.config.getoption("--impl")
+            found = [entry for argument in files for entry in registry.from_file(argument)]
+            found += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config))
+            if not files or names is not None:
+                found += registry.ours()
+            try:
+                self._entries = registry.select(found, names)
+            except RegistryError as error:
+                raise pytest.UsageError(str(error)) from None
+        return self._entries
+
+    @property
+    def judge(self) -> Judge:
+        """Made on first use, as it needs torch."""
+        if self._judge is None:
+            option = self.config.getoption
+            try:
+                case = parse_case(option("--case")) if option("--case") else None
+            except CaseError as error:
+                raise pytest.UsageError(str(error)) from None
+            plan = Plan(
+                device=self.device(),
+                examples=settings.default.max_examples,
+                seed=self.seed,
+                repeats=option("--repeats"),
+                case=case,
+                database=Path(self.config.rootpath) / ".hypothesis" / "attest",
+            )
+            name = self.worker["workerid"] if self.worker else "main"
+            self._judge = Judge(plan, self.entries, self.report.directory, name)
+            _one_thread_per_worker(self.worker)
+        return self._judge
+
+    def device(self) -> str:
+        """ "cuda" or "cpu", as --device says."""
+        import torch
+
+        wanted, there = self.config.getoption("--device"), torch.cuda.is_available()
+        if wanted == "cuda" and not there:
+            raise pytest.UsageError(
+                "--device cuda: torch.cuda.is_available() is False here; --device cpu judges on the CPU"
+            )
+        return "cuda" if there and wanted != "cpu" else "cpu"
+
+    def judge_for(self, item: pytest.Item):
+        """What the `judge` fixture gives to one test."""
+
+        def judged(result: Result, impl) -> None:
+            try:
+                conclude(result, impl)
+            finally:
+                item.user_properties.append((KEY, result.as_dict()))
+
+        def judge(law, impl) -> None:
+            judged(self.judge.law(law, impl), impl)
+
+        judge.contract = lambda impl: judged(self.judge.contract(impl), impl)
+        return judge
+
+    # --- hooks ----------------------------------------------------------------------------------------------------------
+
+    def pytest_collection(self) -> None:
+        if self.config.getoption("--case"):
+            _ = self.judge  # a case that cannot be is answered before anything runs
+
+    def pytest_report_header(self) -> list[str]:
+        if self.worker is not None or self.config.getoption("collectonly"):
+            return []
+        profile = self.config.getoption("hypothesis_profile") or "default"
+        return [
+            f"flash-attest: judges on {self.device()}, profile {profile} ({settings.default.max_examples} cases a law), "
+            f"seed {self.seed}, report in {self.report.directory}/"
+        ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report):
+        result = _result_of(report)
+        if report.when != "call" or result is None or not report.skipped:
+            return None
+        verdict = "known failure" if hasattr(report, "wasxfail") else result["verdict"]
+        return verdict, LETTERS.get(verdict, "s"), (verdict.upper(), {"yellow": True})
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem, report, sched) -> None:
+        report.attest_worker = report.node.gateway.id
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if self.worker is not None:
+            return
+        result = _result_of(report) if report.when == "call" else None
+        if hasattr(report, "attest_worker"):
+            result = self._crashed(report)
+        if result is not None:
+            if not self.report.environment:
+                self.report.environment = environment(
+                    self.device(),
+                    seed=self.seed,
+                    profile=self.config.getoption("hypothesis_profile") or "default",
+                    cases_per_law=settings.default.max_examples,
+                    command=" ".join(["pytest", *self.config.invocation_params.args]),
+                )
+            self.report.add(result)
+
+    def _crashed(self, report) -> dict | None:
+        """The worker died in a law: what it had last written down is the case to look at."""
+        path, _, test = report.nodeid.partition("::")
+        law, _, impl = test.rstrip("]").partition("[")
+        if not impl or not path.startswith("properties/"):
+            return None
+        last = self.report.directory / f"last-case-{report.attest_worker}.txt"
+        case = last.read_text().strip() if last.exists() else "unknown: none was written down"
+        reason = f"worker {report.attest_worker} died; the last case launched was {case}"
+        report.longrepr = reason
+        return Result(impl, Path(path).stem, law, UNKNOWN, reason, message=reason,
+                      replay=f"pytest '{report.nodeid}' --case '{case.partition(' ')[2]}'").as_dict()  # fmt: skip
+
+    def pytest_sessionfinish(self, session, exitstatus) -> None:
+        if self._judge is not None:
+            self._judge.close()
+        if self.worker is not None or not self.report.results:
+            return
+        self.report.finish()
+        if exitstatus == pytest.ExitCode.OK and self._undecided():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter) -> None:
+        if self.worker is not None or not self.report.results:
+            return
+        out = terminalreporter
+        out.section("verdicts")
+        width = max(110, out._tw.fullwidth)
+        print_table(
+            self.report, Console(file=sys.stdout, width=width, force_terminal=out._tw.hasmarkup, soft_wrap=True)
+        )
+        out.write_line(where_the_time_went(self.report.results))
+        out.write_line(f"report: {self.report.directory}/index.html and results.json")
+        if undecided := self._undecided():
+            out.write_line(f"{undecided} could not be decided, so this run is not green", yellow=True)
+
+    def _undecided(self) -> int:
+        """How many verdicts are unknown, not counting implementations that nobody asked for and that cannot run here."""
+        asked_for = bool(self.config.getoption("--impl") or self.config.getoption("--impl-from"))
+        unknown = [result for result in self.report.results if result["verdict"] == UNKNOWN]
+        return sum(asked_for or " only; this run judges on " not in result["reason"] for result in unknown)
+
+
+def _result_of(report) -> dict | None:
+    return next((value for name, value in report.user_properties if name == KEY), None)
+
+
+def _seed(config: pytest.Config) -> int:
+    text = config.getoption("hypothesis_seed", None)
+    if text in (None, ""):
+        return 0
+    return secrets.randbelow(2**32) if text == "random" else int(text)
+
+
+def _one_thread_per_worker(worker) -> None:
+    import torch
+
+    if worker is not None:  # otherwise every worker would start as many threads as there are cores
+        torch.set_num_threads(1)

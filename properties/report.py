@@ -1,0 +1,139 @@
+"""The report: results.json, written after every verdict and always whole; index.html; the table on the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections import Counter
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+
+import jinja2
+from rich.console import Console
+from rich.table import Table
+
+from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
+
+COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow"}
+PACKAGES = ("torch", "triton", "numba", "numba-cuda", "numpy", "pytest", "pytest-xdist", "hypothesis")
+TEMPLATE = Path(__file__).with_name("report.html.j2")
+
+
+def environment(device: str, **more: object) -> dict:
+    """What a verdict was reached with: versions, device, and what the caller adds (seed, profile, command)."""
+    import torch
+
+    versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    name = platform.processor() or platform.machine()
+    if device == "cuda" and torch.cuda.is_available():
+        name = torch.cuda.get_device_name(0)
+    return {
+        "versions": versions,
+        "device": device,
+        "device_name": name,
+        "platform": platform.platform(),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **more,
+    }
+
+
+class Report:
+    """Results so far, kept on disk: a run that is interrupted loses nothing that was decided."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.environment: dict = {}
+        self.results: list[dict] = []
+
+    @property
+    def json_file(self) -> Path:
+        return self.directory / "results.json"
+
+    def add(self, result: dict) -> None:
+        """One more verdict; results.json is whole again when this returns."""
+        self.results.append(result)
+        self._write(self.json_file, json.dumps({"environment": self.environment, "results": self.results}, indent=1))
+
+    def finish(self) -> None:
+        """index.html, which needs no network and no other file."""
+        template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+            TEMPLATE.read_text()
+        )
+        page = template.render(
+            environment=self.environment, groups=by_chapter(self.results), results=self.results, counts=self.counts()
+        )
+        self._write(self.directory / "index.html", page)
+
+    def counts(self) -> Counter:
+        """How many results have each verdict."""
+        return Counter(result["verdict"] for result in self.results)
+
+    def _write(self, path: Path, text: str) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(path.suffix + ".part")
+        unfinished.write_text(text)
+        os.replace(unfinished, path)
+
+
+def by_chapter(results: list[dict]) -> dict[str, list[dict]]:
+    """impl -> one line per chapter: verdict, laws by verdict, cases, worst z (and of which tensor), seconds."""
+    groups: dict[str, dict[str, list[dict]]] = {}
+    for result in sorted(results, key=lambda r: (r["impl"], r["chapter"])):
+        groups.setdefault(result["impl"], {}).setdefault(result["chapter"], []).append(result)
+    return {impl: [_line(chapter, laws) for chapter, laws in chapters.items()] for impl, chapters in groups.items()}
+
+
+def _line(chapter: str, laws: list[dict]) -> dict:
+    verdicts = Counter(law["verdict"] for law in laws)
+    zs = [(float(z), tensor) for law in laws for tensor, z in law["worst_z"].items()]
+    z, tensor = max(zs, default=(None, ""))
+    reasons = {law["reason"] for law in laws if law["verdict"] in (UNKNOWN, REFUSED)}
+    return {
+        "chapter": chapter.removeprefix("test_"),
+        "verdict": next(v for v in WORST_FIRST if verdicts[v]),
+        "laws": "  ".join(f"{n} {v}" for v in (PASS, FAIL, UNKNOWN, REFUSED) if (n := verdicts[v])),
+        "cases": sum(law["cases"] for law in laws),
+        "worst_z": "" if z is None else f"{z:.3g} {tensor}",
+        "seconds": sum(law["seconds"] for law in laws),
+        "reason": next(iter(reasons)) if len(reasons) == 1 else "",
+    }
+
+
+def print_table(report: Report, console: Console) -> None:
+    """implementation x chapter: verdict, laws, cases, worst z, seconds; one line for one that does not run here."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, justify in [("implementation", "left"), ("chapter", "left"), ("verdict", "left"), ("laws", "left"),
+                             ("cases", "right"), ("worst z", "right"), ("seconds", "right")]:  # fmt: skip
+        table.add_column(heading, justify=justify, no_wrap=True)
+    for impl, lines in by_chapter(report.results).items():
+        alike = {(line["verdict"], line["reason"]) for line in lines}
+        if len(lines) > 1 and len(alike) == 1 and lines[0]["reason"]:
+            verdict, reason = alike.pop()
+            table.add_row(impl, "all", f"[{COLOURS[verdict]}]{verdict}[/]", reason, "", "", "")
+            continue
+        for n, line in enumerate(lines):
+            verdict = f"[{COLOURS[line['verdict']]}]{line['verdict']}[/]"
+            table.add_row(impl if n == 0 else "", line["chapter"], verdict, line["laws"], str(line["cases"]),
+                          line["worst_z"], f"{line['seconds']:.1f}")  # fmt: skip
+    console.print(table)
+    counts = report.counts()
+    console.print("   ".join(f"[{COLOURS[v]}]{counts[v]} {v}[/]" for v in (PASS, FAIL, UNKNOWN, REFUSED) if counts[v]))
+
+
+def where_the_time_went(results: list[dict]) -> str:
+    """ "implementations 40 %, oracle 45 %, the suite itself 15 % of 61 s"."""
+    whole = sum(result["seconds"] for result in results)
+    if not whole:
+        return "no time was spent"
+    impl = sum(result["seconds_implementation"] for result in results) / whole
+    oracle = sum(result["seconds_oracle"] for result in results) / whole
+    return (
+        f"of {whole:.0f} s: implementations {impl:.0%}, oracle and budget {oracle:.0%}, suite {1 - impl - oracle:.0%}"
+    )

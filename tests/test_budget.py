@@ -1,0 +1,436 @@
+"""The budget is neither too tight nor too loose: correct kernels stay below its limits, subtly wrong ones go above."""
+
+import math
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import normalize, scaled_dot_product_attention
+
+import oracle
+from oracle import FORM_OF_REGIME, Z_LIMIT, attention, budget, conservation, pair_score, score
+from oracle.noise import FORMS
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+NAMES = ("out", "dq", "dk", "dv")
+MATRIX = (1, 129, 257, 2, 64)  # batch, seqlen_q, seqlen_k, nheads, headdim
+SIZES = (MATRIX, (3, 7, 5, 1, 16), (1, 300, 40, 2, 80), (2, 65, 1, 2, 8), (1, 1, 65, 3, 32))
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The three fields that the budget reads."""
+
+    multiply: str = "operand"
+    accumulate: str = "float32"
+    probabilities: str = "operand"
+
+
+def draw(regime, size, dtype, seed=0, device="cpu"):
+    """size (batch, seqlen_q, seqlen_k, nheads, headdim) -> q, k, v, dout of a regime."""
+    batch, seqlen_q, seqlen_k, nheads, headdim = size
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(batch, n, nheads, headdim) for n in (seqlen_q, seqlen_k, seqlen_k, seqlen_q)]
+    if regime == "exact":
+        q, k, v, dout = (torch.randint(-2, 3, s, generator=generator).float() for s in shapes)
+    elif regime == "large":
+        q, k, v, dout = (20 * torch.rand(s, generator=generator) - 10 for s in shapes)
+    else:
+        q, k, v, dout = (torch.randn(s, generator=generator) for s in shapes)
+    if regime == "peaked":
+        q = 4 * q
+    elif regime == "flat":
+        q = 1e-3 * q
+    elif regime.startswith("shifted"):  # a direction that all queries and all keys share
+        q[..., 0] = math.sqrt(160 * math.sqrt(headdim))
+        k[..., 0] = -q[0, 0, 0, 0] if regime == "shifted_down" else q[0, 0, 0, 0]
+    elif regime == "selecting":
+        k = normalize(k, dim=-1) * math.sqrt(headdim)
+        q = 40 * k[:, torch.randint(seqlen_k, (seqlen_q,), generator=generator)]
+    elif regime == "mean":
+        v, dout = v + 1, dout + 1
+    return [x.to(device, dtype) for x in (q, k, v, dout)]
+
+
+def sdpa(backend, q, k, v, dout, causal, bias=None):
+    """PyTorch's own -> record of out, dq, dk, dv, dbias. Its causal mask is aligned at the top left."""
+    leaves = [x.transpose(1, 2).detach().requires_grad_() for x in (q, k, v)]
+    mask = None if bias is None else bias.detach().to(q.dtype).requires_grad_()
+    with sdpa_kernel(backend):
+        gqa = q.shape[2] != k.shape[2]
+        out = scaled_dot_product_attention(*leaves, attn_mask=mask, is_causal=causal, enable_gqa=gqa)
+    out.backward(dout.transpose(1, 2))
+    dq, dk, dv = (x.grad.transpose(1, 2) for x in leaves)
+    dbias = None if mask is None else mask.grad
+    return SimpleNamespace(out=out.detach().transpose(1, 2), dq=dq, dk=dk, dv=dv, dbias=dbias)
+
+
+def judge(regime, size, dtype, run, precision=Precision(), causal=False, device="cpu", seed=0, names=NAMES):  # noqa: B008
+    """run(q, k, v, dout) -> record with `names`; -> {name: Score} against oracle and budget."""
+    q, k, v, dout = draw(regime, size, dtype, seed, device)
+    options = {"causal": causal, "alignment": "top_left", "dout": dout}
+    want = attention(q, k, v, **options)
+    sigma = budget(q, k, v, want, precision=precision, form=FORM_OF_REGIME[regime], **options)
+    got = run(q, k, v, dout)
+    return {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in names}
+
+
+def text(scores):
+    return ", ".join(f"{name}: z {s.worst_z:.1f}, rms {s.rms_ratio:.2f}" for name, s in scores.items())
+
+
+# PyTorch's CPU flash kernel adds dk and dv up in the operands' dtype, one block of queries after another.
+KERNELS = {
+    "cpu math": ("cpu", SDPBackend.MATH, Precision()),
+    "cpu flash": ("cpu", SDPBackend.FLASH_ATTENTION, Precision(accumulate="operand")),
+    "cuda math": ("cuda", SDPBackend.MATH, Precision()),
+    "cuda flash": ("cuda", SDPBackend.FLASH_ATTENTION, Precision()),
+    "cuda efficient": ("cuda", SDPBackend.EFFICIENT_ATTENTION, Precision()),
+    "cuda cudnn": ("cuda", SDPBackend.CUDNN_ATTENTION, Precision()),
+}
+
+
+def supported(backend, device, size, dtype, causal):
+    """Whether a CUDA kernel of PyTorch takes the case at all."""
+    if device == "cpu" or backend == SDPBackend.MATH:
+        return True
+    _, seqlen_q, seqlen_k, _, headdim = size
+    half = dtype != torch.float32 or backend == SDPBackend.EFFICIENT_ATTENTION
+    aligned = headdim % 8 == 0 and (not causal or seqlen_q == seqlen_k)
+    return half and aligned and (backend != SDPBackend.CUDNN_ATTENTION or min(seqlen_q, seqlen_k) > 1)
+
+
+@pytest.mark.parametrize("regime", FORM_OF_REGIME)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_correct_kernels_are_within_the_budget(kernel, dtype, regime):
+    device, backend, precision = KERNELS[kernel]
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    sizes = [s for s in SIZES if supported(backend, device, s, dtype, False)]
+    if not sizes:
+        pytest.skip(f"{kernel} does not take {dtype}")
+    for size in sizes:
+        for causal in (False, True):
+            if supported(backend, device, size, dtype, causal):
+                scores = judge(
+                    regime,
+                    size,
+                    dtype,
+                    lambda *x, causal=causal: sdpa(backend, *x, causal),
+                    precision,
+                    causal,
+                    device,
+                )
+                assert all(s.within for s in scores.values()), f"{size} causal={causal}: {text(scores)}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 4, 1), (1, 4, 97), (2, 4, 97)], ids=str)
+def test_bias_and_shared_heads_are_within_the_budget(shape, dtype):
+    q, k, v, dout = draw("spread", (2, 97, 130, 4, 32), dtype)
+    k, v = k[:, :, :2], v[:, :, :2]
+    bias = torch.randn(*shape, 130, generator=torch.Generator().manual_seed(1)).to(dtype)
+    bias[..., 5] = -math.inf
+    want = attention(q, k, v, bias=bias, dout=dout)
+    sigma = budget(q, k, v, want, bias=bias, dout=dout, precision=Precision())
+    got = sdpa(SDPBackend.MATH, q, k, v, dout, False, bias)
+    scores = {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in (*NAMES, "dbias")}
+    assert all(s.within for s in scores.values()), text(scores)
+    laws = conservation(q, k, v, dout, got, bias=bias, precision=Precision())
+    assert set(laws) == {"sum_dk", "sum_dbias", "q_dq", "v_dv"}
+    for name, (residual, noise) in laws.items():
+        s = score(residual, torch.zeros_like(residual), noise, torch.float64)
+        assert s.worst_z <= Z_LIMIT, f"{name}: z {s.worst_z:.1f}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_thousand_tiny_cases_raise_no_false_alarm(dtype):
+    """A rms over one or two elements is one or two errors: the limit must know."""
+    generator = torch.Generator().manual_seed(3)
+    for seed in range(150):
+        regime = list(FORM_OF_REGIME)[seed % 9]
+        size = tuple(torch.randint(1, high, (1,), generator=generator).item() for high in (3, 9, 9, 3, 17))
+        scores = judge(regime, size, dtype, lambda *x: sdpa(SDPBackend.MATH, *x, False), seed=seed)
+        assert all(s.within for s in scores.values()), f"{regime} {size} seed={seed}: {text(scores)}"
+
+
+def dense(q, k, v, dout, *, delta_factor=1.0, multiply=lambda x: x, key_weight=1.0):
+    """Attention in q's dtype with the places where the planted bugs go -> record of out, lse, dq, dk, dv."""
+    scale = q.shape[-1] ** -0.5
+    q_, k_, v_, dout_ = (multiply(x.transpose(1, 2)) for x in (q, k, v, dout))
+    s = scale * (q_ @ k_.mT)
+    m = s.amax(-1, keepdim=True)
+    e = torch.exp(s - m)
+    l = e.sum(-1, keepdim=True) * key_weight
+    probs = e / l
+    out = multiply(probs) @ v_
+    delta = delta_factor * (dout_ * out).sum(-1, keepdim=True)
+    t = probs * (dout_ @ v_.mT - delta)
+    grads = scale * (multiply(t) @ k_), scale * (multiply(t).mT @ q_), multiply(probs).mT @ dout_
+    out, dq, dk, dv = (x.transpose(1, 2) for x in (out, *grads))
+    return SimpleNamespace(out=out, lse=(m + torch.log(l)).squeeze(-1), dq=dq, dk=dk, dv=dv)
+
+
+def stored(record, dtype, lse=torch.float32):
+    """A float64 result, rounded as a perfect kernel would store it."""
+    return SimpleNamespace(**{n: x.to(lse if n == "lse" else dtype) for n, x in vars(record).items()})
+
+
+def to_tf32(x):
+    """Rounded to 10 explicit bits of mantissa, to nearest."""
+    bits = x.contiguous().view(torch.int32)
+    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+def double(tensors):
+    return [x.double() for x in tensors]
+
+
+def test_the_dense_model_without_a_bug_is_within():
+    for dtype in DTYPES:
+        scores = judge("spread", MATRIX, dtype, lambda *x, dtype=dtype: stored(dense(*double(x)), dtype))
+        assert all(s.within for s in scores.values()), text(scores)
+    scores = judge("spread", MATRIX, torch.float32, lambda *x: dense(*x))
+    assert all(s.within for s in scores.values()), text(scores)
+
+
+@pytest.mark.parametrize("regime", ["spread", "peaked", "mean"])
+def test_one_percent_of_out_shows_in_float16(regime):
+    def run(*x):
+        return SimpleNamespace(out=(1.01 * dense(*double(x)).out).half())
+
+    scores = judge(regime, MATRIX, torch.float16, run, names=("out",))
+    assert scores["out"].worst_z > Z_LIMIT, text(scores)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_tenth_of_delta_shows_in_dq(dtype):
+    def run(*x):
+        return stored(dense(*double(x), delta_factor=0.9), dtype)
+
+    scores = judge("spread", MATRIX, dtype, run, names=("dq", "dk"))
+    assert all(not s.within for s in scores.values()), text(scores)
+    assert scores["dq"].worst_z > Z_LIMIT, text(scores)
+
+
+@pytest.mark.parametrize("regime", ["spread", "peaked", "shifted_down", "mean"])
+def test_undeclared_tf32_shows_in_float32(regime):
+    scores = judge(regime, MATRIX, torch.float32, lambda *x: dense(*x, multiply=to_tf32))
+    assert min(s.worst_z for s in scores.values()) > 100, text(scores)
+    declared = judge(regime, MATRIX, torch.float32, lambda *x: dense(*x, multiply=to_tf32), Precision(multiply="tf32"))
+    assert all(s.within for s in declared.values()), text(declared)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_undeclared_accumulation_in_half_shows(dtype):
+    def run(q, k, v, dout):
+        q, k, v = (x.transpose(1, 2).double() for x in (q, k, v))
+        probs = torch.softmax(q @ k.mT / 8, -1)
+        out = torch.zeros_like(q).to(dtype)
+        for keys in torch.arange(1024).chunk(16):
+            out = (out.double() + probs[..., keys] @ v[:, :, keys]).to(dtype)
+        return SimpleNamespace(out=out.transpose(1, 2))
+
+    size = (1, 128, 1024, 2, 64)
+    scores = judge("spread", size, dtype, run, names=("out",))
+    assert scores["out"].worst_z > Z_LIMIT and not scores["out"].within, text(scores)
+    declared = judge("spread", size, dtype, run, Precision(accumulate="operand"), names=("out",))
+    assert declared["out"].within, text(declared)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_padding_key_among_1025_shows(dtype):
+    """A tile's last, empty column was not masked: score 0, v = 0, so out shrinks by l / (l + exp(-m)) and lse grows."""
+
+    def run(*x):
+        clean = dense(*double(x))
+        return stored(dense(*double(x), key_weight=1 + torch.exp(-clean.lse).unsqueeze(-1)), dtype)
+
+    scores = judge("spread", (1, 64, 1025, 2, 64), dtype, run, names=("out", "lse"))
+    assert scores["lse"].worst_z > 100, text(scores)
+    if dtype == torch.float32:
+        assert scores["out"].worst_z > 100, text(scores)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_linear_form_sees_one_key_too_many_of_100(dtype):
+    def run(*x):
+        return stored(dense(*double(x), key_weight=1 + 1 / 100), dtype)
+
+    scores = judge("flat", (1, 100, 100, 2, 64), dtype, run, names=("out", "lse"))
+    assert scores["lse"].worst_z > 1000, text(scores)
+    # a constant v makes every output 0.99 of itself
+    q, k, v, dout = draw("flat", (1, 100, 100, 2, 64), dtype)
+    ones = torch.ones_like(v)
+    want = attention(q, k, ones, dout=dout)
+    sigma = budget(q, k, ones, want, dout=dout, precision=Precision(), form="linear")
+    found = sigma.score("out", (want.out * 100 / 101).to(dtype), want.out)
+    assert found.worst_z > 8 if dtype != torch.bfloat16 else found.worst_z > 4, found.worst_z
+
+
+def worst_roundings(q, k, v, dout, un, sign):
+    """Attention where every rounding of P, T and out errs by u in the direction sign(tensor) -> record."""
+    q, k, v, dout = (x.transpose(1, 2).double() for x in (q, k, v, dout))
+    scale = q.shape[-1] ** -0.5
+
+    def cast(x, u):
+        return x * (1 + u * sign(x))
+
+    s = scale * (q @ k.mT)
+    probs = torch.softmax(s + 4 * 2.0**-24 * sign(s), -1)
+    out = cast(cast(probs, un.u_p) @ v, un.u_out)
+    delta = (dout * out).sum(-1, keepdim=True)
+    t = cast(probs * (dout @ v.mT - delta), un.u_p)
+    grads = scale * (t @ k), scale * (t.mT @ q), cast(probs, un.u_p).mT @ dout
+    out, dq, dk, dv = (x.transpose(1, 2) for x in (out, *(cast(x, un.u_out) for x in grads)))
+    return SimpleNamespace(out=out, dq=dq, dk=dk, dv=dv)
+
+
+DIRECTIONS = {
+    "all up": lambda x: 1.0,
+    "all down": lambda x: -1.0,
+    "away from 0": lambda x: x.sign(),
+    "even keys up, odd down": lambda x: 1.0 - 2.0 * (torch.arange(x.shape[-1]) % 2),
+}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_no_conspiracy_of_roundings_exceeds_the_linear_form(dtype, direction):
+    from oracle.noise import units
+
+    un = units(dtype, Precision())
+    for regime in ("flat", "exact", "spread", "mean"):
+        q, k, v, dout = draw(regime, (1, 60, 100, 2, 16), dtype)
+        if regime == "flat":
+            v, dout = torch.ones_like(v), torch.ones_like(dout)
+        want = attention(q, k, v, dout=dout)
+        sigma = budget(q, k, v, want, dout=dout, precision=Precision(), form="linear")
+        got = worst_roundings(q, k, v, dout, un, DIRECTIONS[direction])
+        scores = {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in NAMES}
+        assert all(s.within for s in scores.values()), f"{regime}: {text(scores)}"
+
+
+def test_equal_roundings_exceed_the_independent_form():
+    """Why flat is judged by the linear one: 400 equal P, rounded alike, err 400 times, not 20 times, as much as one."""
+    q, k, v, dout = draw("flat", (1, 8, 400, 1, 16), torch.float16)
+    v = torch.ones_like(v)
+    want = attention(q, k, v, dout=dout)
+    got = want.out * (1 + 2.0**-11) ** 2  # P and out, each rounded up
+    for form, holds in (("independent", False), ("linear", True)):
+        sigma = budget(q, k, v, want, dout=dout, precision=Precision(), form=form)
+        assert sigma.score("out", got, want.out).within == holds, form
+
+
+def test_linear_is_never_tighter_than_three_independent_deviations():
+    for regime in FORM_OF_REGIME:
+        q, k, v, dout = draw(regime, (1, 60, 100, 2, 16), torch.float16)
+        want = attention(q, k, v, dout=dout)
+        tight, loose = (budget(q, k, v, want, dout=dout, precision=Precision(), form=form) for form in FORMS)
+        for name in (*NAMES, "lse"):
+            assert (Z_LIMIT * getattr(loose, name) >= getattr(tight, name)).all(), f"{regime} {name}"
+
+
+LAW_SIZES = ((1, 129, 257, 2, 64), (2, 7, 5, 3, 16), (1, 1500, 700, 1, 32))
+
+
+@pytest.mark.parametrize("regime", FORM_OF_REGIME)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_conservation_holds_without_an_oracle(dtype, regime):
+    for size in LAW_SIZES:
+        q, k, v, dout = draw(regime, size, dtype)
+        got = sdpa(SDPBackend.MATH, q, k, v, dout, True)
+        form = FORM_OF_REGIME[regime]
+        laws = conservation(q, k, v, dout, got, causal=True, alignment="top_left", precision=Precision(), form=form)
+        for name, (residual, sigma) in laws.items():
+            z = score(residual, torch.zeros_like(residual), sigma, torch.float64, form).worst_z
+            assert z <= Z_LIMIT, f"{size} {name}: z {z:.1f}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_conservation_sees_delta_and_a_lost_key(dtype):
+    q, k, v, dout = draw("mean", (1, 1500, 700, 1, 32), dtype)
+
+    def zs(record):
+        laws = conservation(q, k, v, dout, stored(record, dtype), precision=Precision())
+        return {n: score(r, torch.zeros_like(r), s, torch.float64).worst_z for n, (r, s) in laws.items()}
+
+    clean = dense(*double((q, k, v, dout)))
+    assert max(zs(clean).values()) <= Z_LIMIT
+    assert zs(dense(*double((q, k, v, dout)), delta_factor=0.9))["sum_dk"] > Z_LIMIT
+    clean.dv[:, -1] = 0
+    assert zs(clean)["v_dv"] > Z_LIMIT
+
+
+def of(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    "got, want, sigma, z",
+    [
+        (1.0, 1.0, 0.0, 0.0),
+        (1.0 + 2**-25, 1.0, 0.0, 0.0),  # the last rounding is free
+        (1.5, 1.0, 0.0, INF),
+        (2.0, 1.0, 0.5, 2.0),
+        (NAN, 1.0, 1.0, INF),
+        (1.0, NAN, 1.0, INF),
+        (INF, 1.0, 1.0, INF),
+        (-INF, -INF, 0.0, 0.0),
+        (INF, -INF, 0.0, INF),
+        (-1e4, -INF, 0.0, INF),
+        (1.5, 1.0, NAN, INF),
+        (0.0, 2.0**-150, 0.0, 0.0),  # less than half the smallest float32
+    ],
+)
+def test_score_of_one_element(got, want, sigma, z):
+    s = score(of(got), of(want), of(sigma), torch.float32)
+    assert s.worst_z == pytest.approx(z, abs=1e-6)
+    assert s.within == (z <= Z_LIMIT)
+    assert s.z.shape == (1,)
+
+
+def test_score_lets_float16_overflow_where_it_must():
+    want, sigma = of(7e4, -7e4, 7e4, 7e4), of(1.0, 1.0, 1.0, 1.0)
+    got = torch.tensor([INF, -INF, 65504.0, -INF], dtype=torch.float16)
+    assert score(got, want, sigma, torch.float16).z.tolist() == [0.0, 0.0, 0.0, INF]
+    assert not score(got[:1], of(1e4), of(1.0), torch.float16).within
+
+
+def test_score_of_nothing_is_within():
+    empty = torch.zeros(1, 0, 2, 3, dtype=torch.float64)
+    assert score(empty, empty, empty, torch.float16).within
+
+
+def test_score_refuses_another_shape():
+    with pytest.raises(ValueError, match=r"got has shape \(2,\), should be \(1,\)"):
+        score(of(1, 2), of(1), of(1), torch.float32)
+
+
+def test_small_errors_everywhere_show_in_the_rms_alone():
+    generator = torch.Generator().manual_seed(0)
+    want = torch.randn(2, 500, 2, 32, generator=generator, dtype=torch.float64)
+    error = torch.randn(want.shape, generator=generator, dtype=torch.float64)
+    sigma = torch.full_like(want, 1e-3)
+    right, wrong = (score(want + size * sigma * error, want, sigma, torch.float32) for size in (1, 1.8))
+    assert right.within and right.rms_ratio == pytest.approx(0.9, abs=0.15)
+    assert wrong.worst_z > 5 and not wrong.within
+
+
+def test_a_pair_carries_the_noise_of_both():
+    a, b, sigma = of(4.0), of(1.0), of(1.0)
+    assert pair_score(a, b, sigma, sigma, torch.float64).worst_z == pytest.approx(3 / math.sqrt(2))
+    assert pair_score(a, b, sigma, sigma, torch.float64, "linear").worst_z == pytest.approx(1.5)
+    u = oracle.roundoff(torch.float16)
+    assert pair_score(of(1 + 1.9 * u), of(1.0), of(0.0), of(0.0), torch.float16).worst_z == 0
+
+
+def test_units_of_the_formats():
+    assert [oracle.roundoff(d) for d in DTYPES] == [2**-24, 2**-11, 2**-8]
+    assert [oracle.smallest_subnormal(d) for d in DTYPES] == [2**-149, 2**-24, 2**-133]
