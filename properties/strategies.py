@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from hypothesis import reject
@@ -36,12 +37,19 @@ class Sizes:
         return cls(130, 130, 2**18) if device == "cpu" else cls(1100, 256, 2**23)
 
 
+@lru_cache(maxsize=1000)
+def one_of(values: tuple) -> st.SearchStrategy:
+    """One of these values, the first being the simplest. Cached: making a strategy costs more than drawing from it."""
+    return st.sampled_from(values) if values else st.nothing()
+
+
 def edges(most: int, least: int = 1) -> list[int]:
     """t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t, within least .. most: where tiles end."""
     near = {t + d for t in (2**p for p in range(15)) for d in (-1, 0, 1, 2)} | {2 * 2**p + 1 for p in range(15)}
     return sorted(n for n in near if least <= n <= most)
 
 
+@lru_cache(maxsize=1000)
 def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
     """Any length from least to most, or one near an edge."""
     return st.one_of(st.integers(least, most), st.sampled_from(edges(most, least) or [least]))
@@ -50,7 +58,12 @@ def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
 def headdims(impl: Implementation, most: int) -> st.SearchStrategy[int]:
     """A supported head dim up to `most` (the smallest if all are larger), or one near an edge."""
     supported = impl.supports.headdim_list
-    fitting = [d for d in supported if d <= most] or supported[:1]
+    fitting = tuple(d for d in supported if d <= most) or tuple(supported[:1])
+    return _any_or_edge(fitting, most)
+
+
+@lru_cache(maxsize=1000)
+def _any_or_edge(fitting: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
     return st.one_of(st.sampled_from(fitting), st.sampled_from([d for d in edges(most) if d in fitting] or fitting))
 
 
@@ -79,7 +92,6 @@ class Draws:
     layouts: tuple[str, ...] = ("contiguous",)
     seqlen_q: tuple[int, int | None] = (1, None)
     seqlen_k: tuple[int, int | None] = (1, None)
-    headdim: int | None = None
     stretch: int = 1  # how many times longer than usual sequences may be
     where: Callable[[Case], bool] | None = None
 
@@ -117,60 +129,62 @@ def attention_cases(impl: Implementation, device: str, draws: Draws = Draws()) -
 def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> Case:
     s = impl.supports
     most = sizes.seqlen * want.stretch
-    seqlen_q = draw(seqlens(want.seqlen_q[1] or most, want.seqlen_q[0]))
-    cross = want.cross if want.cross is not None else s.cross and draw(st.booleans())
-    if cross or want.seqlen_k != want.seqlen_q:
-        seqlen_k = draw(seqlens(want.seqlen_k[1] or most, want.seqlen_k[0]))
+    seqlen_q = draw(seqlens(want.seqlen_q[1] if want.seqlen_q[1] is not None else most, want.seqlen_q[0]))
+    cross = want.cross if want.cross is not None else s.cross and draw(BOOLEANS)
+    if cross:
+        seqlen_k = draw(seqlens(want.seqlen_k[1] if want.seqlen_k[1] is not None else most, want.seqlen_k[0]))
     else:
         seqlen_k = seqlen_q
-    batch, nheads = draw(st.sampled_from(HEADS))
-    gqa = want.gqa if want.gqa is not None else s.gqa and draw(st.booleans())
-    nheads_k, nheads = (nheads, nheads * draw(st.sampled_from(GROUPS))) if gqa else (nheads, nheads)
-    headdim = draw(headdims(impl, want.headdim or sizes.headdim))
-    dtype = draw(st.sampled_from([t for t in DTYPES if t in s.dtypes and t in want.dtypes] or reject()))
-    causal = draw(st.sampled_from(_causal_choices(impl, want)))
-    regime = draw(st.sampled_from(want.regimes))
-    scale = draw(st.sampled_from(_scales(impl, want)))
-    layout = draw(st.sampled_from([name for name in LAYOUTS if name in want.layouts])) if s.strides else "contiguous"
-    bias = draw(_biases(impl, want, batch, nheads, dtype))
+    batch, nheads = draw(one_of(HEADS))
+    gqa = want.gqa if want.gqa is not None else s.gqa and draw(BOOLEANS)
+    nheads_k, nheads = (nheads, nheads * draw(one_of(GROUPS))) if gqa else (nheads, nheads)
+    headdim = draw(headdims(impl, sizes.headdim))
+    dtype = draw(one_of(tuple(t for t in DTYPES if t in s.dtypes and t in want.dtypes)))
+    causal = draw(one_of(_causal_choices(impl, want)))
+    regime = draw(one_of(want.regimes))
+    scale = draw(one_of(_scales(impl, want)))
+    layout = draw(one_of(tuple(name for name in LAYOUTS if name in want.layouts))) if s.strides else "contiguous"
+    bias = _draw_bias(draw, impl, want, batch, nheads, dtype)
     case = Case(
         batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, headdim=headdim,
         dtype=dtype, causal=causal, softmax_scale=scale, regime=regime, layout=layout, **bias,
     )  # fmt: skip
     case = fitted(impl, _within(case, sizes, want), want)
-    return case.but(seed=draw(st.integers(0, 999)))
+    return case.but(seed=draw(SEEDS))
 
 
-def _causal_choices(impl: Implementation, want: Draws) -> list[bool]:
-    declared = {"never": [False], "always": [True], "optional": [False, True]}[impl.supports.causal]
-    return [c for c in declared if want.causal is None or c == want.causal] or reject()
+BOOLEANS, SEEDS = st.booleans(), st.integers(0, 999)
 
 
-def _scales(impl: Implementation, want: Draws) -> list[float | None]:
-    default: list[float | None] = [None] if want.default_scale else []
+def _causal_choices(impl: Implementation, want: Draws) -> tuple[bool, ...]:
+    declared = {"never": (False,), "always": (True,), "optional": (False, True)}[impl.supports.causal]
+    return tuple(c for c in declared if want.causal is None or c == want.causal)
+
+
+def _scales(impl: Implementation, want: Draws) -> tuple[float | None, ...]:
+    default = (None,) if want.default_scale else ()
     if not impl.supports.softmax_scale:
-        return default or reject()
-    return default + list(SCALES if want.scales is None else want.scales)
+        return default
+    return default + (SCALES if want.scales is None else want.scales)
 
 
-@st.composite
-def _biases(
+def _draw_bias(
     draw: st.DrawFn, impl: Implementation, want: Draws, batch: int, nheads: int, dtype: torch.dtype
 ) -> dict[str, object]:
-    kinds: Iterable[str | None] = impl.supports.bias_kinds
-    if want.bias is False or not kinds:
-        return {} if not want.bias else reject()
+    kinds: tuple[str | None, ...] = impl.supports.bias_kinds
+    if want.bias is False or not (kinds or want.bias):
+        return {}
     if isinstance(want.bias, str):
-        kinds = [kind for kind in kinds if kind == want.bias] or reject()
-    kind = draw(st.sampled_from([*([None] if want.bias is None else []), *kinds]))
+        kinds = tuple(kind for kind in kinds if kind == want.bias)
+    kind = draw(one_of((None, *kinds) if want.bias is None else kinds))
     if kind is None:
         return {}
     return dict(
         bias=kind,
-        bias_mask=draw(st.sampled_from([m for m in want.bias_masks if m != "dead_row" or kind == "matrix"])),
-        bias_batch=draw(st.sampled_from(sorted({1, batch}))),
-        bias_nheads=draw(st.sampled_from(sorted({1, nheads}))),
-        bias_dtype=draw(st.sampled_from([torch.float32, *({dtype} - {torch.float32})])),
+        bias_mask=draw(one_of(tuple(m for m in want.bias_masks if m != "dead_row" or kind == "matrix"))),
+        bias_batch=draw(one_of(tuple(sorted({1, batch})))),
+        bias_nheads=draw(one_of(tuple(sorted({1, nheads})))),
+        bias_dtype=draw(one_of((torch.float32, *({dtype} - {torch.float32})))),
     )
 
 
