@@ -145,12 +145,16 @@ def _autograd(
 ) -> dict[str, torch.Tensor]:
     if not wrt:
         return {}
-    if not out.requires_grad:
+    if not out.requires_grad and out.numel() and leaves["k"].numel():
         raise ContractError(
             'out does not require grad, so backward="autograd" has nothing to differentiate: '
             "use a torch.autograd.Function, or declare backward=None"
         )
-    grads = torch.autograd.grad(out, [leaves[name] for name in wrt], dout, allow_unused=True)
+    grads = [None] * len(wrt)
+    if out.requires_grad:
+        grads = torch.autograd.grad(out, [leaves[name] for name in wrt], dout, allow_unused=True)
+    empty = out.numel() == 0 or leaves["k"].numel() == 0  # then nothing depends on anything, and None means 0
+    grads = [torch.zeros_like(leaves[name]) if g is None and empty else g for name, g in zip(wrt, grads, strict=True)]
     missing = [name for name, grad in zip(wrt, grads, strict=True) if grad is None]
     if missing:
         raise ContractError(f"autograd gives no gradient for {', '.join(missing)}: out does not depend on it")

@@ -60,9 +60,9 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
     check(q, k, v, bias)
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
-    scale = headdim**-0.5 if softmax_scale is None else softmax_scale
-    kv_head = key_head_of(q, k)
-    full_bias = None if bias is None else bias.expand(batch, nheads, seqlen_q, seqlen_k)
+    scale = headdim**-0.5 if softmax_scale is None else softmax_scale  # as in forward
+    kv_head = key_head_of(q, k)  # as in forward
+    full_bias = None if bias is None else bias.expand(batch, nheads, seqlen_q, seqlen_k)  # as in forward
 
     delta = (dout.float() * out.float()).sum(-1, keepdim=True)  #              delta = rowsum(dO * O)
     dead = lse == -INF
@@ -72,18 +72,18 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
     dk, dv = k.new_zeros(k.shape), v.new_zeros(v.shape)
     dbias = None if bias is None else bias.new_zeros(bias.shape, dtype=torch.float32)
     for j0 in range(0, seqlen_k, BLOCK_N):
-        kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
-        vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
+        kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]  # once per K tile
+        vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]  # once per K tile
         dkj = kj.new_zeros(batch, nheads, BLOCK_N, headdim)
         dvj = vj.new_zeros(batch, nheads, BLOCK_N, headdim)
 
         first_query = max(0, j0 - (seqlen_k - seqlen_q))  # the first query that sees this tile's first key
         for i0 in range(first_query // BLOCK_M * BLOCK_M if causal else 0, seqlen_q, BLOCK_M):
-            qi = load_tile(q.transpose(1, 2), i0, BLOCK_M)
+            qi = load_tile(q.transpose(1, 2), i0, BLOCK_M)  # once per K tile and Q tile
             doi = load_tile(dout.transpose(1, 2), i0, BLOCK_M)
             lse_i = load_tile(lse, i0, BLOCK_M, padding=INF)  #                a padding query has P = 0
             delta_i = load_tile(delta.transpose(1, 2), i0, BLOCK_M)
-            s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)
+            s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed as it was
 
             p = torch.exp(s - lse_i)  #                                        P = exp(S - L): no maximum, no sum
             dvj += as_operand(p, q).mT @ doi  #                                dV = P^T dO

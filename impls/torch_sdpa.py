@@ -83,7 +83,7 @@ def refuses_empty(case):
 
 
 def refuses_half_gqa(case):
-    """K and V are repeated per query head, in their own dtype, and so are their gradients."""
+    """The gradients of the query heads that share a key head are rounded to the inputs' dtype before they are summed."""
     if case.nheads != case.nheads_k and case.dtype != torch.float32:
         return "with GQA in a half dtype, PyTorch rounds dk and dv once for every query head before it sums them"
     return None
@@ -195,7 +195,7 @@ IMPLS = [
         "torch_sdpa_flash_cpu_half",
         flash_cpu_out,
         devices={"cpu"},
-        accepts=[refuses_bias_with_causal, refuses_empty, refuses_causal_scale_not_positive],
+        accepts=[refuses_bias_with_causal, refuses_empty, refuses_causal_scale_not_positive, refuses_half_gqa],
         supports={"dtypes": HALF, **FLASH_CPU},
         causal_alignment="top_left",
         precision=Precision(accumulate="operand"),

@@ -61,13 +61,17 @@ class Units:
 
 
 def units(dtype: torch.dtype, precision: object) -> Units:
-    """-> what `precision` (multiply, accumulate, probabilities) means for operands of this dtype."""
+    """-> what `precision` (multiply, accumulate, probabilities) means for operands of this dtype.
+
+    tf32 keeps float16 and bfloat16 whole, so there it rounds only P and T, and only where they stay float32.
+    """
+    tf32 = precision.multiply == "tf32"
     cast = torch.float32 if precision.probabilities == "float32" else dtype
     sums = dtype if precision.accumulate == "operand" else torch.float32
     return Units(
-        u_p=roundoff(cast),
+        u_p=TF32 if tf32 and cast != dtype else roundoff(cast),
         tiny_p=max(smallest_subnormal(cast), FLUSH),
-        u_mul=TF32 if precision.multiply == "tf32" else 0.0,
+        u_mul=TF32 if tf32 and dtype == torch.float32 else 0.0,
         acc=Accumulator(roundoff(sums), max(smallest_subnormal(sums), FLUSH)),
         u_out=roundoff(dtype),
         tiny_out=max(smallest_subnormal(dtype), FLUSH),
@@ -138,7 +142,7 @@ FORMS = {"independent": Independent, "linear": Linear}
 
 @dataclass(frozen=True)
 class Noise:
-    """One chunk: P, T, seen and every E_ over pairs (batch, nheads, i, j); per row (.., i, 1) or (.., i, headdim).
+    """One chunk, (batch, nheads, i, j); e_lse, e_delta, delta (batch, nheads, i, 1); out, e_out (.., i, headdim).
 
     qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP.
     """
@@ -159,17 +163,13 @@ class Noise:
     e_delta: torch.Tensor | None = None
     e_t: torch.Tensor | None = None
 
-    def seen_times(self, x: torch.Tensor) -> torch.Tensor:
-        """x (.., j, d) -> sum over the keys j that a row sees, (.., i | 1, d)."""
-        return x.sum(-2, keepdim=True) if self.seen is None else self.seen @ x
-
 
 def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
-    """-> Noise of the rows in chunk.
+    """-> Noise of the rows in chunk: matrices (batch, nheads, i, j).
 
     score   E_s   = 2 unit(u_mul) qk + total_headdim + (size(S) + size(m - S)) steps(1) + steps(4)
             the products, their sum, scaling and adding the bias, subtracting m and then exp, whose argument's absolute
-            error is a relative error of P
+            error is a relative error of P; with a bias also size(scale q k) steps(1), as the bias may cancel it
     out     E_out = sum_j size(P) [size(v - out) E_s + size(v) (unit(u_p) + 2 unit(u_mul))]
                     + sum_j size(v) unit(tiny_p) + total_seqlen_k + size(out) steps(4)
             v - out, because a score that grows takes from the other keys; the cast of P; subnormal P
@@ -199,9 +199,10 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
         hidden = s == float("-inf")
         seen = (~hidden).double()
         s, gap = s.masked_fill(hidden, 0.0), (m - s).masked_fill_(hidden, 0.0)
-        e_s += size(r) * form.steps(1)  # rounded once more before the bias, which may cancel it, is added
     else:
         gap = m - s
+    if p.bias is not None:
+        e_s += size(r) * form.steps(1)
     e_s += (size(s) + size(gap)).mul_(form.steps(1)) + form.steps(4)
     del s, gap
 

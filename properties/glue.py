@@ -168,7 +168,7 @@ class Reporter:
             return
         out = terminalreporter
         out.section("verdicts")
-        width = max(110, out._tw.fullwidth)
+        width = max(130, out._tw.fullwidth)
         print_table(
             self.report, Console(file=sys.stdout, width=width, force_terminal=out._tw.hasmarkup, soft_wrap=True)
         )

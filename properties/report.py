@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jinja2
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
@@ -107,22 +108,32 @@ def _line(chapter: str, laws: list[dict]) -> dict:
 
 
 def print_table(report: Report, console: Console) -> None:
-    """implementation x chapter: verdict, laws, cases, worst z, seconds; one line for one that does not run here."""
+    """implementation x chapter: verdict, laws, cases, worst z, seconds; one line for one that does not run here.
+
+    Below it every failure in a line, as it would head an issue.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, justify in [("implementation", "left"), ("chapter", "left"), ("verdict", "left"), ("laws", "left"),
                              ("cases", "right"), ("worst z", "right"), ("seconds", "right")]:  # fmt: skip
         table.add_column(heading, justify=justify, no_wrap=True)
+    nowhere = []
     for impl, lines in by_chapter(report.results).items():
         alike = {(line["verdict"], line["reason"]) for line in lines}
         if len(lines) > 1 and len(alike) == 1 and lines[0]["reason"]:
-            verdict, reason = alike.pop()
-            table.add_row(impl, "all", f"[{COLOURS[verdict]}]{verdict}[/]", reason, "", "", "")
+            nowhere.append((impl, *alike.pop()))
             continue
         for n, line in enumerate(lines):
             verdict = f"[{COLOURS[line['verdict']]}]{line['verdict']}[/]"
             table.add_row(impl if n == 0 else "", line["chapter"], verdict, line["laws"], str(line["cases"]),
                           line["worst_z"], f"{line['seconds']:.1f}")  # fmt: skip
-    console.print(table)
+    if table.row_count:
+        console.print(table)
+    for impl, verdict, reason in nowhere:
+        console.print(f"{impl}   [{COLOURS[verdict]}]{verdict}[/]   {escape(reason)}", highlight=False)
+    for result in report.results:
+        if result["verdict"] == FAIL:
+            line = escape(f"{result['impl']}  {result['law']}: {result['reason']}")
+            console.print(f"[{COLOURS[FAIL]}]{FAIL}[/]  {line}", highlight=False)
     counts = report.counts()
     console.print("   ".join(f"[{COLOURS[v]}]{counts[v]} {v}[/]" for v in (PASS, FAIL, UNKNOWN, REFUSED) if counts[v]))
 

@@ -37,9 +37,13 @@ class Sizes:
         return cls(130, 130, 2**18) if device == "cpu" else cls(1100, 256, 2**23)
 
 
-@lru_cache(maxsize=1000)
 def one_of(values: tuple) -> st.SearchStrategy:
-    """One of these values, the first being the simplest. Cached: making a strategy costs more than drawing from it."""
+    """One of these values, the first being the simplest. Kept, as making a strategy costs more than drawing from it."""
+    return _one_of(values, tuple(map(type, values)))
+
+
+@lru_cache(maxsize=1000)
+def _one_of(values: tuple, types: tuple[type, ...]) -> st.SearchStrategy:  # types keep (True,) and (1,) apart
     return st.sampled_from(values) if values else st.nothing()
 
 

@@ -144,7 +144,7 @@ def _per_row(tensor: torch.Tensor) -> torch.Tensor:
 @law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
 def test_gradients_of_keys_sum_to_zero(trial):
     """sum_j dk_j = 0: moving all keys together shifts all scores of a row alike, which softmax does not see."""
-    _conserved(trial, "sum_dk", "sum over keys of dk")
+    _conserved(trial, "sum_dk", "sum of dk")
 
 
 @law(
@@ -158,19 +158,19 @@ def test_gradients_of_keys_sum_to_zero(trial):
 )
 def test_rows_of_dbias_sum_to_zero(trial):
     """sum_j dbias_ij = 0: a constant added to a row of the bias changes nothing."""
-    _conserved(trial, "sum_dbias", "sum over keys of dbias")
+    _conserved(trial, "sum_dbias", "sum of dbias")
 
 
 @law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
 def test_q_dq_equals_k_dk(trial):
     """<q, dq> = <k, dk> for every head of k: both are sum_ij dS_ij S_ij, as S is linear in q and in k."""
-    _conserved(trial, "q_dq", "<q, dq> - <k, dk>")
+    _conserved(trial, "q_dq", "<q,dq>-<k,dk>")
 
 
 @law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
 def test_v_dv_equals_out_dout(trial):
     """<v, dv> = <out, dout> for every head of v, as out is linear in v."""
-    _conserved(trial, "v_dv", "<v, dv> - <out, dout>")
+    _conserved(trial, "v_dv", "<v,dv>-<out,dout>")
 
 
 def _conserved(trial: Trial, name: str, what: str) -> None:

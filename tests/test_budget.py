@@ -1,5 +1,6 @@
 """The budget is neither too tight nor too loose: correct kernels stay below its limits, subtly wrong ones go above."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -11,12 +12,21 @@ from torch.nn.functional import normalize, scaled_dot_product_attention
 
 import oracle
 from oracle import FORM_OF_REGIME, Z_LIMIT, attention, budget, conservation, pair_score, score
-from oracle.noise import FORMS
+from oracle.noise import FORMS, units
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 NAMES = ("out", "dq", "dk", "dv")
-MATRIX = (1, 129, 257, 2, 64)  # batch, seqlen_q, seqlen_k, nheads, headdim
-SIZES = (MATRIX, (3, 7, 5, 1, 16), (1, 300, 40, 2, 80), (2, 65, 1, 2, 8), (1, 1, 65, 3, 32))
+MIDDLE = (1, 129, 257, 2, 64)  # batch, seqlen_q, seqlen_k, nheads, headdim
+SIZES = (MIDDLE, (1, 128, 128, 2, 128), (3, 7, 5, 1, 16), (1, 300, 40, 2, 80), (2, 65, 1, 2, 8), (1, 1, 65, 3, 32))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Small tensors: a second thread costs more than it brings, above all beside other workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ def sdpa(backend, q, k, v, dout, causal, bias=None):
     return SimpleNamespace(out=out.detach().transpose(1, 2), dq=dq, dk=dk, dv=dv, dbias=dbias)
 
 
-def judge(regime, size, dtype, run, precision=Precision(), causal=False, device="cpu", seed=0, names=NAMES):  # noqa: B008
+def judge(regime, size, dtype, run, precision=Precision(), causal=False, device="cpu", seed=0, names=NAMES):
     """run(q, k, v, dout) -> record with `names`; -> {name: Score} against oracle and budget."""
     q, k, v, dout = draw(regime, size, dtype, seed, device)
     options = {"causal": causal, "alignment": "top_left", "dout": dout}
@@ -92,14 +102,9 @@ KERNELS = {
 }
 
 
-def supported(backend, device, size, dtype, causal):
-    """Whether a CUDA kernel of PyTorch takes the case at all."""
-    if device == "cpu" or backend == SDPBackend.MATH:
-        return True
-    _, seqlen_q, seqlen_k, _, headdim = size
-    half = dtype != torch.float32 or backend == SDPBackend.EFFICIENT_ATTENTION
-    aligned = headdim % 8 == 0 and (not causal or seqlen_q == seqlen_k)
-    return half and aligned and (backend != SDPBackend.CUDNN_ATTENTION or min(seqlen_q, seqlen_k) > 1)
+def refuses(error):
+    """Whether the error says that PyTorch's kernel does not take the case (each has its own list), not that it broke."""
+    return "No available kernel" in str(error) or "cudnn" in str(error).lower()
 
 
 @pytest.mark.parametrize("regime", FORM_OF_REGIME)
@@ -109,22 +114,22 @@ def test_correct_kernels_are_within_the_budget(kernel, dtype, regime):
     device, backend, precision = KERNELS[kernel]
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device here")
-    sizes = [s for s in SIZES if supported(backend, device, s, dtype, False)]
-    if not sizes:
-        pytest.skip(f"{kernel} does not take {dtype}")
-    for size in sizes:
-        for causal in (False, True):
-            if supported(backend, device, size, dtype, causal):
-                scores = judge(
-                    regime,
-                    size,
-                    dtype,
-                    lambda *x, causal=causal: sdpa(backend, *x, causal),
-                    precision,
-                    causal,
-                    device,
-                )
-                assert all(s.within for s in scores.values()), f"{size} causal={causal}: {text(scores)}"
+    judged = 0
+    for size, causal in itertools.product(SIZES, (False, True)):
+
+        def run(*x, causal=causal):
+            return sdpa(backend, *x, causal)
+
+        try:
+            scores = judge(regime, size, dtype, run, precision, causal, device)
+        except RuntimeError as error:
+            if device == "cpu" or not refuses(error):
+                raise
+            continue
+        assert all(s.within for s in scores.values()), f"{size} causal={causal}: {text(scores)}"
+        judged += 1
+    if not judged:
+        pytest.skip(f"{kernel} takes no {dtype}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -150,7 +155,7 @@ def test_bias_and_shared_heads_are_within_the_budget(shape, dtype):
 def test_a_thousand_tiny_cases_raise_no_false_alarm(dtype):
     """A rms over one or two elements is one or two errors: the limit must know."""
     generator = torch.Generator().manual_seed(3)
-    for seed in range(150):
+    for seed in range(1000):
         regime = list(FORM_OF_REGIME)[seed % 9]
         size = tuple(torch.randint(1, high, (1,), generator=generator).item() for high in (3, 9, 9, 3, 17))
         scores = judge(regime, size, dtype, lambda *x: sdpa(SDPBackend.MATH, *x, False), seed=seed)
@@ -191,9 +196,9 @@ def double(tensors):
 
 def test_the_dense_model_without_a_bug_is_within():
     for dtype in DTYPES:
-        scores = judge("spread", MATRIX, dtype, lambda *x, dtype=dtype: stored(dense(*double(x)), dtype))
+        scores = judge("spread", MIDDLE, dtype, lambda *x, dtype=dtype: stored(dense(*double(x)), dtype))
         assert all(s.within for s in scores.values()), text(scores)
-    scores = judge("spread", MATRIX, torch.float32, lambda *x: dense(*x))
+    scores = judge("spread", MIDDLE, torch.float32, lambda *x: dense(*x))
     assert all(s.within for s in scores.values()), text(scores)
 
 
@@ -202,7 +207,7 @@ def test_one_percent_of_out_shows_in_float16(regime):
     def run(*x):
         return SimpleNamespace(out=(1.01 * dense(*double(x)).out).half())
 
-    scores = judge(regime, MATRIX, torch.float16, run, names=("out",))
+    scores = judge(regime, MIDDLE, torch.float16, run, names=("out",))
     assert scores["out"].worst_z > Z_LIMIT, text(scores)
 
 
@@ -211,16 +216,16 @@ def test_a_tenth_of_delta_shows_in_dq(dtype):
     def run(*x):
         return stored(dense(*double(x), delta_factor=0.9), dtype)
 
-    scores = judge("spread", MATRIX, dtype, run, names=("dq", "dk"))
+    scores = judge("spread", MIDDLE, dtype, run, names=("dq", "dk"))
     assert all(not s.within for s in scores.values()), text(scores)
     assert scores["dq"].worst_z > Z_LIMIT, text(scores)
 
 
 @pytest.mark.parametrize("regime", ["spread", "peaked", "shifted_down", "mean"])
 def test_undeclared_tf32_shows_in_float32(regime):
-    scores = judge(regime, MATRIX, torch.float32, lambda *x: dense(*x, multiply=to_tf32))
-    assert min(s.worst_z for s in scores.values()) > 100, text(scores)
-    declared = judge(regime, MATRIX, torch.float32, lambda *x: dense(*x, multiply=to_tf32), Precision(multiply="tf32"))
+    scores = judge(regime, MIDDLE, torch.float32, lambda *x: dense(*x, multiply=to_tf32))
+    assert min(s.worst_z for s in scores.values()) > 4 * Z_LIMIT, text(scores)
+    declared = judge(regime, MIDDLE, torch.float32, lambda *x: dense(*x, multiply=to_tf32), Precision(multiply="tf32"))
     assert all(s.within for s in declared.values()), text(declared)
 
 
@@ -300,8 +305,6 @@ DIRECTIONS = {
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_no_conspiracy_of_roundings_exceeds_the_linear_form(dtype, direction):
-    from oracle.noise import units
-
     un = units(dtype, Precision())
     for regime in ("flat", "exact", "spread", "mean"):
         q, k, v, dout = draw(regime, (1, 60, 100, 2, 16), dtype)
@@ -325,7 +328,7 @@ def test_equal_roundings_exceed_the_independent_form():
         assert sigma.score("out", got, want.out).within == holds, form
 
 
-def test_linear_is_never_tighter_than_three_independent_deviations():
+def test_the_linear_bound_is_no_less_than_one_independent_deviation():
     for regime in FORM_OF_REGIME:
         q, k, v, dout = draw(regime, (1, 60, 100, 2, 16), torch.float16)
         want = attention(q, k, v, dout=dout)

@@ -26,6 +26,15 @@ def every_implementation():
                     yield pytest.param((impl, device), id=f"{impl.name}-{device}")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(params=every_implementation())
 def tested(request):
     return request.param
@@ -149,7 +158,7 @@ def reference(impl, x, wanted):
         ds = p * torch.einsum("bihd,bjhd->bhij", dout, v)
         ds = ds + p * ds.sum(-1, keepdim=True)
         dk, dv = torch.einsum("bhij,bihd->bjhd", ds, q), torch.einsum("bhij,bihd->bjhd", p, dout)
-        size = {"out": torch.einsum("bhij,bjhd->bihd", p, v), "lse": 1 + abs(scale) * terms.abs()}
+        size = {"out": torch.einsum("bhij,bjhd->bihd", p, v), "lse": 4 + abs(scale) * terms.abs()}
         size["dq"] = abs(scale) * torch.einsum("bhij,bjhd->bihd", ds, k)
         size["dk"], size["dv"] = (t.unflatten(2, (-1, group)).sum(3) for t in (abs(scale) * dk, dv))
         size["dbias"] = None if x.bias is None else ds.sum_to_size(x.bias.shape)
@@ -177,7 +186,7 @@ def test_agrees_with_float64(tested, name, dtype):
                 expected, judged = (t.masked_fill(dead, 0.0) for t in (expected, judged))
             assert torch.equal(judged == -INF, expected == -INF), "lse: other rows are dead than should be"
             expected, judged = (t.masked_fill(t == -INF, 0.0) for t in (expected, judged))
-            allowed = size * 2.0**-21
+            allowed = size * (4 + wanted.headdim**0.5) * 2.0**-23
         else:
             allowed = size * (2 * ULP[dtype] + scores * 2.0**-20) + TINY[dtype]
         excess = (judged - expected).abs() - allowed

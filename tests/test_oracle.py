@@ -1,6 +1,7 @@
 """The oracle against three others: loops in 40-digit arithmetic, an online softmax over tiles, and finite differences."""
 
 import importlib
+import itertools
 import math
 
 import mpmath
@@ -16,7 +17,17 @@ from oracle import attention, tiled_attention, visible
 attention_module = importlib.import_module("oracle.attention")
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
-BIASES = {None: None, "vector": (1, 1, 1), "matrix": (2, 2, 0), "per head": (1, 2, 0), "per batch": (2, 1, 1)}
+# which of batch, nheads, seqlen_q a bias has in full; 1 elsewhere
+BIASES = {"vector": (0, 0, 0), "matrix": (1, 1, 1), "per head": (0, 1, 1), "per batch": (1, 0, 0)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny tensors: a second thread costs more than it brings, above all beside other workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def draw(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, bias=None, dead=(), seed=0, dtype=torch.float64):
@@ -28,10 +39,10 @@ def draw(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, bias=None, dead=(
 
     q, dout = randn(batch, seqlen_q, nheads, headdim), randn(batch, seqlen_q, nheads, headdim)
     k, v = randn(batch, seqlen_k, nheads_k, headdim), randn(batch, seqlen_k, nheads_k, headdim)
-    if BIASES.get(bias) is None:
+    if bias is None:
         return q, k, v, dout, None
-    b, h, i = BIASES[bias]
-    bias = randn(min(b, batch), min(h, nheads), i or seqlen_q, seqlen_k)
+    full = zip((batch, nheads, seqlen_q), BIASES[bias], strict=True)
+    bias = randn(*(size if kept else 1 for size, kept in full), seqlen_k)
     for i, j in dead:
         bias[:, :, i, j] = -math.inf
     return q, k, v, dout, bias
@@ -118,11 +129,11 @@ def test_attention_is_the_definition_with_40_digits(name):
 
 @st.composite
 def problems(draw_from):
-    size = st.integers(1, 40)
+    size = st.integers(1, 24)
     batch, seqlen_q, seqlen_k = draw_from(st.integers(1, 2)), draw_from(size), draw_from(size)
-    nheads_k, group, headdim = draw_from(st.integers(1, 2)), draw_from(st.integers(1, 3)), draw_from(st.integers(1, 24))
+    nheads_k, group, headdim = draw_from(st.integers(1, 2)), draw_from(st.integers(1, 3)), draw_from(st.integers(1, 9))
     dead = draw_from(st.lists(st.tuples(st.integers(0, seqlen_q - 1), st.integers(0, seqlen_k - 1)), max_size=8))
-    kind = draw_from(st.sampled_from(list(BIASES)))
+    kind = draw_from(st.sampled_from([None, *BIASES]))
     if kind in ("vector", "per batch"):
         dead = [(0, j) for _, j in dead]
     sizes = (batch, seqlen_q, seqlen_k, nheads_k * group, nheads_k, headdim)
@@ -135,8 +146,8 @@ def problems(draw_from):
     return tensors, options
 
 
-@settings(max_examples=120, deadline=None)
-@given(problems(), st.sampled_from([1, 7, 16]))
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.sampled_from([3, 7, 16]))
 def test_two_forms_of_attention_agree(problem, block):
     (q, k, v, dout, bias), options = problem
     want = attention(q, k, v, dout=dout, bias=bias, **options)
@@ -145,7 +156,7 @@ def test_two_forms_of_attention_agree(problem, block):
 
 
 @settings(max_examples=40, deadline=None)
-@given(problems(), st.integers(1, 500))
+@given(problems(), st.integers(30, 3000))
 def test_chunks_of_queries_change_nothing(problem, scores):
     (q, k, v, dout, bias), options = problem
     keywords = dict(options, bias=bias, dout=dout)
@@ -274,7 +285,7 @@ def test_no_chunk_is_larger_than_promised():
     )
     chunks = list(problem.chunks())
     assert chunks[0].start == 0 and chunks[-1].stop >= 8192
-    assert all(a.stop == b.start for a, b in zip(chunks, chunks[1:], strict=False))
+    assert all(a.stop == b.start for a, b in itertools.pairwise(chunks))
     assert max(c.stop - c.start for c in chunks) * 16 * 8192 <= attention_module.SCORES_PER_CHUNK
 
 

@@ -1,0 +1,17 @@
+"""Implementations that are wrong on purpose, each naming the law that must catch it: a suite that never failed proves nothing.
+
+    python -m mutants              each mutant before its law: verdict, smallest case
+    python -m mutants --matrix     each mutant before all laws: which of them see it
+"""
+
+from mutants import backward, boundaries, calling, masks, memory, races, softmax
+from mutants.mutant import Mutant, MutantError, beyond_smallest, build, edited_source
+
+ALL: tuple[Mutant, ...] = tuple(
+    sorted(
+        (mutant for file in (backward, boundaries, calling, masks, memory, races, softmax) for mutant in file.MUTANTS),
+        key=lambda mutant: mutant.name,
+    )
+)
+
+__all__ = ["ALL", "Mutant", "MutantError", "beyond_smallest", "build", "edited_source"]

@@ -1,0 +1,83 @@
+"""python -m mutants: is every planted bug caught by its law, and, with --matrix, which laws see which bug?"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+
+import torch
+
+from mutants import ALL, Mutant, beyond_smallest
+from mutants.judging import CONTRACT, EXAMPLES, catches, judge_mutant, laws, plan
+from properties.verdict import FAIL
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table or the matrix; 0 if every mutant was caught as it should be, 1 if not, 2 if asked for unknown ones."""
+    parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only (a part of the name is enough)")
+    parser.add_argument("--matrix", action="store_true", help="judge each mutant by all laws (slow)")
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="cases per law (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--messages", action="store_true", help="show each law's whole message")
+    options = parser.parse_args(arguments)
+    chosen = [m for m in ALL if not options.names or any(name in m.name for name in options.names)]
+    if not chosen:
+        print(f"no mutant is called {' or '.join(options.names)}; there are:", *(m.name for m in ALL), sep="\n  ")
+        return 2
+    work = [(ALL.index(m), options.seed, options.examples, options.matrix) for m in chosen]
+    with multiprocessing.get_context("spawn").Pool(options.jobs, torch.set_num_threads, (1,)) as pool:
+        results = pool.imap(_work, work)
+        return _matrix(chosen, results) if options.matrix else _table(chosen, results, options.messages)
+
+
+def _work(item: tuple[int, int, int, bool]):
+    number, seed, examples, matrix = item
+    mutant, how = ALL[number], plan(seed, examples)
+    started = time.perf_counter()
+    if matrix:
+        verdicts = {CONTRACT: catches(None, mutant, how)}
+        verdicts |= {name: catches(law, mutant, how) for name, law in laws().items()}
+        return verdicts, time.perf_counter() - started
+    return judge_mutant(mutant, how), time.perf_counter() - started
+
+
+def _table(chosen: list[Mutant], results, messages: bool) -> int:
+    """One line per mutant: its law, the verdict, seconds, the smallest case; what is not as it should be is marked !."""
+    caught, small, spent = 0, 0, 0.0
+    print(f"  {'mutant':62} {'law that must catch it':50} verdict  seconds  smallest case")
+    for mutant, (result, seconds) in zip(chosen, results, strict=True):
+        killed, spent = result.verdict == FAIL, spent + seconds
+        beyond = beyond_smallest(mutant, result.smallest) if killed and mutant.smallest else []
+        caught, small = caught + killed, small + (killed and not beyond)
+        mark = " " if killed and not beyond else "!"
+        print(f"{mark} {mutant.name:62} {mutant.law:50} {result.verdict:7} {seconds:8.1f}  {result.smallest}")
+        for line in beyond:
+            print(f"{'':4}{line}")
+        print(*(f"{'':4}{line}".rstrip() for line in (result.message if messages else result.reason).splitlines()),
+              sep="\n", flush=True)  # fmt: skip
+    print(f"{caught} of {len(chosen)} mutants caught, {small} of them by a case as small as promised, in {spent:.0f} s")
+    return 0 if small == len(chosen) else 1
+
+
+def _matrix(chosen: list[Mutant], results) -> int:
+    """For each mutant the laws that see it; at the end, for each law, how many it sees, and which no other does."""
+    seen_by: dict[str, list[str]] = {}
+    own_law = 0
+    for number, (mutant, (verdicts, seconds)) in enumerate(zip(chosen, results, strict=True), 1):
+        seen_by[mutant.name] = [name for name, verdict in verdicts.items() if verdict == FAIL]
+        own_law += mutant.law in seen_by[mutant.name]
+        print(f"[{number} of {len(chosen)}, {seconds:.0f} s] {mutant.name}: seen by {len(seen_by[mutant.name])} laws")
+        print(f"    {', '.join(seen_by[mutant.name]) or 'none'}", flush=True)
+    print(f"\n{'law':50} mutants  the only one to see")
+    for name in [CONTRACT, *laws()]:
+        alone = [mutant for mutant, names in seen_by.items() if names == [name]]
+        print(f"{name:50} {sum(name in names for names in seen_by.values()):7}  {', '.join(alone)}")
+    return 0 if own_law == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

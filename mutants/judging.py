@@ -1,0 +1,78 @@
+"""Mutants before the laws: the one that must catch each, and, for the matrix, all that do."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from functools import cache, wraps
+from pathlib import Path
+
+from mutants.mutant import Mutant, build
+from properties import contract
+from properties.broken import LawBroken
+from properties.judge import Plan, judge
+from properties.law import Law
+from properties.verdict import FAIL, PASS, Result
+
+CHAPTERS = Path(__file__).parent.parent / "properties"
+CONTRACT = "test_contract"  # no law: the contract is tried out once for each implementation, and judged by itself
+
+# Hypothesis stops at the first failure, so many examples cost a mutant nothing, and make its end certain.
+EXAMPLES = 100
+REPEATS = 24  # what is wrong in 1 call of 20 must show in 10 cases of 24 repeats
+
+
+def plan(seed: int = 0, examples: int = EXAMPLES) -> Plan:
+    """How mutants are judged: on the CPU, the same cases every time."""
+    return Plan(device="cpu", examples=examples, seed=seed, repeats=REPEATS)
+
+
+@cache
+def laws() -> dict[str, Law]:
+    """Every law of every chapter, by name, in the order of the files."""
+    found: dict[str, Law] = {}
+    for path in sorted(CHAPTERS.glob("test_*.py")):
+        for value in vars(importlib.import_module(f"properties.{path.stem}")).values():
+            law = getattr(value, "law", None)
+            if isinstance(law, Law) and law.chapter == path.stem:
+                found[law.name] = law
+    return found
+
+
+def judge_mutant(mutant: Mutant, how: Plan) -> Result:
+    """The verdict of the law that the mutant names; "fail" is what it should be."""
+    if mutant.law == CONTRACT:
+        return _contract_result(mutant, how)
+    return judge(laws()[mutant.law], build(mutant), how)
+
+
+def catches(law: Law | None, mutant: Mutant, how: Plan) -> str:
+    """The verdict of a law, or of the contract if it is None, without shrinking or explaining: the first failure ends it."""
+    if law is None:
+        return _contract_result(mutant, how).verdict
+    try:
+        return judge(replace(law, function=_ending_at_once(law.function)), build(mutant), how).verdict
+    except _Caught:
+        return FAIL
+
+
+class _Caught(BaseException):
+    """A law broke. Not an Exception, so that Hypothesis does not go on to shrink."""
+
+
+def _ending_at_once(function):
+    @wraps(function)
+    def ending(trial):
+        try:
+            function(trial)
+        except LawBroken:
+            raise _Caught from None
+
+    return ending
+
+
+def _contract_result(mutant: Mutant, how: Plan) -> Result:
+    impl = build(mutant)
+    problems = contract.problems(impl, how.device)
+    verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
+    return Result(impl.name, CONTRACT, CONTRACT, verdict, reason, message="\n".join(problems))

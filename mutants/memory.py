@@ -1,0 +1,110 @@
+"""Bugs of memory: reading or writing around the inputs, strides, fresh memory taken for clean.           docs/bugs.md#memory"""
+
+from mutants.mutant import Mutant
+
+READ = '''    """Rows start .. start + block of x (b, h, seqlen, d), as float32; rows beyond seqlen are `padding`."""
+'''
+PAD = "    missing = block - tile.shape[2]\n"
+# How many elements of x's memory lie behind its last one.
+SPARE = (
+    "x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - 1"
+    " - sum((n - 1) * stride for n, stride in zip(x.shape, x.stride()))"
+)
+OUT = "    out = q.new_zeros(q.shape)\n"
+DQ = "dq = q.new_zeros(q.shape, dtype=torch.float32)"
+DELTA = "    delta = (dout.float() * out.float())"
+
+MUTANTS = [
+    Mutant(
+        name="padding_is_masked_after_the_load",
+        law="test_memory_around_inputs_is_not_read",
+        edits=(
+            (
+                PAD,
+                PAD
+                + f"    spare = {SPARE} if x.numel() else 0\n"
+                + "    rows = min(missing, spare // x.stride(2)) if x.stride(2) else 0\n"
+                "    if rows > 0:\n"
+                "        beyond = (*x.shape[:2], rows, x.shape[3]), x.stride(), x.storage_offset() + x.shape[2] * x.stride(2)\n"
+                "        tile = torch.cat((tile, 0.0 * x.as_strided(*beyond).float()), 2)\n"
+                "        missing -= rows\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="rows behind the last one are read and multiplied by 0: 0 * NaN is NaN",
+    ),
+    Mutant(
+        name="columns_behind_the_row_are_read",
+        law="test_memory_around_inputs_is_not_read",
+        edits=(
+            (
+                "        m = qi.new_full(",
+                "        x = q\n"
+                f"        if headdim % 8 and {SPARE} >= q.stride(3):\n"
+                "            past = q.as_strided(q.shape[:3], q.stride()[:3], q.storage_offset() + headdim * q.stride(3))\n"
+                "            qi = qi + 0.0 * load_tile(past.transpose(1, 2).unsqueeze(-1), i0, BLOCK_M)\n"
+                "        m = qi.new_full(",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="rows are loaded in vectors of 8 columns, and the gap behind each is multiplied by 0",
+    ),
+    Mutant(
+        name="tail_is_cleared_behind_the_keys",
+        law="test_inputs_come_back_unchanged",
+        edits=(
+            (
+                OUT,
+                OUT + "    x = k\n"
+                f"    if seqlen_k % BLOCK_N and {SPARE} > 0:\n"
+                "        k.as_strided((1,), (1,), k.storage_offset() + (k[-1:, -1:, -1:, -1:].storage_offset()"
+                " - k.storage_offset()) + 1).zero_()\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the kernel clears the rest of its last tile in the caller's memory",
+    ),
+    Mutant(
+        name="dout_of_dead_rows_is_cleared_in_place",
+        law="test_inputs_come_back_unchanged",
+        edits=((DELTA, "    dout.masked_fill_((lse == -INF).transpose(1, 2).unsqueeze(-1), 0.0)\n" + DELTA),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
+        story="an input is tidied up in place: the second backward through it starts from another dout",
+    ),
+    Mutant(
+        name="dout_is_read_with_the_strides_of_out",
+        law="test_any_layout_equals_the_contiguous_one",
+        edits=((DELTA, "    dout = dout.as_strided(dout.shape, out.stride())\n" + DELTA),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2, layout="last_strided"),
+        story="out is contiguous and dout, which comes from the model, is not",
+    ),
+    Mutant(
+        name="values_are_taken_for_contiguous",
+        law="test_any_layout_equals_the_contiguous_one",
+        edits=((OUT, "    v = v.as_strided(v.shape, v.new_empty(v.shape).stride())\n" + OUT),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2, layout="last_strided"),
+        story="strides are computed from the shape",
+    ),
+    Mutant(
+        name="tile_that_sees_nothing_is_not_written",
+        law="test_what_memory_held_before_does_not_matter",
+        edits=(
+            (OUT, OUT.replace("new_zeros", "new_empty")),
+            (
+                "        for j0 in range(0, min(seqlen_k, last_key) if causal",
+                "        if causal and last_key <= 0:\n"
+                "            continue\n"
+                "        for j0 in range(0, min(seqlen_k, last_key) if causal",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=1, headdim=1, causal=True),
+        story="the early exit of a block without keys leaves its rows of out as torch.empty made them",
+    ),
+    Mutant(
+        name="dq_accumulates_into_fresh_memory",
+        law="test_what_memory_held_before_does_not_matter",
+        edits=((DQ, DQ.replace("new_zeros", "new_empty")),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="scratch from torch.empty is relied on to be clean: passes alone, fails after another test",
+    ),
+]

@@ -1,0 +1,94 @@
+"""What a mutant is: an implementation of ours with one mistake edited into its source, and the law that must catch it.
+
+A mutant is kept as the edit alone, so it reads as a diff and the implementation stays free of switches. Every snippet
+that it replaces must occur exactly once in the source: if the implementation is rewritten, its mutants speak up.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from impls import Implementation
+from properties.case import parse_case
+
+IMPLS = Path(__file__).parent.parent / "impls"
+
+
+class MutantError(ValueError):
+    """A mutant that cannot be built: the message names the mutant and the snippet."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mutant:
+    """One planted bug.
+
+    name: the mistake, in the present tense. law: the name of the law that must catch it, or "test_contract".
+    edits: (old, new) snippets of impls/<source>.py; each old occurs there exactly once.
+    smallest: what the shrunk case must not exceed, field by field: numbers are upper bounds, anything else is exact.
+    story: the real bug that this is, in a line. declares: fields of the Implementation that it declares otherwise.
+    """
+
+    name: str
+    law: str
+    edits: tuple[tuple[str, str], ...]
+    smallest: Mapping[str, Any]
+    story: str
+    source: str = "python_tiled"
+    declares: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Mutant({self.name})"
+
+
+def edited_source(mutant: Mutant) -> str:
+    """The source of the implementation with the mutant's edits made. Raises MutantError if a snippet does not fit."""
+    text = (IMPLS / f"{mutant.source}.py").read_text()
+    for old, new in mutant.edits:
+        if (times := text.count(old)) != 1:
+            raise MutantError(
+                f"mutant {mutant.name}: the snippet\n{old}\noccurs {times} times in impls/{mutant.source}.py, "
+                "should occur once: edit the mutant along with the implementation"
+            )
+        text = text.replace(old, new)
+    return text
+
+
+@cache  # one object per mutant and process
+def build(mutant: Mutant) -> Implementation:
+    """The mutant as an Implementation called mutant_<name>, from a module of its own; tracebacks show its lines."""
+    text, path = edited_source(mutant), IMPLS / f"{mutant.source}.py"
+    shown = f"<mutant {mutant.name} of {path.name}>"
+    linecache.cache[shown] = (len(text), None, text.splitlines(keepends=True), shown)
+    module = ModuleType(f"mutants.built.{mutant.name}")
+    module.__file__ = str(path)
+    exec(compile(text, shown, "exec"), module.__dict__)
+    known = {impl.name: impl for impl in getattr(module, "IMPLS", None) or [module.IMPL]}
+    if mutant.source not in known:
+        raise MutantError(f"mutant {mutant.name}: {path.name} has no implementation called {mutant.source}")
+    return replace(known[mutant.source], name=f"mutant_{mutant.name}", **mutant.declares)
+
+
+def beyond_smallest(mutant: Mutant, shrunk: str) -> list[str]:
+    """What is larger in the shrunk case (as text) than the mutant allows, in words; [] if nothing is."""
+    case = parse_case(shrunk)
+    return [
+        f"{name}={_text(getattr(case, name))}, should be {'at most ' if _is_number(bound) else ''}{_text(bound)}"
+        for name, bound in mutant.smallest.items()
+        if not (getattr(case, name) <= bound if _is_number(bound) else getattr(case, name) == bound)
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else str(value)

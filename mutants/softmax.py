@@ -1,0 +1,216 @@
+"""Bugs of the online softmax, of lse, of the scale, and of precision.                          docs/bugs.md#softmax-and-lse"""
+
+import torch
+
+from mutants.mutant import Mutant
+
+MAXIMUM = "torch.maximum(m, s.amax(-1, keepdim=True))"
+ACC = "acc = alpha * acc + as_operand(p, q) @ vj"
+LSE = "lse_i = m + torch.log(l)"
+DEFAULT = "headdim**-0.5 if softmax_scale is None else softmax_scale"
+SCALE_FORWARD, SCALE_BACKWARD = "k.shape[1]\n    scale = " + DEFAULT, "k.shape[1:3]\n    scale = " + DEFAULT
+
+
+def _scale(new: str) -> tuple[tuple[str, str], ...]:
+    """Edits that put a line in the place of the scale, in forward and in backward."""
+    return tuple((old, old.replace(DEFAULT, new)) for old in (SCALE_FORWARD, SCALE_BACKWARD))
+
+
+MUTANTS = [
+    Mutant(
+        name="last_tile_is_not_rescaled",
+        law="test_out_matches_the_definition",
+        edits=((ACC, ACC.replace("alpha *", "(alpha if j0 + BLOCK_N < seqlen_k else 1.0) *")),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
+        story="the peeled last iteration forgets O = alpha O",
+    ),
+    Mutant(
+        name="row_sum_is_not_rescaled",
+        law="test_split_keys_merge_by_lse",
+        edits=(("l = alpha * l + p.sum", "l = l + p.sum"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
+        story="alpha is applied to O, and not to l",
+    ),
+    Mutant(
+        name="row_maximum_starts_at_zero",
+        law="test_huge_scores_match_the_definition",
+        edits=(("BLOCK_M, 1), -INF)", "BLOCK_M, 1), 0.0)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, regime="shifted_down"),
+        story="rows whose scores are all very negative underflow",
+    ),
+    Mutant(
+        name="row_maximum_is_that_of_the_first_tile",
+        law="test_order_of_keys_does_not_matter",
+        edits=((f"m_new = {MAXIMUM}", f"m_new = {MAXIMUM} if j0 == 0 else m"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
+        story="right until a later key stands far above: then P overflows",
+    ),
+    Mutant(
+        name="maximum_is_not_subtracted",
+        law="test_huge_scores_match_the_definition",
+        edits=((f"m_new = {MAXIMUM}", "m_new = torch.zeros_like(m)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, regime="shifted_up"),
+        story="exp(S) by itself overflows at 88",
+    ),
+    Mutant(
+        name="maximum_is_taken_before_a_negative_scale",
+        law="test_negative_scale_is_negated_q",
+        edits=(
+            (
+                MAXIMUM,
+                "torch.maximum(m, s.amax(-1, keepdim=True) if scale >= 0 else "
+                "-(-s).masked_fill(s == -INF, -INF).amax(-1, keepdim=True))",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        story="scale * max(q k) is the minimum when the scale is negative",
+    ),
+    Mutant(
+        name="row_maximum_is_rounded_to_half",
+        law="test_single_key_is_copied",
+        edits=((MAXIMUM, "torch.maximum(m, s.amax(-1, keepdim=True).half().float())"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="harmless in exact arithmetic; P of the only key is no longer 1, and P v / P no longer v",
+    ),
+    Mutant(
+        name="denominator_has_an_epsilon",
+        law="test_row_that_sees_one_key_copies_it",
+        edits=(("torch.where(l == 0, 0.0, acc / l)", "torch.where(l == 0, 0.0, acc / (l + 1e-7))"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),
+        story="an epsilon against division by zero",
+    ),
+    Mutant(
+        name="scores_are_clamped",
+        law="test_shifting_all_scores_changes_only_lse",
+        edits=(("s = scale * (qi @ kj.mT)", "s = (scale * (qi @ kj.mT)).clamp(-10.0, 10.0)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="a clamp against overflow in the place of the maximum",
+    ),
+    Mutant(
+        name="exponential_has_a_short_constant",
+        law="test_out_matches_the_definition",
+        edits=(("p = torch.exp(s - m_safe)", "p = torch.exp2((s - m_safe) * 1.44)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        story="exp2 with log2(e) typed in by hand",
+    ),
+    Mutant(
+        name="out_is_kept_in_fixed_point",
+        law="test_out_doubles_with_v",
+        edits=(("torch.where(l == 0, 0.0, acc / l)", "torch.where(l == 0, 0.0, (acc / l * 2**25).round() / 2**25)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),
+        story="integer atomics, so that sums repeat: small values lose bits that no budget misses",
+    ),
+    Mutant(
+        name="values_saturate",
+        law="test_out_is_additive_in_v",
+        edits=(
+            (
+                "            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)",
+                "            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N).clamp(-4.5, 4.5)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="a saturating cast of v to a narrow format: random numbers hardly ever get there",
+    ),
+    Mutant(
+        name="accumulator_is_rounded_to_half",
+        law="test_out_matches_the_definition",
+        edits=((ACC, "acc = as_operand(alpha * acc + as_operand(p, q) @ vj, q)"),),
+        smallest=dict(batch=3, nheads=6, headdim=130),
+        story="O is kept in the inputs' dtype, and float32 is declared",
+    ),
+    Mutant(
+        name="probabilities_have_four_bits",
+        law="test_out_matches_the_definition",
+        edits=((ACC, ACC.replace("as_operand(p, q)", "p.to(torch.float8_e4m3fn).float()")),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        story="P in float8, and not declared",
+    ),
+    Mutant(
+        name="bfloat16_is_truncated",
+        law="test_out_matches_the_definition",
+        edits=(
+            (
+                "return x.to(q.dtype).float()",
+                "return (x.view(torch.int32) & -65536).view(torch.float32) if q.dtype == torch.bfloat16 "
+                "else x.to(q.dtype).float()",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=3, dtype=torch.bfloat16),
+        story="P is cast to bfloat16 by dropping bits: every weight errs to the same side",
+    ),
+    Mutant(
+        name="tf32_is_not_declared",
+        law="test_lse_matches_the_definition",
+        edits=(
+            (
+                "s = scale * (qi @ kj.mT)",
+                "s = scale * ((qi.view(torch.int32) & -8192).view(torch.float32) @ kj.mT)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),
+        story="float32 products on tensor cores, with 10 bits",
+    ),
+    Mutant(
+        name="lse_is_off_by_ln_2",
+        law="test_lse_matches_the_definition",
+        edits=((LSE, "lse_i = m + torch.log(2 * l)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="a factor of 2 in the row sum",
+    ),
+    Mutant(
+        name="lse_is_of_unscaled_scores",
+        law="test_lse_matches_the_definition",
+        edits=((LSE, "lse_i = m / scale + torch.log(l)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2),
+        story="m is stored before it is scaled",
+    ),
+    Mutant(
+        name="lse_forgets_the_maximum",
+        law="test_lse_matches_the_definition",
+        edits=((LSE, "lse_i = torch.log(l)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="log l is stored instead of m + log l",
+    ),
+    Mutant(
+        name="lse_is_stored_in_half",
+        law="test_lse_matches_the_definition",
+        edits=((LSE, "lse_i = (m + torch.log(l)).half().float()"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="lse goes through the inputs' dtype",
+    ),
+    Mutant(
+        name="scale_zero_is_taken_for_the_default",
+        law="test_scale_zero_counts_keys",
+        edits=_scale("softmax_scale or headdim**-0.5"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="`softmax_scale or default`",
+    ),
+    Mutant(
+        name="scale_has_a_floor",
+        law="test_tiny_scores_match_the_definition",
+        edits=_scale("headdim**-0.5 if softmax_scale is None else max(softmax_scale, 1e-2, key=abs)"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="a guard against division by a scale of 0",
+    ),
+    Mutant(
+        name="scale_is_that_of_the_padded_headdim",
+        law="test_lse_matches_the_definition",
+        edits=_scale("(-(-headdim // 8) * 8) ** -0.5 if softmax_scale is None else softmax_scale"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the default is computed after the head dim was padded to a multiple of 8",
+    ),
+    Mutant(
+        name="scale_is_that_of_the_first_call",
+        law="test_powers_of_two_move_between_q_and_scale",
+        edits=(
+            ('INF = float("inf")\n', 'INF = float("inf")\nCOMPILED = {}\n'),
+            (
+                SCALE_FORWARD,
+                "k.shape[1]\n    scale = COMPILED.setdefault(q.shape, " + DEFAULT + ")",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the scale is compiled in as a constant, and is missing from the cache's key",
+    ),
+]
