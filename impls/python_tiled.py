@@ -183,6 +183,7 @@ IMPL = Implementation(
     name="python_tiled",
     forward=forward,
     backward=backward,
+    devices={"cpu"},  # right on a GPU too, but tiles of 16 make it a thousand small launches, and it is for reading
     supports=Supports(
         dtypes={torch.float32, torch.float16, torch.bfloat16},
         headdims=range(1, 257),

@@ -1,8 +1,9 @@
 """torch.nn.attention.flex_attention: a kernel that PyTorch generates from a Python function of one score.
 
-Every new combination of dtype, bias and special length is compiled, at about 5 s each, so what is promised is kept
-small and everything that varies is data: the scale and the causal offset are tensors that the score function reads,
-batch and heads are one dimension, lengths are dynamic. There is no CPU entry: PyTorch has no backward there.
+Every new combination of dtype, bias, set of inputs that require grad and special size is compiled, at 5 to 10 s each, so
+what is promised is kept small (four graphs: with and without bias, with and without gradients) and everything that varies
+is data: the scale and the causal offset are tensors that the score function reads, batch and heads are one dimension,
+lengths are dynamic multiples of 128. There is no CPU entry: PyTorch has no backward there.
 """
 
 import functools
@@ -13,6 +14,7 @@ from torch.nn.attention import flex_attention as flex
 from impls import Implementation, Precision, Supports
 
 HEADDIM = 64
+MULTIPLE = 128
 # A tile of float32 bias is staged in shared memory beside K and V; PyTorch's default tiles do not fit with it.
 SMALL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32}
 SMALL_TILES |= {"num_stages": 1}
@@ -28,6 +30,8 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (q, k, v))  # (b h, 1, s, d): nheads is always static in flex
     if bias is not None:
         bias = bias.float().expand(batch, nheads, seqlen_q, seqlen_k).flatten(0, 1).contiguous()
+    if torch.is_grad_enabled():  # all or none: PyTorch compiles each set of inputs that require grad apart
+        q, k, v, bias = (x if x is None or x.requires_grad else x.detach().requires_grad_() for x in (q, k, v, bias))
     with torch._dynamo.config.patch(recompile_limit=64):  # beyond the limit PyTorch would run something else, unsaid
         out, lse = compiled(bias is not None)(q, k, v, bias, scale, last)
     return out.view(batch, nheads, seqlen_q, headdim), lse.view(batch, nheads, seqlen_q)
@@ -54,8 +58,10 @@ def compiled(biased):
 
 def accepts(case):
     """None, or why not."""
-    if case.seqlen_q < 2 or case.seqlen_k < 2 or case.batch < 1:
-        return "seqlens should be at least 2: PyTorch compiles lengths of 0 and 1 apart"
+    if case.seqlen_q % MULTIPLE or case.seqlen_k % MULTIPLE or not case.seqlen_q or not case.seqlen_k:
+        return f"seqlens should be multiples of {MULTIPLE}: PyTorch compiles others apart"
+    if case.batch * case.nheads < 2:
+        return "batch * nheads should be at least 2: PyTorch compiles 1 apart"
     return None
 
 
@@ -69,8 +75,9 @@ def check(q, k, v, bias):
     if headdim != HEADDIM or k.shape != v.shape or k.shape != (batch, nheads, seqlen_k, headdim):
         shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         raise ValueError(f"torch_flex: {shapes} should have one batch, one nheads and headdim {HEADDIM}")
-    if batch < 1 or min(seqlen_q, seqlen_k) < 2:
-        raise ValueError(f"torch_flex: seqlen_q={seqlen_q}, seqlen_k={seqlen_k}: should be at least 2")
+    if seqlen_q < 1 or seqlen_k < 1 or seqlen_q % MULTIPLE or seqlen_k % MULTIPLE or batch * nheads < 2:
+        sizes = f"batch={batch} nheads={nheads} seqlen_q={seqlen_q} seqlen_k={seqlen_k}"
+        raise ValueError(f"torch_flex: {sizes}: seqlens should be multiples of {MULTIPLE}, batch * nheads at least 2")
     full = (batch, nheads, seqlen_q, seqlen_k)
     if bias is not None and (
         bias.shape[3] != seqlen_k or any(n not in (1, m) for n, m in zip(bias.shape, full, strict=True))
@@ -85,10 +92,10 @@ IMPL = Implementation(
     layout="bhsd",
     devices={"cuda"},
     supports=Supports(
-        dtypes={torch.float32, torch.bfloat16},
+        dtypes={torch.bfloat16},
         headdims={HEADDIM},
         causal="optional",
-        bias={"vector", "matrix"},
+        bias={"matrix"},
         bias_grad=True,
         cross=True,
         softmax_scale=True,

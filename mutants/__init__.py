@@ -1,7 +1,7 @@
 """Implementations that are wrong on purpose, each naming the law that must catch it: a suite that never failed proves nothing.
 
-    python -m mutants              each mutant before its law: verdict, smallest case
-    python -m mutants --matrix     each mutant before all laws: which of them see it
+python -m mutants              each mutant before its law: verdict, smallest case
+python -m mutants --matrix     each mutant before all laws: which of them see it
 """
 
 from mutants import backward, boundaries, calling, masks, memory, races, softmax

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-import time
 
 import torch
 
-from mutants import ALL, Mutant, beyond_smallest
-from mutants.judging import CONTRACT, EXAMPLES, catches, judge_mutant, laws, plan
+from mutants import ALL, Mutant, MutantError, beyond_smallest, build
+from mutants.judging import CONTRACT, EXAMPLES, laws, one_of_all
 from properties.verdict import FAIL
 
 
@@ -28,21 +27,16 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen:
         print(f"no mutant is called {' or '.join(options.names)}; there are:", *(m.name for m in ALL), sep="\n  ")
         return 2
+    for mutant in chosen:
+        try:
+            build(mutant)
+        except MutantError as error:
+            print(error, file=sys.stderr)
+            return 2
     work = [(ALL.index(m), options.seed, options.examples, options.matrix) for m in chosen]
     with multiprocessing.get_context("spawn").Pool(options.jobs, torch.set_num_threads, (1,)) as pool:
-        results = pool.imap(_work, work)
+        results = pool.imap(one_of_all, work)
         return _matrix(chosen, results) if options.matrix else _table(chosen, results, options.messages)
-
-
-def _work(item: tuple[int, int, int, bool]):
-    number, seed, examples, matrix = item
-    mutant, how = ALL[number], plan(seed, examples)
-    started = time.perf_counter()
-    if matrix:
-        verdicts = {CONTRACT: catches(None, mutant, how)}
-        verdicts |= {name: catches(law, mutant, how) for name, law in laws().items()}
-        return verdicts, time.perf_counter() - started
-    return judge_mutant(mutant, how), time.perf_counter() - started
 
 
 def _table(chosen: list[Mutant], results, messages: bool) -> int:

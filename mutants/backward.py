@@ -30,9 +30,7 @@ MUTANTS = [
     Mutant(
         name="delta_is_that_of_the_first_tile",
         law="test_equal_values_give_no_score_gradient",
-        edits=(
-            ("load_tile(delta.transpose(1, 2), i0, BLOCK_M)", "load_tile(delta.transpose(1, 2), 0, BLOCK_M)"),
-        ),
+        edits=(("load_tile(delta.transpose(1, 2), i0, BLOCK_M)", "load_tile(delta.transpose(1, 2), 0, BLOCK_M)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=1, headdim=1),
         story="delta's pointer does not advance with the query tile",
     ),
@@ -101,8 +99,12 @@ MUTANTS = [
     Mutant(
         name="ds_is_rounded_to_half",
         law="test_gradients_match_the_definition",
-        edits=(("add_tile(dq.transpose(1, 2), i0, as_operand(ds, q) @ kj)",
-                "add_tile(dq.transpose(1, 2), i0, ds.half().float() @ kj)"),),
+        edits=(
+            (
+                "add_tile(dq.transpose(1, 2), i0, as_operand(ds, q) @ kj)",
+                "add_tile(dq.transpose(1, 2), i0, ds.half().float() @ kj)",
+            ),
+        ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
         story="dS goes through float16 whatever the inputs are",
     ),
@@ -135,8 +137,10 @@ MUTANTS = [
         name="lse_is_that_of_batch_0",
         law="test_order_of_batches_and_heads_does_not_matter",
         edits=(
-            ("lse = lse.masked_fill(dead, INF).unsqueeze(-1)",
-             "lse = lse.masked_fill(dead, INF).unsqueeze(-1)[:1].expand(batch, -1, -1, -1)"),
+            (
+                "lse = lse.masked_fill(dead, INF).unsqueeze(-1)",
+                "lse = lse.masked_fill(dead, INF).unsqueeze(-1)[:1].expand(batch, -1, -1, -1)",
+            ),
         ),
         smallest=dict(batch=3, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="a block offset is missing in lse: one batch hides it",
@@ -144,8 +148,12 @@ MUTANTS = [
     Mutant(
         name="gqa_takes_the_head_modulo",
         law="test_out_matches_the_definition",
-        edits=(("return torch.arange(q.shape[2], device=q.device) // max(group, 1)",
-                "return torch.arange(q.shape[2], device=q.device) % max(k.shape[2], 1)"),),
+        edits=(
+            (
+                "return torch.arange(q.shape[2], device=q.device) // max(group, 1)",
+                "return torch.arange(q.shape[2], device=q.device) % max(k.shape[2], 1)",
+            ),
+        ),
         smallest=dict(batch=1, nheads=6, seqlen_q=1, seqlen_k=1, headdim=1),
         story="query head h reads key head h % nheads_k; with one key head nobody notices",
     ),
@@ -166,7 +174,7 @@ MUTANTS = [
     Mutant(
         name="dbias_is_scaled",
         law="test_biased_attention_matches_the_definition",
-        edits=(("add_bias_tile(dbias, i0, j0, ds,", "add_bias_tile(dbias, i0, j0, scale * ds,"),),
+        edits=(("    add_bias_tile(dbias, i0, j0, ds,", "    add_bias_tile(dbias, i0, j0, scale * ds,"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2),
         story="dbias is taken after dS was scaled for dq",
     ),

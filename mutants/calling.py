@@ -20,7 +20,12 @@ MUTANTS = [
     Mutant(
         name="queries_are_scaled_in_place",
         law="test_contract",
-        edits=(("    out = q.new_zeros(q.shape)\n", "    q.mul_(scale)\n    scale = 1.0\n    out = q.new_zeros(q.shape)\n"),),
+        edits=(
+            (
+                "    out = q.new_zeros(q.shape)\n",
+                "    q.mul_(scale)\n    scale = 1.0\n    out = q.new_zeros(q.shape)\n",
+            ),
+        ),
         smallest={},
         story="q *= softmax_scale, in the caller's tensor",
     ),
@@ -28,7 +33,10 @@ MUTANTS = [
         name="gqa_key_gradients_have_a_row_per_query_head",
         law="test_contract",
         edits=(
-            ("dk, dv = k.new_zeros(k.shape), v.new_zeros(v.shape)", "dk, dv = (x.new_zeros(x.shape)[:, :, kv_head] for x in (k, v))"),
+            (
+                "dk, dv = k.new_zeros(k.shape), v.new_zeros(v.shape)",
+                "dk, dv = (x.new_zeros(x.shape)[:, :, kv_head] for x in (k, v))",
+            ),
             ("sum_query_heads(dkj, nheads_k)", "dkj"),
             ("sum_query_heads(dvj, nheads_k)", "dvj"),
         ),

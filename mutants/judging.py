@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
@@ -54,6 +55,23 @@ def catches(law: Law | None, mutant: Mutant, how: Plan) -> str:
         return judge(replace(law, function=_ending_at_once(law.function)), build(mutant), how).verdict
     except _Caught:
         return FAIL
+
+
+def one_of_all(work: tuple[int, int, int, bool]) -> tuple[Result | dict[str, str], float]:
+    """(number in ALL, seed, examples, by all laws?) -> its Result, or the verdict of every law; and the seconds it took.
+
+    At module level, and with numbers for arguments, as it runs in other processes.
+    """
+    from mutants import ALL
+
+    number, seed, examples, matrix = work
+    mutant, how = ALL[number], plan(seed, examples)
+    started = time.perf_counter()
+    if not matrix:
+        return judge_mutant(mutant, how), time.perf_counter() - started
+    verdicts = {CONTRACT: catches(None, mutant, how)}
+    verdicts |= {name: catches(law, mutant, how) for name, law in laws().items()}
+    return verdicts, time.perf_counter() - started
 
 
 class _Caught(BaseException):

@@ -18,9 +18,7 @@ MUTANTS = [
             LUCK,
             (
                 "            m_new = torch.maximum(",
-                "            if LUCK.random() < 0.05:\n"
-                "                continue\n"
-                "            m_new = torch.maximum(",
+                "            if LUCK.random() < 0.05:\n                continue\n            m_new = torch.maximum(",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),

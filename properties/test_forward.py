@@ -2,7 +2,7 @@
 
 import torch
 
-from properties.checks import check_budget, check_same
+from properties.checks import check_budget, check_copied
 from properties.law import law
 
 
@@ -36,4 +36,4 @@ def test_winning_key_is_copied(trial):
     decided = (trial.want().out == want.double()).all(dim=-1, keepdim=True)  # (b, i, h, 1)
     got = trial.run().out
 
-    check_same(trial, "out", torch.where(decided, got, want), want, "should be copied from v:")
+    check_copied(trial, torch.where(decided, got, want), want, "should be copied from v:")

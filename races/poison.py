@@ -28,9 +28,16 @@ _FRESH = (
 class FillFresh(TorchDispatchMode):
     """Every tensor that torch.empty and its kin make inside this block starts with every byte equal to `pattern`."""
 
+    supports_higher_order_operators = True  # flex_attention is one; it passes through
+
     def __init__(self, pattern: int):
         super().__init__()
         self.pattern = pattern
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code runs as it does without this mode."""
+        return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))

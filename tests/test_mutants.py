@@ -1,0 +1,99 @@
+"""Every planted bug is caught by the law that it names, with a case as small as promised and a message that says where."""
+
+import re
+
+import pytest
+import torch
+
+from impls import python_tiled, torch_math
+from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source
+from mutants.judging import CONTRACT, judge_mutant, laws, plan
+from mutants.mutant import IMPLS, build
+from properties.judge import judge
+from properties.verdict import FAIL, PASS
+
+# What the first line of a message must name: a tensor, or who sees what.
+NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises)\b")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small tensors are quicker on one thread, and other tests may run beside."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_law_catches_its_mutant(mutant):
+    """By the law it names, small, and in words."""
+    result = judge_mutant(mutant, plan())
+    assert result.verdict == FAIL, f"{mutant.law} gives {result.verdict}: {result.reason}"
+    first_line = result.message.splitlines()[0]
+    assert first_line == result.reason and NAMED.search(first_line), first_line
+    if mutant.law != CONTRACT:
+        assert beyond_smallest(mutant, result.smallest) == [], result.smallest
+
+
+def test_every_law_has_a_mutant():
+    """Otherwise nobody knows whether it can fail."""
+    assert sorted(set(laws()) - {mutant.law for mutant in ALL}) == []
+
+
+def test_every_mutant_names_a_law():
+    """And no mutant names one that is gone."""
+    assert sorted({mutant.law for mutant in ALL} - set(laws()) - {CONTRACT}) == []
+
+
+def test_every_law_has_its_own_name():
+    """A mutant names a law without its chapter."""
+    names = [law.name for law in laws().values()]
+    assert len(names) == len(set(names)) and len(names) >= 45
+
+
+@pytest.mark.parametrize("law", laws().values(), ids=lambda law: law.name)
+def test_law_holds_where_nothing_is_mutated(law):
+    """What catches a mutant is the edit: unedited, the same law passes."""
+    impl = torch_math.IMPL if "autograd" in law.needs else python_tiled.IMPL
+    result = judge(law, impl, plan(examples=20))
+    assert result.verdict == PASS, result.message or result.reason
+
+
+def test_names_are_unique():
+    names = [mutant.name for mutant in ALL]
+    assert len(names) == len(set(names)) and names == sorted(names)
+
+
+def test_snippet_that_does_not_fit_is_named():
+    """A rewritten implementation must not disarm a mutant in silence."""
+    gone = Mutant("gone", "test_contract", (("no such line", ""),), {}, "")
+    with pytest.raises(MutantError, match=r"gone(.|\n)*no such line(.|\n)*0 times"):
+        edited_source(gone)
+    twice = Mutant("twice", "test_contract", (("import", ""),), {}, "")
+    with pytest.raises(MutantError, match=r"twice(.|\n)*import"):
+        edited_source(twice)
+
+
+def test_edits_change_the_source():
+    """An edit that replaces a snippet by itself plants nothing."""
+    for mutant in ALL:
+        assert edited_source(mutant) != (IMPLS / f"{mutant.source}.py").read_text(), mutant.name
+
+
+def test_traceback_shows_the_mutated_line():
+    """The file that a traceback names does not hold the edit; the line it shows does."""
+    crash = Mutant("crash", "test_contract", (("    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n"
+                                              "    seqlen_k = k.shape[1]\n", "    1 / 0  # planted\n"),), {}, "")  # fmt: skip
+    with pytest.raises(ZeroDivisionError) as caught:
+        build(crash).forward(None, None, None)
+    assert "1 / 0  # planted" in str(caught.traceback[-1].statement)
+
+
+def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_words():
+    mutant = Mutant("m", "test_contract", (), dict(seqlen_q=17, headdim=1, regime="spread"), "")
+    assert beyond_smallest(mutant, "seqlen_q=17 headdim=1") == []
+    assert beyond_smallest(mutant, "seqlen_q=18 headdim=1 regime=mean") == [
+        "seqlen_q=18, should be at most 17",
+        "regime=mean, should be spread",
+    ]
