@@ -28,10 +28,11 @@ class Accumulator(NamedTuple):
     tiny: float
 
 
-# Matrix units truncate instead of rounding, so where all products of a score have one sign their errors add up: blocks of
-# 16 products are aligned with the largest addend and cut 2 bits below it, 16/8 + 1/2 ulp in the mean, at partial sums that
-# are half the whole in the mean: about 1/9 u per product. (Measured on an H200: 1/17 to 1/10.)
-TRUNCATION = 1 / 9
+# Matrix units truncate instead of rounding, and always towards 0, so in one score the errors add up. A block of 8 products
+# (Ampere; 16 on Hopper) is aligned with the largest addend and cut 1 bit (2) below its last: 8/4 + 1/2 ulp in the mean, an
+# ulp being 2 u at most, at partial sums that are half the whole in the mean: 5/16 u per product (5/32). Measured on an H200,
+# scores near -160 in float16: 1/10 to 1/5, by kernel.
+TRUNCATION = 5 / 16
 # One score, or one dP, is a sum over headdim, which one instruction makes in float32 whatever the operands are.
 HEADDIM_SUM = Accumulator(FLOAT32, FLUSH)
 

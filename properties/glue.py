@@ -68,7 +68,7 @@ class Reporter:
             )
             name = self.worker["workerid"] if self.worker else "main"
             self._judge = Judge(plan, self.entries, self.report.directory, name)
-            _one_thread_per_worker(self.worker)
+            _start(plan.device, self.worker)
         return self._judge
 
     def device(self) -> str:
@@ -195,8 +195,9 @@ def _seed(config: pytest.Config) -> int:
     return secrets.randbelow(2**32) if text == "random" else int(text)
 
 
-def _one_thread_per_worker(worker) -> None:
+def _start(device: str, worker) -> None:
     import torch
 
     if worker is not None:  # otherwise every worker would start as many threads as there are cores
         torch.set_num_threads(1)
+    torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which belong to no law

@@ -75,7 +75,9 @@ def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[
         return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
     if reason := missing(impl, law.needs):
         return REFUSED, reason, "", None
-    if problems := contract.problems(impl, plan.device):
+    with meter.clock("in_implementation"):
+        problems = contract.problems(impl, plan.device)
+    if problems:
         return UNKNOWN, f"the contract is broken (see test_contract): {problems[0]}", "", None
     if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
         return REFUSED, reason, "", None
