@@ -1,0 +1,5 @@
+"""Does not import."""
+
+import a_package_that_is_not_there
+
+IMPL = a_package_that_is_not_there.IMPL

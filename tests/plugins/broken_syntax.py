@@ -1,0 +1,1 @@
+IMPL = Implementation(name="broken_syntax", forward=

@@ -1,0 +1,15 @@
+"""Ends its process in the middle of a call, for lengths above 40."""
+
+import os
+
+from impls import Implementation
+from tests.plugins import good
+
+
+def forward(q, k, v):
+    if q.shape[1] > 40 and q.shape[1] != 64:
+        os._exit(3)
+    return good.forward(q, k, v)
+
+
+IMPL = Implementation(name="crashes", forward=forward, supports=good.IMPL.supports)
