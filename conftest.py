@@ -19,7 +19,12 @@ for _name, _examples in PROFILES.items():
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("flash-attest", "flash-attest: judging implementations of attention")
+    group = parser.getgroup(
+        "flash-attest",
+        "flash-attest: judging implementations of attention; --hypothesis-profile "
+        f"says how many cases a law gets ({', '.join(f'{k} {v}' for k, v in PROFILES.items())}), "
+        "--hypothesis-seed which (0, or random)",
+    )
     group.addoption("--impl", metavar="A,B", help="judge these implementations only (an unknown name lists the known)")
     group.addoption(
         "--impl-from", metavar="FILE.py[:NAME]", action="append", default=[],
@@ -43,8 +48,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption("hypothesis_profile"):
+    profile = config.getoption("hypothesis_profile")
+    if profile and profile not in PROFILES:
+        raise pytest.UsageError(f"--hypothesis-profile {profile}: should be one of {', '.join(PROFILES)}")
+    if not profile:
         settings.load_profile("default")
     worker = getattr(config, "workerinput", {})
     if worker.get("attest_gpu") is not None:  # before anything touches CUDA

@@ -13,17 +13,18 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from impls.contract import ContractError, Implementation
+from impls.contract import ContractError, Implementation, Precision, Supports
 
 HERE = Path(__file__).parent
+FIELDS = {c.__name__: ", ".join(f.name for f in fields(c)) for c in (Implementation, Supports, Precision)}
 NOT_IMPLEMENTATIONS = {"__init__", "contract", "handover", "registry"}
 
 
 class RegistryError(ValueError):
-    """The selection makes no sense: an unknown name, or two implementations of one name."""
+    """The selection makes no sense: no such file, an unknown name, or two implementations of one name."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,11 @@ def from_file(argument: str) -> list[Entry]:
     path = Path(text)
     option = f"--impl-from {argument}"
     if not path.is_file():
-        return [Entry(Broken(_as_name(path.stem), f"--impl-from {argument}: there is no file {path}"), text, option)]
+        raise RegistryError(f"--impl-from {argument}: there is no file {path}")
     unique = f"attest_plugin_{_as_name(path.stem)}_{hashlib.sha1(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(unique, path)
     if spec is None or spec.loader is None:
-        problem = f"--impl-from {argument}: should be a Python file (.py)"
-        return [Entry(Broken(_as_name(path.stem), problem), text, option)]
+        raise RegistryError(f"--impl-from {argument}: should be a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:
@@ -139,8 +139,11 @@ def _import_problem(path: Path, error: BaseException) -> str:
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
-        line = f"{error.filename}:{error.lineno}"
-    return f"{line}: importing it raises {type(error).__name__}: {error}"
+        return f"{path}:{error.lineno}: importing it raises SyntaxError: {error.msg}"
+    hint = next(
+        (f"; its fields are {fields}" for name, fields in FIELDS.items() if f"{name}.__init__()" in str(error)), ""
+    )
+    return f"{line}: importing it raises {type(error).__name__}: {error}{hint}"
 
 
 def _as_name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Implementations that are wrong on purpose, each naming the law that must catch it: a suite that never failed proves nothing.
+"""Implementations that are wrong on purpose, each naming the law that must catch it.
 
 python -m mutants              each mutant before its law: verdict, smallest case
 python -m mutants --matrix     each mutant before all laws: which of them see it

@@ -31,8 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             build(mutant)
         except MutantError as error:
-            print(error, file=sys.stderr)
-            return 2
+            parser.error(str(error))
+        if mutant.law not in (CONTRACT, *laws()):
+            parser.error(f"mutant {mutant.name} names {mutant.law}, which is no law")
     work = [(ALL.index(m), options.seed, options.examples, options.matrix) for m in chosen]
     with multiprocessing.get_context("spawn").Pool(options.jobs, torch.set_num_threads, (1,)) as pool:
         results = pool.imap(one_of_all, work)

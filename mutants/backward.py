@@ -1,4 +1,4 @@
-"""Bugs of the backward: delta, the scale, sums over tiles and heads, dbias, which inputs require grad.  docs/bugs.md#backward"""
+"""Bugs of the backward: delta, the scale, sums over tiles and heads, dbias, subsets of inputs: docs/bugs.md#backward."""
 
 from mutants.mutant import Mutant
 
@@ -31,7 +31,7 @@ MUTANTS = [
         name="delta_is_that_of_the_first_tile",
         law="test_equal_values_give_no_score_gradient",
         edits=(("load_tile(delta.transpose(1, 2), i0, BLOCK_M)", "load_tile(delta.transpose(1, 2), 0, BLOCK_M)"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=1, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="delta's pointer does not advance with the query tile",
     ),
     Mutant(
@@ -45,28 +45,28 @@ MUTANTS = [
         name="dq_is_kept_in_fixed_point",
         law="test_gradients_double_with_dout",
         edits=((DQ, "dq = ((dq * scale * 2**28).round() / 2**28).to(q.dtype)"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=8),
         story="integer atomics, so that sums repeat: small values lose bits that no budget misses",
     ),
     Mutant(
         name="dq_is_not_scaled",
         law="test_gradients_match_the_definition",
         edits=((DQ, "dq = dq.to(q.dtype)"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
         story="softmax_scale is missing from dq",
     ),
     Mutant(
         name="dq_keeps_the_last_key_tile_only",
         law="test_gradients_match_the_definition",
         edits=(("] += tile[:, :, :rows]", "] = tile[:, :, :rows]"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="a store where an atomic add belongs",
     ),
     Mutant(
         name="dk_is_not_scaled",
         law="test_q_dq_equals_k_dk",
         edits=((DK, "dkj = dkj * 1.0"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
         story="softmax_scale is missing from dk",
     ),
     Mutant(
@@ -79,14 +79,14 @@ MUTANTS = [
                 "            store_tile(dk.transpose(1, 2), j0, sum_query_heads(dkj, nheads_k))",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=257, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=257, seqlen_k=257, headdim=1),
         story="an offset that overflows, beyond the lengths for which there is an oracle of the whole",
     ),
     Mutant(
         name="dv_of_late_queries_is_left_out",
         law="test_v_dv_equals_out_dout",
         edits=((DV, f"dvj += as_operand(p, q).mT @ doi * (i0 < {LONG})"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=257, seqlen_k=1, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=257, seqlen_k=257, headdim=1),
         story="an offset that overflows, beyond the lengths for which there is an oracle of the whole",
     ),
     Mutant(
@@ -105,7 +105,7 @@ MUTANTS = [
                 "add_tile(dq.transpose(1, 2), i0, ds.half().float() @ kj)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="dS goes through float16 whatever the inputs are",
     ),
     Mutant(
@@ -175,7 +175,7 @@ MUTANTS = [
         name="dbias_is_scaled",
         law="test_biased_attention_matches_the_definition",
         edits=(("    add_bias_tile(dbias, i0, j0, ds,", "    add_bias_tile(dbias, i0, j0, scale * ds,"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
         story="dbias is taken after dS was scaled for dq",
     ),
     Mutant(
@@ -189,14 +189,14 @@ MUTANTS = [
         name="dbias_keeps_the_last_query_tile",
         law="test_biased_attention_matches_the_definition",
         edits=((DBIAS, "tile.copy_(ds.sum_to_size(tile.shape))"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=2, headdim=1, bias="vector"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1, bias="vector"),
         story="a store where an atomic add belongs: only a vector bias meets two query tiles",
     ),
     Mutant(
         name="dbias_of_the_last_partial_tile_is_not_stored",
         law="test_rows_of_dbias_sum_to_zero",
         edits=(("if dbias is not None:", "if dbias is not None and (j0 == 0 or j0 + BLOCK_N <= seqlen_k):"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="dbias is stored in whole tiles",
     ),
     Mutant(
@@ -204,7 +204,7 @@ MUTANTS = [
         law="test_any_subset_of_inputs_may_require_grad",
         source="torch_math",
         edits=(("s = s + bias.float()", "s = s + (bias if q.requires_grad else bias.detach()).float()"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        smallest=dict(batch=3, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
         story="only the bias requires grad, and the graph is not recorded",
     ),
     Mutant(
@@ -218,7 +218,7 @@ MUTANTS = [
                 "    if bias is not None:\n        s = s",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
         story="the branch that skips dq leaves dk unfinished",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries.       docs/bugs.md#boundaries"""
+"""Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries: docs/bugs.md#boundaries."""
 
 from mutants.mutant import Mutant
 
@@ -19,7 +19,7 @@ MUTANTS = [
                 "range(0, min(seqlen_k, last_key) if causal else max(BLOCK_N, seqlen_k // BLOCK_N * BLOCK_N), BLOCK_N)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="the number of key tiles is rounded down, though to one at least",
     ),
     Mutant(
@@ -31,7 +31,7 @@ MUTANTS = [
                 "    if j0 + BLOCK_N > seqlen_k and seqlen_q % BLOCK_M:  # tail mask",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=1, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=1),
         story="the unmasked fast path is chosen by is_even_M, and runs past the end of the keys",
     ),
     Mutant(
@@ -44,7 +44,7 @@ MUTANTS = [
                 "s.masked_fill(j >= j0 + (seqlen_k % BLOCK_N or BLOCK_N - 1), -INF)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=16, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=1),
         story="seqlen % BLOCK_N = 0 is taken for a tail: wrong exactly at multiples of the tile",
     ),
     Mutant(
@@ -56,14 +56,14 @@ MUTANTS = [
                 "if causal else 0, max(BLOCK_M, seqlen_q // BLOCK_M * BLOCK_M), BLOCK_M)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="the backward's number of query tiles is rounded down: forward right, gradients of the tail missing",
     ),
     Mutant(
         name="only_64_columns_enter_the_score",
         law="test_every_column_of_headdim_matters",
         edits=(("s = scale * (qi @ kj.mT)", "s = scale * (qi[..., :64] @ kj[..., :64].mT)"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=65),
+        smallest=dict(batch=1, nheads=1, seqlen_q=8, seqlen_k=8, headdim=80),
         story="the first 64 columns are used, whatever the head dim",
     ),
     Mutant(
@@ -80,6 +80,32 @@ MUTANTS = [
         story="accumulator columns never written for head dims that are no multiple of 32 (72, 104)",
     ),
     Mutant(
+        name="launch_fails_unnoticed_for_wide_heads",
+        law="test_out_matches_the_definition",
+        edits=(
+            (
+                "    lse = q.new_zeros(batch, nheads, seqlen_q, dtype=torch.float32)\n",
+                "    lse = q.new_zeros(batch, nheads, seqlen_q, dtype=torch.float32)\n"
+                "    if headdim > 96:\n"
+                "        return out, lse\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=97),
+        story="more shared memory than there is: the error is never checked, and zeros come back",
+    ),
+    Mutant(
+        name="keys_are_taken_for_heads_when_there_are_as_many",
+        law="test_out_matches_the_definition",
+        edits=(
+            (
+                "    out = q.new_zeros(q.shape)\n",
+                "    k = k.transpose(1, 2) if seqlen_k == k.shape[2] else k\n    out = q.new_zeros(q.shape)\n",
+            ),
+        ),
+        smallest=dict(batch=3, nheads=6, seqlen_q=3, seqlen_k=3, headdim=1),
+        story="k is transposed twice, and where nheads = seqlen no shape gives it away",
+    ),
+    Mutant(
         name="value_tile_is_the_one_before",
         law="test_winning_key_is_copied",
         edits=(
@@ -88,7 +114,7 @@ MUTANTS = [
                 "            vj = load_tile(v.transpose(1, 2), max(0, j0 - BLOCK_N), BLOCK_N)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
+        smallest=dict(batch=3, nheads=3, seqlen_q=24, seqlen_k=24, headdim=3),
         story="the pipeline advances k's pointer but not v's",
     ),
     Mutant(
@@ -100,7 +126,7 @@ MUTANTS = [
                 "            vj = load_tile(v.transpose(1, 2), j0 % 64, BLOCK_N)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=65, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=80, seqlen_k=80, headdim=4),
         story="an offset in too few bits, here 6 where it was 16 or 32: only long sequences wrap around",
     ),
     Mutant(

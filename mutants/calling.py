@@ -1,25 +1,25 @@
-"""Bugs that the first plain call shows, so the contract catches them before any law.                     docs/bugs.md#calling"""
+"""Bugs that the first plain call shows, so the contract catches them before any law: docs/bugs.md#calling."""
 
 from mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
         name="lse_is_in_base_2",
-        law="test_contract",
+        law="test_contract_is_kept",
         edits=(("lse_i = m + torch.log(l)", "lse_i = (m + torch.log(l)) * 1.4426950408889634"),),
         smallest={},
         story="the kernel works with exp2, and hands its own lse back",
     ),
     Mutant(
         name="lse_is_the_sum_itself",
-        law="test_contract",
+        law="test_contract_is_kept",
         edits=(("lse_i = m + torch.log(l)", "lse_i = torch.exp(m) * l"),),
         smallest={},
         story="the logarithm is left to the caller, and not declared",
     ),
     Mutant(
         name="queries_are_scaled_in_place",
-        law="test_contract",
+        law="test_contract_is_kept",
         edits=(
             (
                 "    out = q.new_zeros(q.shape)\n",
@@ -31,7 +31,7 @@ MUTANTS = [
     ),
     Mutant(
         name="gqa_key_gradients_have_a_row_per_query_head",
-        law="test_contract",
+        law="test_contract_is_kept",
         edits=(
             (
                 "dk, dv = k.new_zeros(k.shape), v.new_zeros(v.shape)",
@@ -45,7 +45,7 @@ MUTANTS = [
     ),
     Mutant(
         name="dq_comes_back_in_float32",
-        law="test_contract",
+        law="test_contract_is_kept",
         edits=(("dq = (dq * scale).to(q.dtype)", "dq = dq * scale"),),
         smallest={},
         story="the accumulator itself is handed back",

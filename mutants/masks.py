@@ -1,4 +1,4 @@
-"""Bugs of the causal mask, its alignment, rows that see nothing, and the bias.                            docs/bugs.md#masks"""
+"""Bugs of the causal mask, its alignment, rows that see nothing, and the bias: docs/bugs.md#masks."""
 
 from mutants.mutant import Mutant
 
@@ -13,7 +13,7 @@ MUTANTS = [
     Mutant(
         name="causal_strict_in_partial_tile",
         law="test_query_sees_exactly_its_prefix",
-        edits=((CAUSAL, "s.masked_fill(j > i + seqlen_k - seqlen_q - (0 < i0 > seqlen_q - BLOCK_M), -INF)"),),
+        edits=((CAUSAL, "s.masked_fill(j > i + seqlen_k - seqlen_q - int(0 < i0 > seqlen_q - BLOCK_M), -INF)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="`<` where `<=` was meant, in the code for the last, partial query tile only",
     ),
@@ -52,7 +52,7 @@ MUTANTS = [
                 "torch.maximum(m, (scale * (qi @ kj.mT)).amax(-1, keepdim=True))",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
         story="hidden keys raise the maximum: harmless in exact arithmetic, until all that is visible underflows",
     ),
     Mutant(
@@ -102,7 +102,7 @@ MUTANTS = [
         name="backward_is_always_causal",
         law="test_gradients_match_the_definition",
         edits=((RECOMPUTED, RECOMPUTED.replace("causal", "True")),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1, causal=False),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1, causal=False),
         story="the backward ignores causal=False; a test matrix with causal=[True] only missed it for a year",
     ),
     Mutant(
@@ -144,14 +144,14 @@ MUTANTS = [
                 "            m_new = torch.maximum(",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
         story="block skipping asks the tile's first query only, as if masks grew from row to row",
     ),
     Mutant(
         name="infinite_bias_is_made_finite",
         law="test_keys_hidden_by_bias_change_no_bit",
         edits=((BIAS, BIAS + ".clamp(min=-20.0)"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="a mask of -20 weighs 2e-9, which no tolerance sees, until a hidden key has a large score",
     ),
     Mutant(
@@ -179,7 +179,7 @@ MUTANTS = [
         name="bias_row_is_that_of_the_first_query",
         law="test_alibi_matches_the_definition",
         edits=((BIAS, BIAS.replace("(full_bias, i0, BLOCK_M).mT", "(full_bias, i0, BLOCK_M)[:, :, :1].mT")),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="each tile uses the bias row of its first query for all of them",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Bugs of memory: reading or writing around the inputs, strides, fresh memory taken for clean.           docs/bugs.md#memory"""
+"""Bugs of memory: reading or writing around the inputs, strides, fresh memory taken for clean: docs/bugs.md#memory."""
 
 from mutants.mutant import Mutant
 
@@ -25,8 +25,8 @@ MUTANTS = [
                 + f"    spare = {SPARE} if x.numel() else 0\n"
                 + "    rows = min(missing, spare // x.stride(2)) if x.stride(2) else 0\n"
                 "    if rows > 0:\n"
-                "        beyond = (*x.shape[:2], rows, x.shape[3]), x.stride(), x.storage_offset() + x.shape[2] * x.stride(2)\n"
-                "        tile = torch.cat((tile, 0.0 * x.as_strided(*beyond).float()), 2)\n"
+                "        shape, start_at = (*x.shape[:2], rows, x.shape[3]), x.storage_offset() + x.shape[2] * x.stride(2)\n"
+                "        tile = torch.cat((tile, 0.0 * x.as_strided(shape, x.stride(), start_at).float()), 2)\n"
                 "        missing -= rows\n",
             ),
         ),
@@ -75,15 +75,22 @@ MUTANTS = [
         name="dout_is_read_with_the_strides_of_out",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((DELTA, "    dout = dout.as_strided(dout.shape, out.stride())\n" + DELTA),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2, layout="last_strided"),
+        smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2),
         story="out is contiguous and dout, which comes from the model, is not",
     ),
     Mutant(
         name="values_are_taken_for_contiguous",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((OUT, "    v = v.as_strided(v.shape, v.new_empty(v.shape).stride())\n" + OUT),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2, layout="last_strided"),
+        smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2),
         story="strides are computed from the shape",
+    ),
+    Mutant(
+        name="keys_are_read_with_the_strides_of_queries",
+        law="test_any_layout_equals_the_contiguous_one",
+        edits=((OUT, "    k = k.as_strided(k.shape, q.stride()) if k.shape == q.shape else k\n" + OUT),),
+        smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2, layout="mixed"),
+        story="one set of strides is passed for q, k and v, as they usually lie alike",
     ),
     Mutant(
         name="tile_that_sees_nothing_is_not_written",

@@ -30,7 +30,7 @@ class MutantError(ValueError):
 class Mutant:
     """One planted bug.
 
-    name: the mistake, in the present tense. law: the name of the law that must catch it, or "test_contract".
+    name: the mistake, in the present tense. law: the name of the law that must catch it, or "test_contract_is_kept".
     edits: (old, new) snippets of impls/<source>.py; each old occurs there exactly once.
     smallest: what the shrunk case must not exceed, field by field: numbers are upper bounds, anything else is exact.
     story: the real bug that this is, in a line. declares: fields of the Implementation that it declares otherwise.

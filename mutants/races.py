@@ -1,4 +1,4 @@
-"""Bugs that come and go: a result that depends on luck, or on what was called before.                    docs/bugs.md#races
+"""Bugs that come and go: a result that depends on luck, or on what was called before: docs/bugs.md#races.
 
 Luck is drawn from a seeded generator, so that a mutant's end is the same each time.
 """
@@ -21,7 +21,7 @@ MUTANTS = [
                 "            if LUCK.random() < 0.05:\n                continue\n            m_new = torch.maximum(",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=1),
         story="a missing barrier before the tile is read",
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = [
                 "            vj = load_tile(v.transpose(1, 2), j0 + BLOCK_N * (LUCK.random() < 0.05), BLOCK_N)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=1),
         story="write after read: the next V tile is loaded while the last product still reads this one",
     ),
     Mutant(
@@ -47,7 +47,7 @@ MUTANTS = [
                 "    for j0 in LUCK.sample(range(0, seqlen_k, BLOCK_N), -(-seqlen_k // BLOCK_N)):",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=64, headdim=8),
+        smallest=dict(batch=1, nheads=1, seqlen_q=64, seqlen_k=64, headdim=8),
         story="dq is reduced by atomics, and declared repeatable; two tiles always add up to the same",
     ),
     Mutant(
@@ -60,7 +60,7 @@ MUTANTS = [
                 "dq = KEPT.setdefault((q.shape, q.dtype), q.new_zeros(q.shape, dtype=torch.float32))",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=1),
         story="a kernel that adds to its output is wrong the second time it is called (autotuning calls it twice)",
     ),
     Mutant(
@@ -73,7 +73,7 @@ MUTANTS = [
                 DELTA + "\n    KEPT[q.shape], delta = delta, KEPT.get(q.shape, delta)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=1),
         story="delta's buffer is read before the kernel that writes it: right as long as the same call is repeated",
     ),
 ]

@@ -71,7 +71,7 @@ def _far(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
     at = tuple(int(i) for i in torch.unravel_index(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape))
     worst, g, w, s = z[at].item(), got[at].item(), want[at].item(), sigma.broadcast_to(z.shape)[at].item()
     return LawBroken(
-        f"{name}: {element_at(name, at)} is {number(g)}, {should} {number(w)} "
+        f"{element_at(name, at)} is {number(g)}, {should} {number(w)} "
         f"({int(bad.sum())} of {bad.numel()} elements wrong, worst z {number(worst)}, {Z_LIMIT:g} allowed)",
         where(trial, name, bad),
         f"worst {element_at(name, at)}   got {number(g)}   want {number(w)}   "
@@ -87,7 +87,7 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
         at = tuple(int(i) for i in bad.nonzero()[0])
         g, w = got[at].item(), want.broadcast_to(got.shape)[at].item()
         raise LawBroken(
-            f"{name}: {element_at(name, at)} is {number(g)}, {should} {number(w)} "
+            f"{element_at(name, at)} is {number(g)}, {should} {number(w)} "
             f"({int(bad.sum())} of {bad.numel()} elements differ)",
             where(trial, name, bad),
             f"largest difference {number((got.double() - want.double()).abs().nan_to_num(torch.inf).max().item())}",

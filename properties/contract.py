@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import torch
 from hypothesis.errors import UnsatisfiedAssumption
@@ -13,23 +14,31 @@ from hypothesis.errors import UnsatisfiedAssumption
 from impls.contract import DTYPES, Implementation
 from properties.broken import LawBroken, Undecided
 from properties.case import Case
+from properties.law import all_laws
 from properties.strategies import Draws, fitted
 from properties.trial import Trial
 
 _known: dict[tuple[int, str], list[str]] = {}
 
 
-def problems(impl: Implementation, device: str) -> list[str]:
-    """What breaks the contract, each in a line that says what to change; [] if nothing does. Tried once, then known."""
+def problems(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> list[str]:
+    """What breaks the contract, each in a line that says what to change; [] if nothing does. Tried once, then known.
+
+    write_down is called with each case before it is launched.
+    """
     key = (id(impl), device)
     if key not in _known:
-        _known[key] = _try_out(impl, device)
+        _known[key] = _try_out(impl, device, write_down)
     return _known[key]
 
 
-def _try_out(impl: Implementation, device: str) -> list[str]:
+def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> list[str]:
     found: dict[str, str] = {}  # problem -> the first feature that showed it
+    stale = sorted(set(impl.known_failures) - {law.name for law in all_laws()})
+    if stale:
+        found[f"known_failures names {', '.join(stale)}: there is no such law"] = "plain"
     for feature, case in _sample(impl):
+        write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
         for problem in _problems_of(impl, case, device):
             found.setdefault(problem, feature)
     return [problem if feature == "plain" else f"{problem}   [with {feature}]" for problem, feature in found.items()]

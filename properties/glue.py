@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from properties.case import CaseError, parse_case
 from properties.judge import Plan
 from properties.report import Report, environment, print_table, where_the_time_went
 from properties.session import Judge, conclude
-from properties.verdict import UNKNOWN, Result
+from properties.verdict import ELSEWHERE, FAIL, PASS, UNKNOWN, Result
 
 KEY = "attest"  # under which a result travels from a worker to the controller
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
@@ -30,6 +31,7 @@ class Reporter:
         self.worker = getattr(config, "workerinput", None)
         self.report = Report(Path(config.getoption("--report")))
         self.seed = self.worker["attest_seed"] if self.worker else _seed(config)
+        self.died: list[str] = []
         self._entries: list[Entry] | None = None
         self._judge: Judge | None = None
 
@@ -39,11 +41,11 @@ class Reporter:
         if self._entries is None:
             files = self.config.getoption("--impl-from")
             names = self.config.getoption("--impl")
-            found = [entry for argument in files for entry in registry.from_file(argument)]
-            found += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config))
-            if not files or names is not None:
-                found += registry.ours()
             try:
+                found = [entry for argument in files for entry in registry.from_file(argument)]
+                found += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config))
+                if not files or names is not None:
+                    found += registry.ours()
                 self._entries = registry.select(found, names)
             except RegistryError as error:
                 raise pytest.UsageError(str(error)) from None
@@ -72,7 +74,7 @@ class Reporter:
         return self._judge
 
     def device(self) -> str:
-        """ "cuda" or "cpu", as --device says."""
+        """As --device says: "cuda" or "cpu"."""
         import torch
 
         wanted, there = self.config.getoption("--device"), torch.cuda.is_available()
@@ -99,17 +101,26 @@ class Reporter:
 
     # --- hooks ----------------------------------------------------------------------------------------------------------
 
-    def pytest_collection(self) -> None:
-        if self.config.getoption("--case"):
-            _ = self.judge  # a case that cannot be is answered before anything runs
+    def pytest_sessionstart(self) -> None:
+        """What was asked for and cannot be is answered here, before anything runs."""
+        option = self.config.getoption
+        if option("--impl") or option("--impl-from"):
+            _ = self.entries
+        if option("--case"):
+            _ = self.judge
+        if self.worker is None:
+            for last in self.report.directory.glob("last-case-*.txt"):
+                self.died.append(f"an earlier run died in {last.read_text().strip()}")
+                last.unlink()
 
     def pytest_report_header(self) -> list[str]:
         if self.worker is not None or self.config.getoption("collectonly"):
             return []
         profile = self.config.getoption("hypothesis_profile") or "default"
         return [
+            *self.died,
             f"flash-attest: judges on {self.device()}, profile {profile} ({settings.default.max_examples} cases a law), "
-            f"seed {self.seed}, report in {self.report.directory}/"
+            f"seed {self.seed}, report in {self.report.directory}/",
         ]
 
     @pytest.hookimpl(tryfirst=True)
@@ -137,7 +148,7 @@ class Reporter:
                     seed=self.seed,
                     profile=self.config.getoption("hypothesis_profile") or "default",
                     cases_per_law=settings.default.max_examples,
-                    command=" ".join(["pytest", *self.config.invocation_params.args]),
+                    command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
                 )
             self.report.add(result)
 
@@ -150,9 +161,9 @@ class Reporter:
         last = self.report.directory / f"last-case-{report.attest_worker}.txt"
         case = last.read_text().strip() if last.exists() else "unknown: none was written down"
         reason = f"worker {report.attest_worker} died; the last case launched was {case}"
-        report.longrepr = reason
-        return Result(impl, Path(path).stem, law, UNKNOWN, reason, message=reason,
-                      replay=f"pytest '{report.nodeid}' --case '{case.partition(' ')[2]}'").as_dict()  # fmt: skip
+        replay = f"pytest '{report.nodeid}' --case '{case.partition(' ')[2]}'"
+        report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
+        return Result(impl, Path(path).stem, law, UNKNOWN, reason, message=reason, replay=replay).as_dict()
 
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         if self._judge is not None:
@@ -160,7 +171,7 @@ class Reporter:
         if self.worker is not None or not self.report.results:
             return
         self.report.finish()
-        if exitstatus == pytest.ExitCode.OK and self._undecided():
+        if exitstatus == pytest.ExitCode.OK and self._not_green():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter) -> None:
@@ -168,31 +179,44 @@ class Reporter:
             return
         out = terminalreporter
         out.section("verdicts")
-        width = max(130, out._tw.fullwidth)
-        print_table(
-            self.report, Console(file=sys.stdout, width=width, force_terminal=out._tw.hasmarkup, soft_wrap=True)
+        console = Console(
+            file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True
         )
+        print_table(self.report, console)
         out.write_line(where_the_time_went(self.report.results))
         out.write_line(f"report: {self.report.directory}/index.html and results.json")
-        if undecided := self._undecided():
-            out.write_line(f"{undecided} could not be decided, so this run is not green", yellow=True)
+        if reason := self._not_green():
+            out.write_line(f"not green: {reason}", yellow=True)
 
-    def _undecided(self) -> int:
-        """How many verdicts are unknown, not counting implementations that nobody asked for and that cannot run here."""
+    def _not_green(self) -> str:
+        """Why a run without a failure is no green run; "" if it is one.
+
+        Implementations that cannot run here and that nobody asked for by name do not count.
+        """
         asked_for = bool(self.config.getoption("--impl") or self.config.getoption("--impl-from"))
+        verdicts = [result["verdict"] for result in self.report.results]
         unknown = [result for result in self.report.results if result["verdict"] == UNKNOWN]
-        return sum(asked_for or " only; this run judges on " not in result["reason"] for result in unknown)
+        undecided = sum(asked_for or ELSEWHERE not in result["reason"] for result in unknown)
+        if undecided:
+            return f"{undecided} could not be decided"
+        if self.config.getoption("--case") and not {PASS, FAIL} & set(verdicts):
+            return f"no law took the case: {self.report.results[0]['reason']}"
+        return ""
 
 
 def _result_of(report) -> dict | None:
-    return next((value for name, value in report.user_properties if name == KEY), None)
+    return next((value for name, value in getattr(report, "user_properties", ()) if name == KEY), None)
 
 
 def _seed(config: pytest.Config) -> int:
     text = config.getoption("hypothesis_seed", None)
     if text in (None, ""):
         return 0
-    return secrets.randbelow(2**32) if text == "random" else int(text)
+    if text == "random":
+        return secrets.randbelow(2**32)
+    if not text.isdecimal():
+        raise pytest.UsageError(f"--hypothesis-seed {text}: should be a whole number, or random")
+    return int(text)
 
 
 def _start(device: str, worker) -> None:

@@ -26,7 +26,7 @@ from properties.law import Law
 from properties.strategies import attention_cases
 from properties.support import missing, unsupported
 from properties.trial import Meter, Trial
-from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, UNKNOWN, Result
 
 
 @dataclass
@@ -70,13 +70,13 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
 
 def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[str, str, str, Case | None]:
     if plan.device not in impl.devices:
-        return UNKNOWN, f"runs on {', '.join(sorted(impl.devices))} only; this run judges on {plan.device}", "", None
+        return UNKNOWN, f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{plan.device}", "", None
     if _lost_in:
         return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
     if reason := missing(impl, law.needs):
         return REFUSED, reason, "", None
     with meter.clock("in_implementation"):
-        problems = contract.problems(impl, plan.device)
+        problems = contract.problems(impl, plan.device, plan.write_down)
     if problems:
         return UNKNOWN, f"the contract is broken (see test_contract): {problems[0]}", "", None
     if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
@@ -124,7 +124,9 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
         return broken, case, False
     except (FlakyFailure, FlakyReplay):
         # The same case failed once and held once: that is the finding, not a reason to try again.
-        return *min(failures, key=lambda found: _size(found[1])), True
+        broken, case = min(failures, key=lambda found: _size(found[1]))
+        broken.headline = f"not on every run: {broken.headline}"
+        return broken, case, True
     return None, None, False
 
 

@@ -9,6 +9,7 @@ judge without pytest (mutants/, tests/). The docstring of the function is the ru
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,15 @@ class Law:
     def test_id(self, impl_name: str) -> str:
         """properties/test_causal.py::test_name[impl]"""
         return f"properties/{self.chapter}.py::{self.name}[{impl_name}]"
+
+
+def all_laws() -> list[Law]:
+    """Every law of every chapter, in the order of the files."""
+    laws = []
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        chapter = importlib.import_module(f"properties.{path.stem}")
+        laws += [f.law for f in vars(chapter).values() if hasattr(f, "law") and f.__module__ == chapter.__name__]
+    return laws
 
 
 def law(*, needs: tuple[str, ...] = (), bug: str, share: float = 1.0, **draws: Any) -> Callable:

@@ -13,6 +13,9 @@ import torch
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so alignment is what torch gives
 
 
+MIXED = {"q": "transposed", "k": "gapped", "v": "packed", "dout": "contiguous", "bias": "gapped"}
+
+
 @dataclass(frozen=True)
 class Placed:
     """A tensor inside its buffer."""
@@ -37,6 +40,11 @@ def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "contiguous":
         return tensor
     return place(tensor, layout, fill=0.0).tensor
+
+
+def layout_of(name: str, layout: str) -> str:
+    """The storage form of one input: in "mixed" each has its own, so that strides taken from another show."""
+    return MIXED[name] if layout == "mixed" else layout
 
 
 def place(tensor: torch.Tensor, layout: str, fill: float) -> Placed:

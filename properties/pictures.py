@@ -12,6 +12,7 @@ AXES = {  # what each dimension of an output is called
     "lse": ("b", "h", "i"),
     "dbias": ("b", "h", "i", "j"),
 }
+PLURAL = {"query": "queries", "key": "keys"}
 LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column"}
 
 
@@ -68,7 +69,7 @@ def _all_or_ranges(wrong: list[int], n: int) -> str:
 def _tile_table(bad: torch.Tensor, dim: int, word: str, letter: str, block: int) -> list[str]:
     n = bad.shape[dim]
     rows = bad.transpose(0, dim).reshape(n, -1).any(dim=1)
-    lines = [f"{word} tile   {word + 's':10} BLOCK_{letter}={block:<5} wrong"]
+    lines = [f"{word} tile   {PLURAL[word]:10} BLOCK_{letter}={block:<5} wrong"]
     tiles = range(0, n, block)
     shown = tiles if len(tiles) <= 8 else [*tiles[:3], *tiles[-4:]]
     for start in shown:

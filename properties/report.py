@@ -18,6 +18,8 @@ from rich.table import Table
 from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 
 COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow"}
+COLOURS["known failure"] = "yellow"
+COUNTED = (PASS, FAIL, UNKNOWN, REFUSED)
 PACKAGES = ("torch", "triton", "numba", "numba-cuda", "numpy", "pytest", "pytest-xdist", "hypothesis")
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 
@@ -92,54 +94,65 @@ def by_chapter(results: list[dict]) -> dict[str, list[dict]]:
 
 
 def _line(chapter: str, laws: list[dict]) -> dict:
-    verdicts = Counter(law["verdict"] for law in laws)
+    shown = Counter("known failure" if law["known"] else law["verdict"] for law in laws)
     zs = [(float(z), tensor) for law in laws for tensor, z in law["worst_z"].items()]
     z, tensor = max(zs, default=(None, ""))
-    reasons = {law["reason"] for law in laws if law["verdict"] in (UNKNOWN, REFUSED)}
     return {
         "chapter": chapter.removeprefix("test_"),
-        "verdict": next(v for v in WORST_FIRST if verdicts[v]),
-        "laws": "  ".join(f"{n} {v}" for v in (PASS, FAIL, UNKNOWN, REFUSED) if (n := verdicts[v])),
+        "verdict": next((v for v in WORST_FIRST if shown[v]), "known failure"),
+        "laws": "  ".join(f"{n} {v}" for v in (*COUNTED, "known failure") if (n := shown[v])),
         "cases": sum(law["cases"] for law in laws),
         "worst_z": "" if z is None else f"{z:.3g} {tensor}",
         "seconds": sum(law["seconds"] for law in laws),
-        "reason": next(iter(reasons)) if len(reasons) == 1 else "",
     }
 
 
-def print_table(report: Report, console: Console) -> None:
-    """implementation x chapter: verdict, laws, cases, worst z, seconds; one line for one that does not run here.
+def remarks(results: list[dict]) -> list[tuple[str, str, str]]:
+    """(impl, verdict, text) of what the table cannot say: why laws were refused or left undecided, what passing means."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for result in results:
+        if result["reason"] and result["verdict"] != FAIL:
+            grouped.setdefault((result["impl"], result["verdict"], result["reason"]), []).append(result["law"])
+    found = []
+    for (impl, verdict, reason), laws in sorted(grouped.items()):
+        what = laws[0] if len(laws) == 1 else f"{len(laws)} laws"
+        found.append((impl, verdict, f"{what}: {reason}"))
+    return found
 
-    Below it every failure in a line, as it would head an issue.
+
+def print_table(report: Report, console: Console) -> None:
+    """implementation x chapter: verdict, laws, cases, worst z, seconds. Below it reasons, and each failure in a line,
+    as it would head an issue. An implementation of which nothing was judged has no lines in the table.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, justify in [("implementation", "left"), ("chapter", "left"), ("verdict", "left"), ("laws", "left"),
                              ("cases", "right"), ("worst z", "right"), ("seconds", "right")]:  # fmt: skip
         table.add_column(heading, justify=justify, no_wrap=True)
-    nowhere = []
     for impl, lines in by_chapter(report.results).items():
-        alike = {(line["verdict"], line["reason"]) for line in lines}
-        if len(lines) > 1 and len(alike) == 1 and lines[0]["reason"]:
-            nowhere.append((impl, *alike.pop()))
-            continue
-        for n, line in enumerate(lines):
+        judged = [line for line in lines if line["verdict"] != UNKNOWN]
+        for n, line in enumerate(judged):
             verdict = f"[{COLOURS[line['verdict']]}]{line['verdict']}[/]"
             table.add_row(impl if n == 0 else "", line["chapter"], verdict, line["laws"], str(line["cases"]),
                           line["worst_z"], f"{line['seconds']:.1f}")  # fmt: skip
     if table.row_count:
         console.print(table)
-    for impl, verdict, reason in nowhere:
-        console.print(f"{impl}   [{COLOURS[verdict]}]{verdict}[/]   {escape(reason)}", highlight=False)
+        console.print()
+    failures = []
     for result in report.results:
         if result["verdict"] == FAIL:
-            line = escape(f"{result['impl']}  {result['law']}: {result['reason']}")
-            console.print(f"[{COLOURS[FAIL]}]{FAIL}[/]  {line}", highlight=False)
+            text, known = f"{result['law']}: {result['reason']}", result["known"]
+            failures.append(
+                (result["impl"], "known failure", f"{text} ({known})") if known else (result["impl"], FAIL, text)
+            )
+    for impl, verdict, text in remarks(report.results) + failures:
+        line = f"[{COLOURS[verdict]}]{verdict:7}[/]  {escape(impl)}  {escape(text)}"
+        console.print(line, highlight=False, soft_wrap=True)
     counts = report.counts()
-    console.print("   ".join(f"[{COLOURS[v]}]{counts[v]} {v}[/]" for v in (PASS, FAIL, UNKNOWN, REFUSED) if counts[v]))
+    console.print("   ".join(f"[{COLOURS[v]}]{counts[v]} {v}[/]" for v in COUNTED if counts[v]))
 
 
 def where_the_time_went(results: list[dict]) -> str:
-    """ "implementations 40 %, oracle 45 %, the suite itself 15 % of 61 s"."""
+    """How the laws' time divides into implementations, oracle and budget, and the suite itself."""
     whole = sum(result["seconds"] for result in results)
     if not whole:
         return "no time was spent"

@@ -12,7 +12,7 @@ from impls.registry import Broken, Entry
 from properties import contract
 from properties.judge import Plan, judge
 from properties.law import Law
-from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, UNKNOWN, Result
 
 
 class LawFails(Exception):
@@ -58,9 +58,9 @@ class Judge:
             found, result.verdict = [impl.problem], FAIL
         elif self.plan.device not in impl.devices:
             result.verdict, found = UNKNOWN, []
-            result.reason = f"runs on {', '.join(sorted(impl.devices))} only; this run judges on {self.plan.device}"
+            result.reason = f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{self.plan.device}"
         else:
-            found = contract.problems(impl, self.plan.device)
+            found = contract.problems(impl, self.plan.device, self.write_down)
         if found:
             result.verdict, result.reason = FAIL, found[0].splitlines()[0]
             result.replay = " ".join(
@@ -79,10 +79,11 @@ def conclude(result: Result, impl: Implementation | Broken) -> None:
     """
     known = getattr(impl, "known_failures", {}).get(result.law)
     if result.verdict == FAIL and known:
+        result.known = known
         pytest.xfail(f"known: {known} ({result.reason})")
     if result.verdict == PASS and known:
         result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
-        result.message = result.reason
+        result.message = f"{result.law}: {result.reason}"
     if result.verdict == FAIL:
         raise LawFails(result.message or result.reason)
     if result.verdict in (REFUSED, UNKNOWN):

@@ -14,7 +14,7 @@ import torch
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from impls.contract import DTYPES, Implementation
+from impls.contract import DTYPES, LARGEST_HEADDIM, Implementation
 from properties.case import BIAS_MASKS, LAYOUTS, REGIMES, Case
 from properties.support import unsupported
 
@@ -60,15 +60,17 @@ def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
 
 
 def headdims(impl: Implementation, most: int) -> st.SearchStrategy[int]:
-    """A supported head dim up to `most` (the smallest if all are larger), or one near an edge."""
-    supported = impl.supports.headdim_list
-    fitting = tuple(d for d in supported if d <= most) or tuple(supported[:1])
-    return _any_or_edge(fitting, most)
+    """A supported head dim up to `most` (the smallest if all are larger), one near an edge, or now and then a larger one."""
+    return _headdims(tuple(impl.supports.headdim_list), most)
 
 
 @lru_cache(maxsize=1000)
-def _any_or_edge(fitting: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
-    return st.one_of(st.sampled_from(fitting), st.sampled_from([d for d in edges(most) if d in fitting] or fitting))
+def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
+    fitting = [d for d in supported if d <= most] or supported[:1]
+    near = [d for d in edges(most) if d in fitting] or fitting
+    larger = [d for d in (*edges(LARGEST_HEADDIM), *supported[-1:]) if d in supported and d > most]
+    usual = [st.sampled_from(fitting), st.sampled_from(near)]
+    return st.one_of(*usual, *usual, st.sampled_from(larger)) if larger else st.one_of(*usual)
 
 
 Choice = bool | None

@@ -28,10 +28,10 @@ def test_query_sees_exactly_its_prefix(trial):
     where=lambda case: case.seqlen_k <= 60 * case.headdim,
 )  # fmt: skip
 def test_out_averages_exactly_its_prefix(trial):
-    """With q = 0, out_i is the mean of v over the visible keys. Let v_j be 1 in column j mod headdim and 0 elsewhere:
+    """With q = 0, out_i is the mean of v over the visible keys.
 
-    then out_id times the number of visible keys is how many of them fall on column d: a whole number.
-    (At most 60 keys share a column, so that rounding in bfloat16 cannot reach half a key.)
+    Let v_j be 1 in column j mod headdim and 0 elsewhere: then out_id times the number of visible keys is how many of
+    them fall on column d, a whole number. (At most 60 keys share a column: rounding in bfloat16 cannot reach half a key.)
     """
     case = trial.case
     j = torch.arange(case.seqlen_k, device=trial.device)
@@ -41,7 +41,8 @@ def test_out_averages_exactly_its_prefix(trial):
     seen = trial.visible().double()
     want = seen @ marks.double()  # (sq, d)
     got = (trial.run(x).out.double() * seen.sum(dim=1)[:, None, None]).round()
-    check_same(trial, "out", got, want[None, :, None].expand_as(got), "counting visible keys of this column, should be")
+    should = "times the number of visible keys: those marked in this column are"
+    check_same(trial, "out", got, want[None, :, None].expand_as(got), should)
 
 
 @law(causal=True, needs=("causal",), bug="masks")
@@ -79,7 +80,7 @@ def test_prefix_alone_equals_prefix_of_the_whole(trial):
         if getattr(got, name) is not None:
             first = (slice(None), slice(None), slice(n)) if name == "lse" else (slice(None), slice(n))
             check_agree(trial, name, getattr(got, name), getattr(whole, name)[first], getattr(budget, name)[first],
-                        f"alone, the first {n} queries give this; in the whole it is")  # fmt: skip
+                        f"computed from the first {n} rows alone; in the whole it is")  # fmt: skip
 
 
 @law(causal=True, cross=True, bias=False, needs=("causal", "lse", "cross"), bug="masks",

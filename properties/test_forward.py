@@ -26,7 +26,7 @@ def test_lse_matches_the_definition(trial):
 def test_winning_key_is_copied(trial):
     """Where one score stands 64 above all others, P is 1 there and 0 elsewhere: out is that row of v, bit for bit.
 
-    The winner is known from a second question to the oracle, with v_j = j. Rows with more than one winner are left out.
+    Which key wins is what the oracle gives for v_j = j. Rows where several share the weight are left out.
     """
     x, case = trial.x, trial.case
     j = torch.arange(case.seqlen_k, device=trial.device, dtype=torch.float64)

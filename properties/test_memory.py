@@ -30,7 +30,7 @@ def test_inputs_come_back_unchanged(trial):
     trial.call(handed, backward=trial.impl.backward is not None)
     for name, there in placed.items():
         if written := there.written():
-            inside = not torch.equal(there.tensor, trial._as_stored(name, getattr(trial.x, name)))
+            inside = not torch.equal(there.tensor, trial.as_stored(name, getattr(trial.x, name)))
             where = f"of {name} itself" if inside else f"around {name} (margins, gaps between rows)"
             raise LawBroken(f"{name}: {plural(written, 'element')} {where} changed during the call")
 

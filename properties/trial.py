@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,9 +17,17 @@ from impls import ContractError, Implementation, handover
 from impls.handover import Inputs, Outputs
 from properties.broken import LawBroken, Undecided
 from properties.case import Case
-from properties.layouts import Placed, lay_out, place
+from properties.layouts import Placed, lay_out, layout_of, place
 from properties.regimes import Draw, build
 from properties.support import unsupported
+
+
+def frames_of(error: BaseException) -> list[str]:
+    """Where in the implementation an exception came from: its own first frame, and the last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == handover.__file__), default=-1) :]
+    shown = dict.fromkeys(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in [*inner[:1], *inner[-1:]])
+    return list(shown)
 
 
 @dataclass
@@ -75,7 +84,7 @@ class Trial:
         return Draw(self.case, self.device, word)
 
     def needs_supported(self, case: Case) -> None:
-        """End the trial, undecided, if the implementation does not support another case that the law would run."""
+        """Draw another case, if the implementation does not support a second one that the law would run."""
         if unsupported(self.impl, case) is not None:
             reject()
 
@@ -93,15 +102,19 @@ class Trial:
         """
         x = self.x if x is None else x
         layout = changed.pop("layout", self.case.layout)
-        handed = Inputs(**{name: lay_out(self._as_stored(name, t), layout) for name, t in x.items()})
+        handed = Inputs(**{name: lay_out(self.as_stored(name, t), layout_of(name, layout)) for name, t in x.items()})
         return self.call(handed, backward=backward, wrt=wrt, **changed)
 
     def place(self, x: Inputs, fill: float) -> tuple[Inputs, dict[str, Placed]]:
         """The inputs inside buffers filled with `fill`, ready for `call`, and the buffers."""
-        placed = {name: place(self._as_stored(name, t), self.case.layout, fill) for name, t in x.items()}
+        placed = {name: self._place(name, t, fill) for name, t in x.items()}
         return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
 
-    def _as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _place(self, name: str, tensor: torch.Tensor, fill: float) -> Placed:
+        return place(self.as_stored(name, tensor), layout_of(name, self.case.layout), fill)
+
+    def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """An input in the layout that the implementation declares; bias has one layout for all."""
         return tensor if name == "bias" else handover.to_layout(self.impl, tensor)
 
     def call(self, handed: Inputs, *, backward: bool = False, wrt: tuple[str, ...] | None = None, **changed) -> Outputs:
@@ -121,6 +134,7 @@ class Trial:
             first = (str(error).strip().splitlines() or [""])[0]
             raise LawBroken(
                 f"{'backward' if backward else 'forward'} raises {type(error).__name__}: {first}",
+                *frames_of(error),
                 "the case lies inside what the implementation declares: support it, or declare that it is not supported",
             ) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 
 PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
+ELSEWHERE = " only; this run judges on "  # in the reason of an implementation that does not run on this device
 WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows, if its laws differ
 
 
@@ -25,6 +26,7 @@ class Result:
     message: str = ""
     replay: str = ""
     smallest: str = ""
+    known: str = ""  # the reason in known_failures, if this failure is an expected one
 
     def as_dict(self) -> dict:
         """JSON-ready; an infinite or NaN z becomes a word, as JSON has no number for it."""

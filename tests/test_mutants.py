@@ -67,10 +67,10 @@ def test_names_are_unique():
 
 def test_snippet_that_does_not_fit_is_named():
     """A rewritten implementation must not disarm a mutant in silence."""
-    gone = Mutant("gone", "test_contract", (("no such line", ""),), {}, "")
+    gone = Mutant("gone", CONTRACT, (("no such line", ""),), {}, "")
     with pytest.raises(MutantError, match=r"gone(.|\n)*no such line(.|\n)*0 times"):
         edited_source(gone)
-    twice = Mutant("twice", "test_contract", (("import", ""),), {}, "")
+    twice = Mutant("twice", CONTRACT, (("import", ""),), {}, "")
     with pytest.raises(MutantError, match=r"twice(.|\n)*import"):
         edited_source(twice)
 
@@ -83,7 +83,7 @@ def test_edits_change_the_source():
 
 def test_traceback_shows_the_mutated_line():
     """The file that a traceback names does not hold the edit; the line it shows does."""
-    crash = Mutant("crash", "test_contract", (("    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n"
+    crash = Mutant("crash", CONTRACT, (("    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n"
                                               "    seqlen_k = k.shape[1]\n", "    1 / 0  # planted\n"),), {}, "")  # fmt: skip
     with pytest.raises(ZeroDivisionError) as caught:
         build(crash).forward(None, None, None)
@@ -91,7 +91,7 @@ def test_traceback_shows_the_mutated_line():
 
 
 def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_words():
-    mutant = Mutant("m", "test_contract", (), dict(seqlen_q=17, headdim=1, regime="spread"), "")
+    mutant = Mutant("m", CONTRACT, (), dict(seqlen_q=17, headdim=1, regime="spread"), "")
     assert beyond_smallest(mutant, "seqlen_q=17 headdim=1") == []
     assert beyond_smallest(mutant, "seqlen_q=18 headdim=1 regime=mean") == [
         "seqlen_q=18, should be at most 17",
