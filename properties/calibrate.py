@@ -1,0 +1,93 @@
+"""How close do correct kernels come to the limits?   python -m properties.calibrate --impl torch_math --cases 5000
+
+For each input regime: every output and gradient of the drawn cases against its budget. A correct implementation stays
+within it in every regime; docs/measured.md has the figures of the kernels that the thresholds were checked on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from impls import registry
+from impls.contract import Implementation
+from oracle import score
+from properties.case import REGIMES, Case
+from properties.checks import stored_dtype
+from properties.strategies import Draws, attention_cases
+from properties.trial import Trial
+
+
+def calibrate(impl: Implementation, regime: str, cases: int, device: str, number: int) -> dict:
+    """Worst z and rms ratio per output over that many drawn cases, and each case that went beyond a limit."""
+    worst: dict[str, list[float]] = {}
+    beyond: list[str] = []
+    started, judged = time.perf_counter(), 0
+
+    def judge(case: Case) -> None:
+        nonlocal judged
+        judged += 1
+        trial = Trial(impl, case, device)
+        backward = impl.backward is not None
+        got, want = trial.run(backward=backward), trial.want(backward=backward)
+        budget = trial.budget(want, backward=backward)
+        for name, tensor in got.items():
+            result = score(
+                tensor, getattr(want, name), getattr(budget, name), stored_dtype(trial, name, tensor), trial.form
+            )
+            z, rms = worst.setdefault(name, [0.0, 0.0])
+            worst[name] = [max(z, result.worst_z), max(rms, result.rms_ratio)]
+            if not result.within:
+                beyond.append(f"{name} z {result.worst_z:.3g} rms {result.rms_ratio:.3g}   {case}")
+
+    drawn = given(case=attention_cases(impl, device, Draws(regimes=(regime,))))(judge)
+    configured = settings(max_examples=cases, deadline=None, database=None, phases=(Phase.generate,),
+                          suppress_health_check=list(HealthCheck))  # fmt: skip
+    seed(number)(configured(drawn))()
+    seconds = time.perf_counter() - started
+    return {"regime": regime, "cases": judged, "worst": worst, "beyond": beyond, "seconds": seconds}
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line for each implementation and regime as it is done; exit status 1 if anything went beyond a limit."""
+    parser = argparse.ArgumentParser(prog="python -m properties.calibrate", description=__doc__.splitlines()[0])
+    parser.add_argument("--impl", help="these implementations only, separated by commas (all that run on the device)")
+    parser.add_argument("--impl-from", action="append", default=[], metavar="FILE.py[:NAME]")
+    parser.add_argument("--cases", type=int, default=1000, help="how many for each regime (1000)")
+    parser.add_argument("--regimes", default=",".join(REGIMES), help=f"some of {','.join(REGIMES)}")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    regimes = options.regimes.split(",")
+    if unknown := set(regimes) - set(REGIMES):
+        parser.error(f"--regimes: unknown {', '.join(sorted(unknown))}; known are {', '.join(REGIMES)}")
+    try:
+        found = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
+        entries = registry.select(found or registry.ours(), options.impl)
+    except registry.RegistryError as error:
+        parser.error(str(error))
+    broken = False
+    for impl in (entry.impl for entry in entries):
+        if not isinstance(impl, Implementation) or options.device not in impl.devices:
+            print(f"{impl.name}: does not run on {options.device}")
+            continue
+        for regime in regimes:
+            found = calibrate(impl, regime, options.cases, options.device, options.seed)
+            largest = "  ".join(f"{name} {z:.2f}/{rms:.2f}" for name, (z, rms) in found["worst"].items())
+            print(f"{impl.name:28} {regime:13} {found['cases']:6} cases {found['seconds']:6.0f} s   "
+                  f"{len(found['beyond'])} beyond   z/rms  {largest}", flush=True)  # fmt: skip
+            for line in found["beyond"][:5]:
+                print(f"    {line}")
+            broken = broken or bool(found["beyond"])
+    return int(broken)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    torch.set_num_threads(1)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,684 @@
+"""The comparisons that every law ends with, and the handover before them: what passes, what fails, and in which words."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from impls import ContractError, Implementation, Precision, Supports, torch_math
+from impls.handover import Inputs, Outputs, from_layout, run, to_layout
+from properties.broken import LawBroken
+from properties.case import Case
+from properties.checks import (
+    check_agree,
+    check_budget,
+    check_copied,
+    check_counts,
+    check_near,
+    check_same,
+    check_same_or_agree,
+    combined,
+    stored_dtype,
+    storing,
+)
+from properties.pictures import element_at, number, plural, ranges, where
+from properties.regimes import build
+from properties.trial import Trial
+
+SHAPE = (2, 5, 3, 8)  # b i h d
+AT = (1, 4, 2, 7)
+INF, NAN = math.inf, math.nan
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tensors are tiny here."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def implementation(forward=torch_math.forward, **changed) -> Implementation:
+    supports = changed.pop("supports", dict(dtypes={torch.float32}, headdims={8}))
+    return Implementation(name="tested", forward=forward, supports=Supports(**supports), **changed)
+
+
+def trial(regime: str = "spread", tile=None, dtype=torch.float32, **changed) -> Trial:
+    c = Case(batch=2, seqlen_q=5, seqlen_k=5, nheads=3, nheads_k=3, headdim=8, dtype=dtype, regime=regime)
+    return Trial(implementation(tile=tile, lse="natural", **changed), c, "cpu")
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
+    """A copy with one element exchanged."""
+    copy = tensor.clone()
+    copy[at] = value
+    return copy
+
+
+def broken(check, *arguments) -> LawBroken:
+    """What the check raises."""
+    with pytest.raises(LawBroken) as caught:
+        check(*arguments)
+    return caught.value
+
+
+# --- check_same ----------------------------------------------------------------------------------------------------------
+
+
+def test_equal_values_are_the_same():
+    x = normal(*SHAPE)
+    check_same(trial(), "out", x, x.clone(), "should be")
+
+
+def test_minus_zero_is_zero():
+    check_same(trial(), "out", torch.zeros(SHAPE), -torch.zeros(SHAPE), "should be")
+
+
+def test_equal_infinities_are_the_same():
+    lse = torch.full((2, 3, 5), -INF)
+    check_same(trial(), "lse", lse, lse.clone(), "should be")
+
+
+def test_nothing_is_the_same_as_nothing():
+    check_same(trial(), "out", torch.zeros(2, 0, 3, 8), torch.zeros(2, 0, 3, 8), "should be")
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "words"),
+    [
+        (2.0, 1.0, "out[b=1 i=4 h=2 d=7] is 2, should be 1 (1 of 240 elements differ)"),
+        (1.0 + 2**-23, 1.0, "(1 of 240 elements differ)"),
+        (NAN, 1.0, "out[b=1 i=4 h=2 d=7] is nan, should be 1 "),
+        (NAN, NAN, "out[b=1 i=4 h=2 d=7] is nan, should be nan "),
+        (INF, -INF, "out[b=1 i=4 h=2 d=7] is inf, should be -inf "),
+    ],
+    ids=str,
+)
+def test_one_other_value_is_named(got, want, words):
+    x = normal(*SHAPE)
+    found = broken(check_same, trial(), "out", with_one(x, got), with_one(x, want), "should be")
+    assert words in found.headline
+
+
+def test_values_that_differ_in_the_last_bit_do_not_print_alike():
+    """ "is 1, should be 1" would tell nothing."""
+    x = normal(*SHAPE)
+    found = broken(check_same, trial(), "out", with_one(x, 1.0 + 2**-23), with_one(x, 1.0), "should be")
+    got, want = re.search(r"is (\S+), should be (\S+) ", found.headline).groups()
+    assert got != want
+
+
+def test_the_first_of_many_differences_is_shown():
+    want = torch.zeros(SHAPE)
+    want[0, 2], want[1, 0] = 1.0, 2.0
+    headline = broken(check_same, trial(), "dq", torch.zeros(SHAPE), want, "should be").headline
+    assert "dq[b=0 i=2 h=0 d=0] is 0, should be 1 (48 of 240 elements differ)" in headline
+
+
+def test_the_largest_difference_is_shown():
+    want = torch.zeros(SHAPE)
+    want[0, 0, 0, 0], want[AT] = 1.0, -5.0
+    assert "largest difference 5" in broken(check_same, trial(), "out", torch.zeros(SHAPE), want, "is").observed
+
+
+# --- check_near and check_agree ------------------------------------------------------------------------------------------
+
+
+def sigma(size: float = 1e-6) -> torch.Tensor:
+    return torch.full(SHAPE, size, dtype=torch.float64)
+
+
+def test_what_rounding_explains_is_near():
+    want = normal(*SHAPE).double()
+    check_near(trial(), "out", (want + 3e-6).float(), want, sigma())
+
+
+def test_the_closest_call_is_remembered():
+    t, want = trial(), torch.zeros(SHAPE, dtype=torch.float64)
+    for error in (2e-6, 5e-6, 3e-6):
+        check_near(t, "out", with_one(want.float(), error), want, sigma())
+    assert t.meter.worst_z["out"] == pytest.approx(5, rel=1e-3)
+
+
+@pytest.mark.parametrize("value", [1e-4, NAN, INF, -INF], ids=str)
+def test_one_element_beyond_its_budget_is_named(value):
+    want = torch.zeros(SHAPE, dtype=torch.float64)
+    found = broken(check_near, trial(), "out", with_one(want.float(), value), want, sigma())
+    assert f"out[b=1 i=4 h=2 d=7] is {number(value)}, should be 0 (1 of 240 elements wrong" in found.headline
+
+
+def test_the_worst_element_is_the_one_that_is_named():
+    want = torch.zeros(SHAPE, dtype=torch.float64)
+    got = with_one(with_one(want.float(), 1e-4, at=(0, 0, 0, 0)), 2e-4)
+    assert "out[b=1 i=4 h=2 d=7] is 0.0002" in broken(check_near, trial(), "out", got, want, sigma()).headline
+
+
+def test_the_distance_is_shown_beside_what_rounding_explains():
+    want = torch.zeros(SHAPE, dtype=torch.float64)
+    found = broken(check_near, trial(), "out", with_one(want.float(), 1e-4), want, sigma())
+    assert any("off by 0.0001 where rounding explains 1e-06" in line for line in found.observed)
+
+
+def test_an_error_in_all_elements_shows_where_none_stands_out():
+    want = torch.zeros(4, 50, 4, 50, dtype=torch.float64)
+    found = broken(check_near, trial(), "out", (want + 4e-6).float(), want, torch.full_like(want, 1e-6))
+    assert found.headline.startswith("out: the error over all elements is ")
+    assert any("no single element stands out" in line for line in found.observed)
+
+
+def test_two_results_may_each_be_off():
+    a = torch.zeros(SHAPE)
+    check_agree(trial(), "out", with_one(a, 1.0e-5), a, sigma(), "should be")
+    with pytest.raises(LawBroken):
+        check_agree(trial(), "out", with_one(a, 1.2e-5), a, sigma(), "should be")
+
+
+@pytest.mark.parametrize("value", [1e-3, NAN, INF], ids=str)
+def test_two_results_that_do_not_agree_are_named(value):
+    a = torch.zeros(SHAPE)
+    headline = broken(check_agree, trial(), "out", with_one(a, value), a, sigma(), "alone it is").headline
+    assert f"out[b=1 i=4 h=2 d=7] is {number(value)}, alone it is 0 " in headline
+
+
+def test_two_nans_do_not_agree():
+    """A law between two calls must not hold because both are broken."""
+    a = with_one(torch.zeros(SHAPE), NAN)
+    with pytest.raises(LawBroken):
+        check_agree(trial(), "out", a, a, sigma(), "should be")
+
+
+def test_repeatable_outputs_must_have_the_same_bits():
+    a, b = Outputs(out=torch.zeros(SHAPE)), Outputs(out=torch.full(SHAPE, 1e-9))
+    sigmas = Outputs(out=sigma())
+    check_same_or_agree(trial(repeatable={"lse"}), "out", a, b, sigmas, "should be")
+    with pytest.raises(LawBroken):
+        check_same_or_agree(trial(repeatable={"out"}), "out", a, b, sigmas, "should be")
+
+
+# --- check_budget --------------------------------------------------------------------------------------------------------
+
+
+def attention(t: Trial, **changed) -> Outputs:
+    want = t.want()
+    return Outputs(out=changed.get("out", want.out.float()), lse=changed.get("lse", want.lse.float()))
+
+
+def test_the_oracle_is_within_its_own_budget():
+    t = trial()
+    check_budget(t, attention(t))
+    assert set(t.meter.worst_z) == {"out", "lse"}
+
+
+def test_every_output_is_checked_against_the_budget():
+    t = trial()
+    lse = with_one(t.want().lse.float(), 0.0, at=(1, 2, 4))
+    assert "lse[b=1 h=2 i=4] is 0" in broken(check_budget, t, attention(t, lse=lse)).headline
+
+
+def test_outputs_that_are_not_named_are_left_out():
+    t = trial()
+    check_budget(t, attention(t, lse=t.want().lse.float() + 1), None, "out")
+
+
+# --- check_copied --------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_of_v_is_copied_bit_for_bit():
+    v = normal(*SHAPE)
+    check_copied(trial(), v, v.clone(), "should be")
+    with pytest.raises(LawBroken):
+        check_copied(trial(), v * (1 + 2**-20), v, "should be")
+
+
+def test_tf32_may_round_what_it_copies():
+    v = normal(*SHAPE)
+    t = trial(precision=Precision(multiply="tf32"))
+    check_copied(t, v * (1 + 2**-11), v, "should be")
+    with pytest.raises(LawBroken):
+        check_copied(t, v * (1 + 2**-9), v, "should be")
+
+
+def test_tf32_rounds_float32_alone():
+    """Half operands are exact in tf32."""
+    v = normal(*SHAPE).half()
+    with pytest.raises(LawBroken):
+        check_copied(
+            trial(precision=Precision(multiply="tf32"), dtype=torch.float16), with_one(v, v[AT] * 1.002), v, "is"
+        )
+
+
+def test_a_nan_is_no_copy_under_tf32():
+    v = normal(*SHAPE)
+    with pytest.raises(LawBroken):
+        check_copied(trial(precision=Precision(multiply="tf32")), with_one(v, NAN), v, "should be")
+
+
+# --- check_counts --------------------------------------------------------------------------------------------------------
+
+WANT = torch.tensor([1, 2, 3, 4, 65])
+
+
+def counts(value: float, i: int = 4) -> torch.Tensor:
+    return with_one(WANT.double().expand(2, 3, 5), value, at=(1, 2, i))
+
+
+def test_right_counts_pass():
+    check_counts(trial(), counts(65), WANT)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (64.0, "query 4 sees 64 keys, should see 65 (1 key missing)"),
+        (1.0, "query 4 sees 1 key, should see 65 (64 keys missing)"),
+        (0.0, "query 4 sees 0 keys, should see 65 (65 keys missing)"),
+        (66.0, "query 4 sees 66 keys, should see 65 (1 key too many)"),
+        (67.0, "query 4 sees 67 keys, should see 65 (2 keys too many)"),
+    ],
+)
+def test_a_wrong_count_says_how_many_keys(value, words):
+    assert broken(check_counts, trial(), counts(value), WANT).headline == words
+
+
+@pytest.mark.parametrize("value", [NAN, INF], ids=str)
+def test_a_count_that_is_no_number_is_shown(value):
+    """exp(lse) of lse = NaN, or of one that is far too large."""
+    headline = broken(check_counts, trial(), counts(value), WANT).headline
+    assert re.fullmatch(rf"query 4 sees {value} keys, should see 65.*", headline)
+
+
+def test_counts_say_which_batch_and_head():
+    assert any("b=1 h=2" in line for line in broken(check_counts, trial(), counts(64), WANT).observed)
+
+
+@pytest.mark.parametrize(("value", "words"), [(64.0, "one short"), (66.0, "one too many"), (60.0, None)])
+def test_an_off_by_one_is_guessed(value, words):
+    guess = broken(check_counts, trial(), counts(value), WANT).suggests
+    assert guess is None if words is None else words in guess
+
+
+# --- guesses -------------------------------------------------------------------------------------------------------------
+
+
+def guess(got: torch.Tensor, want: torch.Tensor) -> str | None:
+    return broken(check_same, trial(), "out", got, want, "should be").suggests
+
+
+def test_nan_is_guessed_at():
+    x = normal(*SHAPE)
+    assert guess(with_one(x, NAN), x).startswith("NaN: ")
+
+
+def test_zeros_are_guessed_at():
+    x = normal(*SHAPE)
+    assert guess(with_one(x, 0.0), x).startswith("zeros: ")
+
+
+@pytest.mark.parametrize(("factor", "words"), [(0.9, "0.9 times"), (1 / math.log(2), "base 2"), (0.5, "0.5 times")])
+def test_a_constant_factor_is_guessed_at(factor, words):
+    x = normal(*SHAPE)
+    assert words in guess(x * factor, x)
+
+
+def test_noise_is_not_explained():
+    assert guess(normal(*SHAPE), normal(*SHAPE, seed=1)) is None
+
+
+# --- sums and roundings --------------------------------------------------------------------------------------------------
+
+
+def test_sigmas_add_as_squares_unless_errors_are_taken_at_their_worst():
+    a, b = torch.tensor([3.0]), torch.tensor([4.0])
+    forms = {combined(trial(regime), a, b).item() for regime in ("spread", "exact", "flat", "selecting")}
+    assert combined(trial("spread"), a, b) == 5 and forms == {5, 7}
+
+
+def test_storing_is_half_an_ulp():
+    assert storing(trial(dtype=torch.float16), torch.tensor([1.0])).item() == pytest.approx(2**-11, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "stored"),
+    [
+        ("lse", torch.float64, torch.float32),
+        ("out", torch.float16, torch.float16),
+        ("out", torch.float64, torch.bfloat16),
+    ],
+)
+def test_outputs_end_with_the_rounding_of_what_they_were_stored_in(name, dtype, stored):
+    assert stored_dtype(trial(dtype=torch.bfloat16), name, torch.zeros(1, dtype=dtype)) == stored
+
+
+# --- pictures ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([], ""),
+        ([4], "4"),
+        ([1, 2, 3, 7], "1..3 7"),
+        ([0, 2, 4, 6, 8, 10, 12, 14], "0 2 4 6 8 10 12 14"),
+        ([0, 2, 4, 6, 8, 10, 12, 14, 16], "0 2 4 6 8 10 12 14 ..."),
+    ],
+)
+def test_ranges_are_short(numbers, text):
+    assert ranges(numbers) == text
+
+
+def test_plurals():
+    assert [plural(n, "key") for n in (0, 1, 2)] == ["0 keys", "1 key", "2 keys"]
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "text"),
+    [
+        ("out", (0, 64, 0, 3), "out[b=0 i=64 h=0 d=3]"),
+        ("dk", (0, 64, 0, 3), "dk[b=0 j=64 h=0 d=3]"),
+        ("lse", (0, 1, 64), "lse[b=0 h=1 i=64]"),
+        ("dbias", (0, 1, 2, 3), "dbias[b=0 h=1 i=2 j=3]"),
+    ],
+)
+def test_elements_are_named_by_their_axes(name, at, text):
+    assert element_at(name, at) == text
+
+
+def wrong(*at) -> torch.Tensor:
+    bad = torch.zeros(2, 130, 3, 8, dtype=torch.bool)
+    bad[at] = True
+    return bad
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_where_names_every_axis():
+    shown = lines(where(trial(), "out", wrong(1, slice(64, 128))))
+    assert shown == [
+        "wrong in",
+        "batch 1 of 0..1",
+        "query 64..127 of 0..129",
+        "head all of 0..2",
+        "column all of 0..7",
+    ]
+
+
+def test_where_speaks_of_keys_for_dk():
+    assert "key 5 of 0..129" in lines(where(trial(), "dk", wrong(0, 5)))
+
+
+def test_where_counts_queries_by_declared_tile():
+    shown = lines(where(trial(tile=(64, 32)), "out", wrong(0, slice(60, 65))))
+    assert [line for line in shown if "full" in line or "partial" in line] == [
+        "0 0..63 full 4 of 64",
+        "1 64..127 full 1 of 64",
+        "2 128..129 partial 0 of 2",
+    ]
+    assert any("BLOCK_M=64" in line for line in shown)
+
+
+def test_where_counts_keys_by_the_other_side_of_the_tile():
+    shown = lines(where(trial(tile=(64, 32)), "dv", wrong(0, 129)))
+    assert any("BLOCK_N=32" in line for line in shown) and "4 128..129 partial 1 of 2" in shown
+
+
+def test_a_long_tile_table_keeps_its_ends():
+    bad = torch.zeros(1, 1, 1000, dtype=torch.bool)
+    bad[..., -1] = True
+    shown = lines(where(trial(tile=(16, 16)), "lse", bad))
+    tiles = [line.split()[0] for line in shown if re.match(r"\d+ |\.\.\.", line)]
+    assert tiles == ["0", "1", "2", "...", "59", "60", "61", "62"]
+
+
+# --- handover: what an implementation must give back ----------------------------------------------------------------------
+
+
+def inputs(**changed) -> Inputs:
+    c = Case(**(dict(batch=2, seqlen_q=5, seqlen_k=7, nheads=3, nheads_k=3, headdim=8) | changed))
+    return build(c, "cpu")
+
+
+def zeros_like_q(q, k, v):
+    return torch.zeros_like(q)
+
+
+def zero_lse(q):
+    return torch.zeros(q.shape[0], q.shape[2], q.shape[1])
+
+
+def contract_error(impl: Implementation, **settings) -> ContractError:
+    with pytest.raises(ContractError) as caught:
+        run(impl, inputs(), **settings)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("forward", "declared", "words"),
+    [
+        (lambda q, k, v: None, {}, "forward returns NoneType: should be out, or (out, lse)"),
+        (lambda q, k, v: (q, q, q), {}, "forward returns tuple of 3"),
+        (lambda q, k, v: (q, None), dict(lse="natural"), "forward returns tuple of 2 (tensor (2, 5, 3, 8), NoneType)"),
+        (lambda q, k, v: (q, zero_lse(q)), {}, 'lse=None is declared: declare lse="natural" or "log2"'),
+        (zeros_like_q, dict(lse="natural"), "forward returns out alone, but lse='natural' is declared"),
+        (lambda q, k, v: q[:, 1:], {}, "out has shape (2, 4, 3, 8), should be (2, 5, 3, 8)"),
+        (lambda q, k, v: q.half(), {}, "out has dtype torch.float16, should be torch.float32"),
+        (lambda q, k, v: q.transpose(1, 2), {}, "this is layout 'bhsd': declare layout='bhsd'"),
+        (lambda q, k, v: q.transpose(1, 2), dict(layout="bhsd"), "this is layout 'bshd': declare layout='bshd'"),
+        (lambda q, k, v: (q, q.sum(-1)), dict(lse="natural"), "lse has shape (2, 5, 3), should be (2, 3, 5)"),
+        (lambda q, k, v: (q, zero_lse(q).double()), dict(lse="natural"), "lse has dtype torch.float64, should be"),
+    ],
+)
+def test_what_forward_returns_is_checked(forward, declared, words):
+    impl = implementation(forward, **declared)
+    x = inputs()
+    if impl.layout == "bhsd":
+        x = Inputs(**{name: to_layout(impl, t) for name, t in x.items()})
+    with pytest.raises(ContractError, match=re.escape(words)):
+        run(impl, x)
+
+
+def test_every_problem_of_the_outputs_is_reported_together():
+    found = contract_error(implementation(lambda q, k, v: (q[:1].half(), zero_lse(q)[..., 0]), lse="natural"))
+    assert len(found.problems) == 3 and "lse has shape (2, 3), should be (2, 3, 5)" in found.problems
+
+
+@pytest.mark.parametrize(
+    ("backward", "words"),
+    [
+        (lambda dout, q, k, v, out, lse: (q, k), "backward returns tuple of 2"),
+        (lambda dout, q, k, v, out, lse: q, "backward returns tensor (2, 5, 3, 8): should be (dq, dk, dv)"),
+        (lambda dout, q, k, v, out, lse: (q, k, None), "should be (dq, dk, dv)"),
+        (lambda dout, q, k, v, out, lse: (k, q, v), "dq has shape (2, 7, 3, 8), should be (2, 5, 3, 8)"),
+        (lambda dout, q, k, v, out, lse: (q, k, v.double()), "dv has dtype torch.float64, should be torch.float32"),
+    ],
+)
+def test_what_backward_returns_is_checked(backward, words):
+    assert words in str(contract_error(implementation(zeros_like_q, backward=backward), backward=True))
+
+
+def test_a_fourth_gradient_is_left_out_where_no_bias_is_given():
+    impl = implementation(zeros_like_q, backward=lambda dout, q, k, v, out, lse: (q, k, v, None))
+    assert [name for name, _ in run(impl, inputs(), backward=True).items()] == ["out", "dq", "dk", "dv"]
+
+
+def test_forward_without_a_graph_cannot_be_differentiated():
+    found = contract_error(implementation(lambda q, k, v: q.detach(), backward="autograd"), backward=True)
+    assert "out does not require grad" in str(found)
+
+
+def test_inputs_that_out_does_not_depend_on_are_named():
+    found = contract_error(implementation(lambda q, k, v: q + 0, backward="autograd"), backward=True)
+    assert str(found) == "autograd gives no gradient for k, v: out does not depend on it"
+
+
+# --- handover: what goes over --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("supports", "names"),
+    [
+        ({}, set()),
+        (dict(causal="optional"), {"causal"}),
+        (dict(causal="always"), set()),
+        (dict(bias={"vector"}), {"bias"}),
+        (dict(softmax_scale=True), {"softmax_scale"}),
+        (dict(causal="optional", bias={"matrix"}, softmax_scale=True), {"causal", "bias", "softmax_scale"}),
+    ],
+    ids=str,
+)
+def test_keywords_are_passed_only_where_they_are_declared(supports, names):
+    given = {}
+
+    def forward(q, k, v, **keywords):
+        given.update(keywords)
+        return torch.zeros_like(q)
+
+    run(implementation(forward, supports=dict(dtypes={torch.float32}, headdims={8}) | supports), inputs())
+    assert set(given) == names
+
+
+def test_keywords_reach_backward_too():
+    given = {}
+
+    def backward(dout, q, k, v, out, lse, *, causal, softmax_scale):
+        given.update(causal=causal, softmax_scale=softmax_scale)
+        return q, k, v
+
+    impl = implementation(
+        lambda q, k, v, **keywords: q, backward=backward, supports=dict(causal="optional", softmax_scale=True)
+    )
+    run(impl, inputs(), backward=True, causal=True, softmax_scale=0.5)
+    assert given == dict(causal=True, softmax_scale=0.5)
+
+
+def test_backward_gets_what_forward_gave():
+    seen = {}
+
+    def backward(dout, q, k, v, out, lse):
+        seen.update(out=out, lse=lse, dout=dout)
+        return q, k, v
+
+    impl = implementation(lambda q, k, v: (2 * q, zero_lse(q) + 3), backward=backward, lse="log2")
+    x = inputs()
+    run(impl, x, backward=True)
+    assert torch.equal(seen["out"], 2 * x.q) and torch.equal(seen["dout"], x.dout)
+    assert (seen["lse"] == 3).all(), "lse in the base that the implementation keeps it in"
+
+
+def test_lse_in_base_2_is_converted():
+    got = run(implementation(lambda q, k, v: (q, zero_lse(q) + 3), lse="log2"), inputs())
+    assert got.lse.flatten()[0].item() == 3 * math.log(2)
+
+
+def test_natural_lse_is_left_as_it_is():
+    got = run(implementation(lambda q, k, v: (q, zero_lse(q) + 3), lse="natural"), inputs())
+    assert got.lse.dtype == torch.float32 and (got.lse == 3).all()
+
+
+def test_layouts_go_over_and_come_back():
+    impl, x = implementation(layout="bhsd"), normal(*SHAPE)
+    handed = to_layout(impl, x)
+    assert handed.shape == (2, 3, 5, 8) and handed.is_contiguous()
+    assert torch.equal(from_layout(impl, handed), x)
+
+
+def test_both_layouts_give_the_same_results():
+    def bhsd(q, k, v):
+        out, lse = torch_math.forward(*(t.transpose(1, 2) for t in (q, k, v)))
+        return out.transpose(1, 2), lse
+
+    x = inputs()
+    plain = implementation(lse="natural", backward="autograd")
+    turned = implementation(bhsd, lse="natural", backward="autograd", layout="bhsd")
+    want = run(plain, x, backward=True)
+    got = run(turned, Inputs(**{name: to_layout(turned, t) for name, t in x.items()}), backward=True)
+    assert all(torch.equal(getattr(got, name), tensor) for name, tensor in want.items())
+
+
+# --- handover: autograd --------------------------------------------------------------------------------------------------
+
+DIFFERENTIABLE = dict(dtypes={torch.float32}, headdims={8}, bias={"matrix"}, bias_grad=True, cross=True)
+
+
+def differentiable(**changed) -> Implementation:
+    return implementation(lse="natural", backward="autograd", supports=DIFFERENTIABLE | changed)
+
+
+@pytest.mark.parametrize("wrt", [("q",), ("k", "v"), ("q", "k", "v"), ("bias",), ("q", "bias"), ()], ids=str)
+def test_only_gradients_that_are_asked_for_come_back(wrt):
+    got = run(differentiable(), inputs(bias="matrix"), backward=True, wrt=wrt)
+    assert {name for name, _ in got.items()} == {"out", "lse", *("d" + name for name in wrt)}
+
+
+def test_every_gradient_comes_back_unless_some_are_named():
+    names = {name for name, _ in run(differentiable(), inputs(bias="matrix"), backward=True).items()}
+    assert names == {"out", "lse", "dq", "dk", "dv", "dbias"}
+
+
+def test_no_dbias_comes_back_where_none_is_declared():
+    got = run(differentiable(bias_grad=False), inputs(bias="matrix"), backward=True)
+    assert got.dbias is None and got.dq is not None
+
+
+def test_gradients_are_those_of_autograd():
+    x = inputs()
+    q = x.q.clone().requires_grad_()
+    torch_math.forward(q, x.k, x.v)[0].backward(x.dout)
+    assert torch.equal(run(differentiable(), x, backward=True).dq, q.grad)
+
+
+def test_inputs_never_require_grad_afterwards():
+    x = inputs()
+    run(differentiable(), x, backward=True)
+    assert not any(t.requires_grad for _, t in x.items())
+
+
+def test_outputs_carry_no_graph():
+    got = run(differentiable(), inputs(), backward=True)
+    assert not any(t.requires_grad for _, t in got.items())
+
+
+@pytest.mark.parametrize("sizes", [dict(seqlen_q=0), dict(seqlen_k=0)], ids=str)
+def test_gradients_of_an_empty_sequence_are_zero(sizes):
+    """autograd may give None where nothing depends on anything."""
+
+    def forward(q, k, v, *, bias=None):
+        return torch.zeros_like(q), torch.full((q.shape[0], q.shape[2], q.shape[1]), -INF)
+
+    impl = implementation(forward, lse="natural", backward="autograd", supports=DIFFERENTIABLE)
+    x = inputs(**sizes)
+    got = run(impl, x, backward=True)
+    assert all(torch.equal(getattr(got, "d" + name), torch.zeros_like(getattr(x, name))) for name in "qkv")
+
+
+# --- trial: what an implementation raises --------------------------------------------------------------------------------
+
+
+def raising(error: Exception):
+    def forward(q, k, v):
+        raise error
+
+    return forward
+
+
+def test_an_exception_breaks_the_law_in_its_own_words():
+    t = Trial(implementation(raising(RuntimeError("no kernel image\nfor this device"))), trial().case, "cpu")
+    assert broken(t.run).headline == "forward raises RuntimeError: no kernel image"
+
+
+def test_a_bare_exception_has_no_colon_behind_it():
+    t = Trial(implementation(raising(AssertionError())), trial().case, "cpu")
+    assert broken(t.run).headline == "forward raises AssertionError"
+
+
+def test_a_broken_contract_breaks_the_law_with_every_problem():
+    t = Trial(implementation(lambda q, k, v: q[:1].half()), trial().case, "cpu")
+    found = broken(t.run)
+    assert "shape" in found.headline and "dtype" in found.observed[0]
