@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class LawBroken(AssertionError):
     """A law does not hold: `headline` alone is enough to file an issue, `observed` are the facts below it.
 
-    `suggests` is a guess read off the pattern, and is shown as one. `found` is a short word for the table of repeats.
+    `suggests` is a guess read off the pattern, and is shown as one. `investigate` finds out more by further calls, once,
+    when the smallest case is known: a phrase for the end of the headline, and lines for what was observed.
     """
 
-    def __init__(self, headline: str, *observed: str, suggests: str | None = None):
+    def __init__(
+        self,
+        headline: str,
+        *observed: str,
+        suggests: str | None = None,
+        investigate: Callable[[], tuple[str, list[str]]] | None = None,
+    ):
         super().__init__(headline)
         self.headline = headline
         self.observed = [line for text in observed for line in text.splitlines()]
         self.suggests = suggests
+        self.investigate = investigate
 
 
 class Undecided(Exception):

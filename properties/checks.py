@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 import oracle
-from impls.handover import Outputs
+from impls.handover import Inputs, Outputs
 from oracle import LINEAR, RMS_LIMIT, Z_LIMIT
 from properties.broken import LawBroken
 from properties.pictures import element_at, number, plural, where
+from properties.probe import picture
 from properties.trial import Trial
 
 
@@ -111,27 +114,27 @@ def check_same_or_agree(trial: Trial, name: str, got: Outputs, want: Outputs, si
         check_agree(trial, name, a, b, getattr(sigma, name), should)
 
 
-def check_counts(trial: Trial, got: torch.Tensor, want: torch.Tensor, keys: torch.Tensor | None = None) -> None:
-    """exp(lse) (b, h, sq), rounded, is the number of visible keys `want` (broadcastable): a whole number each."""
-    want = want.double().broadcast_to(got.shape)
+def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
+    """With inputs x that make every score 0, exp(lse) counts the keys of each row: as many as `seen` has, exactly.
+
+    seen: bool, broadcastable to (b, h, sq, sk).
+    """
+    lse = trial.run(x).lse
+    got = lse.double().exp().round()
+    want = seen.sum(dim=-1).double().broadcast_to(got.shape)
     bad = ~(got == want)
     if not bool(bad.any()):
         return
-    b, h, i = (int(n) for n in bad.nonzero()[0])
-    g, w = got[b, h, i].item(), int(want[b, h, i].item())
-    seen = plural(int(g), "key") if g == g and abs(g) < 2**53 else f"{g} keys"
-    off = "" if g != g or g == w else "  ".join(_missing_or_extra(int(g) - w))
+    at = tuple(int(n) for n in bad.nonzero()[0])
+    i, g, w = at[-1], got[at].item(), int(want[at].item())
+    sees = plural(int(g), "key") if math.isfinite(g) else f"{g} keys"
     raise LawBroken(
-        f"query {i} sees {seen}, should see {w}{off}",
+        f"query {i} sees {sees}, should see {w}",
         where(trial, "lse", bad),
-        f"b={b} h={h}: exp(lse) counts visible keys, as every score is 0; "
-        f"{int(bad.sum())} of {bad.numel()} rows count wrong",
+        f"lse{list(at)} = {number(lse[at].item())}, should be ln {w}: every score is 0, so exp(lse) counts visible keys",
         suggests=_count_pattern(got - want, bad),
+        investigate=lambda: picture(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
     )
-
-
-def _missing_or_extra(off: int) -> list[str]:
-    return [f" ({plural(abs(off), 'key')} {'too many' if off > 0 else 'missing'})"]
 
 
 def _count_pattern(off: torch.Tensor, bad: torch.Tensor) -> str | None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from properties.judge import Plan
 
 REPEATS = 3
-MOST_NEIGHBOURS = 12
 
 
 def explain(
@@ -37,11 +36,12 @@ def explain(
     again: bool = True,
 ) -> str:
     """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched."""
-    observed = list(broken.observed)
+    found, observed = broken.headline, list(broken.observed)
     if again:
+        observed += _investigated(broken)
         observed += _neighbours(law, impl, case, plan)
         if law.bug != "races":  # such a law has repeated by itself, and knows better
-            observed += _repeats(law, impl, case, broken, plan, flaky)
+            observed += _repeats(law, impl, case, found, plan, flaky)
     parts = [
         broken.headline,
         f"  {impl.name}   {case}",
@@ -61,6 +61,19 @@ def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "")
     """The command that runs this law on this implementation and this case alone."""
     where = f" {origin}" if origin else ""
     return f"pytest {shlex.quote(law.test_id(impl.name))}{where} --case {shlex.quote(str(case))}"
+
+
+def _investigated(broken: LawBroken) -> list[str]:
+    """What the check itself can find out by further calls; its phrase joins the headline."""
+    if broken.investigate is None:
+        return []
+    try:
+        phrase, lines = broken.investigate()
+    except (LawBroken, Undecided):
+        return []
+    if phrase:
+        broken.headline += f": {phrase}"
+    return lines
 
 
 def _section(title: str, lines: list[str]) -> list[str]:
@@ -104,19 +117,18 @@ def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[
 
 
 def _nearby_lengths(at: int) -> list[int]:
-    """Lengths an expert would try: the edges of the powers of two around `at`."""
-    near = sorted({*edges(2 * at + 3), at - 1, at + 1} - {0, -1}, key=lambda n: (abs(n - at), n))
-    return sorted(near[:MOST_NEIGHBOURS])
+    """Lengths an expert would try: 1 and 2, and the edges of the powers of two from half of `at` to twice it."""
+    return sorted({1, 2, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at})
 
 
 def _listed(numbers: list[int]) -> str:
     return " ".join(map(str, numbers)) if numbers else "none of those tried"
 
 
-def _repeats(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan, flaky: bool) -> list[str]:
+def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan, flaky: bool) -> list[str]:
     outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
-    same = sum(o.headline == broken.headline for o in failed)
+    same = sum(o.headline == headline for o in failed)
     if same == REPEATS and not flaky:
         return [f"{REPEATS} of {REPEATS} repeats fail in the same way: not a race, as far as repeating can tell"]
     found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")

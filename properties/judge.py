@@ -91,7 +91,8 @@ def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[
         return FAIL, lost.broken.headline, explain(law, impl, lost.case, lost.broken, plan, again=False), lost.case
     if broken is None:
         return PASS, meter.note, "", None
-    return FAIL, broken.headline, explain(law, impl, case, broken, plan, flaky=flaky), case
+    message = explain(law, impl, case, broken, plan, flaky=flaky)  # which may add to the headline
+    return FAIL, broken.headline, message, case
 
 
 def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:

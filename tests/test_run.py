@@ -111,7 +111,7 @@ def test_nothing_is_left_behind_but_the_report(good):
 def test_a_failure_ends_with_status_1_and_says_it_in_one_line(failing):
     run, _ = failing
     assert run.returncode == 1
-    line = "test_query_sees_exactly_its_prefix: query 16 sees 16 keys, should see 17 (1 key missing)"
+    line = "test_query_sees_exactly_its_prefix: query 16 sees 16 keys, should see 17: key 16 is missing"
     assert re.search(rf"fail +one_key_short  {re.escape(line)}", run.stdout), run.stdout
 
 
