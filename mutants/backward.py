@@ -45,14 +45,14 @@ MUTANTS = [
         name="dq_is_kept_in_fixed_point",
         law="test_gradients_double_with_dout",
         edits=((DQ, "dq = ((dq * scale * 2**28).round() / 2**28).to(q.dtype)"),),
-        smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=8),
+        smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2),
         story="integer atomics, so that sums repeat: small values lose bits that no budget misses",
     ),
     Mutant(
         name="dq_is_not_scaled",
         law="test_gradients_match_the_definition",
         edits=((DQ, "dq = dq.to(q.dtype)"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
+        smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2),
         story="softmax_scale is missing from dq",
     ),
     Mutant(
@@ -218,7 +218,7 @@ MUTANTS = [
                 "    if bias is not None:\n        s = s",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
+        smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
         story="the branch that skips dq leaves dk unfinished",
     ),
 ]

@@ -63,7 +63,7 @@ MUTANTS = [
         name="only_64_columns_enter_the_score",
         law="test_every_column_of_headdim_matters",
         edits=(("s = scale * (qi @ kj.mT)", "s = scale * (qi[..., :64] @ kj[..., :64].mT)"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=8, seqlen_k=8, headdim=80),
+        smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=130),
         story="the first 64 columns are used, whatever the head dim",
     ),
     Mutant(
@@ -76,7 +76,7 @@ MUTANTS = [
                 "        store_tile(out.transpose(1, 2)[..., :columns], i0, oi[..., :columns])",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=33),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=65),
         story="accumulator columns never written for head dims that are no multiple of 32 (72, 104)",
     ),
     Mutant(
@@ -126,7 +126,7 @@ MUTANTS = [
                 "            vj = load_tile(v.transpose(1, 2), j0 % 64, BLOCK_N)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=80, seqlen_k=80, headdim=4),
+        smallest=dict(batch=3, nheads=3, seqlen_q=92, seqlen_k=92),
         story="an offset in too few bits, here 6 where it was 16 or 32: only long sequences wrap around",
     ),
     Mutant(

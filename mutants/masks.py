@@ -109,7 +109,7 @@ MUTANTS = [
         name="causal_mask_value_is_finite",
         law="test_rows_without_keys_give_zero",
         edits=((CAUSAL, CAUSAL.replace("-INF", "-1e4")),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
         story="-1e4 for -inf: a row that sees nothing becomes the mean of v",
     ),
     Mutant(
@@ -186,7 +186,7 @@ MUTANTS = [
         name="bias_of_head_0_serves_all_heads",
         law="test_bias_picks_its_key",
         edits=((EXPAND, "bias[:, :1].expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"),),
-        smallest=dict(batch=1, nheads=3, seqlen_q=1, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the bias's head stride is forgotten",
     ),
     Mutant(
@@ -199,7 +199,7 @@ MUTANTS = [
                 ".expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0",
             ),
         ),
-        smallest=dict(batch=2, nheads=2, seqlen_q=1, seqlen_k=1, headdim=1),
+        smallest=dict(batch=3, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
         story="a bias of batch size 1 is stepped through with the stride of its heads",
     ),
     Mutant(

@@ -68,7 +68,7 @@ MUTANTS = [
         name="dout_of_dead_rows_is_cleared_in_place",
         law="test_inputs_come_back_unchanged",
         edits=((DELTA, "    dout.masked_fill_((lse == -INF).transpose(1, 2).unsqueeze(-1), 0.0)\n" + DELTA),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
         story="an input is tidied up in place: the second backward through it starts from another dout",
     ),
     Mutant(
@@ -82,14 +82,14 @@ MUTANTS = [
         name="values_are_taken_for_contiguous",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((OUT, "    v = v.as_strided(v.shape, v.new_empty(v.shape).stride())\n" + OUT),),
-        smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2),
+        smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
         story="strides are computed from the shape",
     ),
     Mutant(
         name="keys_are_read_with_the_strides_of_queries",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((OUT, "    k = k.as_strided(k.shape, q.stride()) if k.shape == q.shape else k\n" + OUT),),
-        smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2, layout="mixed"),
+        smallest=dict(batch=3, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2, layout="mixed"),
         story="one set of strides is passed for q, k and v, as they usually lie alike",
     ),
     Mutant(

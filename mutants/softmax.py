@@ -21,14 +21,14 @@ MUTANTS = [
         name="last_tile_is_not_rescaled",
         law="test_out_matches_the_definition",
         edits=((ACC, ACC.replace("alpha *", "(alpha if j0 + BLOCK_N < seqlen_k else 1.0) *")),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=2),
+        smallest=dict(batch=3, nheads=3, seqlen_q=40, seqlen_k=40, headdim=2),
         story="the peeled last iteration forgets O = alpha O",
     ),
     Mutant(
         name="row_sum_is_not_rescaled",
         law="test_split_keys_merge_by_lse",
         edits=(("l = alpha * l + p.sum", "l = l + p.sum"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=2),
+        smallest=dict(batch=3, nheads=3, seqlen_q=40, seqlen_k=40, headdim=2),
         story="alpha is applied to O, and not to l",
     ),
     Mutant(
@@ -42,7 +42,7 @@ MUTANTS = [
         name="row_maximum_is_that_of_the_first_tile",
         law="test_order_of_keys_does_not_matter",
         edits=((f"m_new = {MAXIMUM}", f"m_new = {MAXIMUM} if j0 == 0 else m"),),
-        smallest=dict(batch=3, nheads=3, seqlen_q=96, seqlen_k=96, headdim=8),
+        smallest=dict(batch=3, nheads=3, seqlen_q=130, seqlen_k=130, headdim=65),
         story="right until a later key stands far above: then P overflows",
     ),
     Mutant(
@@ -69,7 +69,7 @@ MUTANTS = [
         name="row_maximum_is_rounded_to_half",
         law="test_single_key_is_copied",
         edits=((MAXIMUM, "torch.maximum(m, s.amax(-1, keepdim=True).half().float())"),),
-        smallest=dict(batch=1, nheads=3, seqlen_q=8, seqlen_k=1, headdim=8),
+        smallest=dict(batch=1, nheads=3, seqlen_q=8, seqlen_k=1),
         story="harmless in exact arithmetic; P of the only key is no longer 1, and P v / P no longer v",
     ),
     Mutant(
@@ -83,7 +83,7 @@ MUTANTS = [
         name="scores_are_clamped",
         law="test_shifting_all_scores_changes_only_lse",
         edits=(("s = scale * (qi @ kj.mT)", "s = (scale * (qi @ kj.mT)).clamp(-10.0, 10.0)"),),
-        smallest=dict(batch=1, nheads=3, seqlen_q=8, seqlen_k=8, headdim=65),
+        smallest=dict(batch=3, nheads=3, seqlen_q=8, seqlen_k=8, headdim=65),
         story="a clamp against overflow in the place of the maximum",
     ),
     Mutant(
@@ -109,14 +109,14 @@ MUTANTS = [
                 "            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N).clamp(-4.5, 4.5)",
             ),
         ),
-        smallest=dict(batch=1, nheads=3, seqlen_q=4, seqlen_k=4, headdim=4),
+        smallest=dict(batch=1, nheads=3, seqlen_q=4, seqlen_k=4, headdim=8),
         story="a saturating cast of v to a narrow format: random numbers hardly ever get there",
     ),
     Mutant(
         name="accumulator_is_rounded_to_half",
         law="test_out_matches_the_definition",
         edits=((ACC, "acc = as_operand(alpha * acc + as_operand(p, q) @ vj, q)"),),
-        smallest=dict(batch=3, nheads=6, headdim=130),
+        smallest=dict(batch=3, nheads=6),
         story="O is kept in the inputs' dtype, and float32 is declared",
     ),
     Mutant(

@@ -190,7 +190,7 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
     out     E_out = sum_j size(P) [size(v - out) E_s + size(v) (unit(u_p) + 2 unit(u_mul))]
                     + sum_j size(v) unit(tiny_p) + total_seqlen_k + size(out) steps(4)
             v - out, because a score that grows takes from the other keys; the cast of P; subnormal P
-    lse     E_lse = sum_j size(P) E_s + size(lse) steps(1) + seqlen_k unit(acc) + steps(16)
+    lse     E_lse = sum_j size(P) E_s + truncated_headdim of sum_j P |S| + size(lse) steps(1) + seqlen_k unit(acc) + steps(16)
     dP      E_dP  = 2 unit(u_mul) dov + total_headdim
     delta   E_delta = sum_j [size(T) E_s + size(P dP) (unit(u_p) + unit(u_mul)) + size(dP) unit(tiny_p)]
                     + sum_d size(dout) [rest of E_out + size(out) unit(u_out) + unit(tiny_out)] + total_headdim
@@ -241,6 +241,8 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
     e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
     dead = lse == float("-inf")
     e_lse = (row_moved + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.acc.u) + form.steps(16))
+    if un.matrix:  # the scores of a row are cut to the same side: P does not see that, lse does
+        e_lse += form.truncated(headdim, (probs * r.abs()).sum(-1, keepdim=True))
     e_lse = e_lse.masked_fill(dead, 0.0)
     common = {
         "products": r,

@@ -26,5 +26,13 @@ class LawBroken(AssertionError):
         self.investigate = investigate
 
 
+class Raises(LawBroken):
+    """The implementation raised an exception inside its promise: which law was being judged does not matter."""
+
+
+class AnotherCase(Exception):
+    """The case does not suit: the law would need what the implementation does not support. Draw another."""
+
+
 class Undecided(Exception):
     """It could not be decided on this machine (out of memory, say): the verdict is unknown, with this reason."""

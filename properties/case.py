@@ -83,7 +83,8 @@ class Case:
 
     def __str__(self) -> str:
         always = ("seqlen_q", "seqlen_k", "headdim", "dtype")
-        shown = [f for f in fields(self) if f.name in always or getattr(self, f.name) != f.default]
+        default = {f.name: f.default for f in fields(self)} | {"nheads_k": self.nheads}  # parse_case lets it follow
+        shown = [f for f in fields(self) if f.name in always or getattr(self, f.name) != default[f.name]]
         shown.sort(key=lambda f: always.index(f.name) if f.name in always else len(always))
         return " ".join(f"{f.name}={_text(getattr(self, f.name))}" for f in shown)
 
@@ -139,7 +140,8 @@ def _read(name: str, value: str) -> Any:
             return float(value)
         return int(value) if isinstance(default, int) else value
     except (ValueError, KeyError):
-        raise CaseError(f"--case: {name}={value}: should look like {name}={_text(default)}") from None
+        like = "a number or None" if name == "softmax_scale" else f"like {name}={_text(default)}"
+        raise CaseError(f"--case: {name}={value}: should be {like}") from None
 
 
 def _text(value: Any) -> str:

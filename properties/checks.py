@@ -74,13 +74,16 @@ def _far(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
     at = tuple(int(i) for i in torch.unravel_index(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape))
     worst, g, w, s = z[at].item(), got[at].item(), want[at].item(), sigma.broadcast_to(z.shape)[at].item()
     return LawBroken(
-        f"{element_at(name, at)} is {number(g)}, {should} {number(w)} "
-        f"({int(bad.sum())} of {bad.numel()} elements wrong, worst z {number(worst)}, {Z_LIMIT:g} allowed)",
+        f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)}: "
+        f"{worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({_how_many(bad)} wrong)",
         where(trial, name, bad),
-        f"worst {element_at(name, at)}   got {number(g)}   want {number(w)}   "
-        f"off by {number(abs(g - w))} where rounding explains {number(s)} (one sigma)",
+        f"off by {abs(g - w):.3g} there, where rounding explains {s:.3g} (one sigma)",
         suggests=_read_off(got, want, bad),
     )
+
+
+def _how_many(bad: torch.Tensor) -> str:
+    return f"{int(bad.sum())} of {plural(bad.numel(), 'element')}"
 
 
 def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
@@ -89,11 +92,11 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
     if bool(bad.any()):
         at = tuple(int(i) for i in bad.nonzero()[0])
         g, w = got[at].item(), want.broadcast_to(got.shape)[at].item()
+        largest = (got.double() - want.double()).abs().nan_to_num(torch.inf).max().item()
         raise LawBroken(
-            f"{element_at(name, at)} is {number(g)}, {should} {number(w)} "
-            f"({int(bad.sum())} of {bad.numel()} elements differ)",
+            f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)} ({_how_many(bad)} wrong)",
             where(trial, name, bad),
-            f"largest difference {number((got.double() - want.double()).abs().nan_to_num(torch.inf).max().item())}",
+            f"largest difference {largest:.3g}" if math.isfinite(largest) and bad.numel() > 1 else "",
             suggests=_read_off(got, want, bad),
         )
 
@@ -131,7 +134,8 @@ def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
     raise LawBroken(
         f"query {i} sees {sees}, should see {w}",
         where(trial, "lse", bad),
-        f"lse{list(at)} = {number(lse[at].item())}, should be ln {w}: every score is 0, so exp(lse) counts visible keys",
+        f"{element_at('lse', at)} is {number(lse[at].item())}, should be ln {w} "
+        "(every score is 0, so exp(lse) counts the keys)",
         suggests=_count_pattern(got - want, bad),
         investigate=lambda: picture(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
     )

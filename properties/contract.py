@@ -9,16 +9,15 @@ import re
 from collections.abc import Callable
 
 import torch
-from hypothesis.errors import UnsatisfiedAssumption
 
 from impls.contract import DTYPES, Implementation
-from properties.broken import LawBroken, Undecided
+from properties.broken import AnotherCase, LawBroken, Undecided
 from properties.case import Case
 from properties.law import all_laws
 from properties.strategies import Draws, fitted
 from properties.trial import Trial
 
-_known: dict[tuple[int, str], list[str]] = {}
+_known: dict[tuple[int, str], tuple[Implementation, list[str]]] = {}  # holds on to each, so that no id comes back
 
 
 def problems(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> list[str]:
@@ -28,8 +27,8 @@ def problems(impl: Implementation, device: str, write_down: Callable[[str], None
     """
     key = (id(impl), device)
     if key not in _known:
-        _known[key] = _try_out(impl, device, write_down)
-    return _known[key]
+        _known[key] = (impl, _try_out(impl, device, write_down))
+    return _known[key][1]
 
 
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> list[str]:
@@ -70,7 +69,7 @@ def _sample(impl: Implementation) -> list[tuple[str, Case]]:
     for feature, case in wanted:
         try:
             fitting.append((feature, fitted(impl, case, Draws())))
-        except UnsatisfiedAssumption:
+        except AnotherCase:
             continue
     return fitting
 

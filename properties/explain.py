@@ -9,10 +9,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from hypothesis.errors import UnsatisfiedAssumption
-
 from impls.contract import Implementation
-from properties.broken import LawBroken, Undecided
+from properties.broken import AnotherCase, LawBroken, Raises, Undecided
 from properties.case import Case, CaseError
 from properties.law import Law
 from properties.strategies import edges
@@ -37,23 +35,26 @@ def explain(
 ) -> str:
     """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched."""
     found, observed = broken.headline, list(broken.observed)
+    unsteady = flaky or law.bug == "races"
     if again:
         observed += _investigated(broken)
-        observed += _neighbours(law, impl, case, plan)
+        if not unsteady:
+            observed += _neighbours(law, impl, case, plan)
         if law.bug != "races":  # such a law has repeated by itself, and knows better
             observed += _repeats(law, impl, case, found, plan, flaky)
     parts = [
         broken.headline,
         f"  {impl.name}   {case}",
         "",
-        *_section("Rule", law.rule.splitlines()),
+        *_section("Rule", [] if isinstance(broken, Raises) else law.rule.splitlines()),
         *_section("Observed", observed),
     ]
-    guesses = [broken.suggests] if broken.suggests else []
-    if law.bug:
-        guesses.append(f"bugs of this kind, and who had them: docs/bugs.md#{law.bug}")
+    guesses = broken.suggests.splitlines() if broken.suggests else []
+    if not isinstance(broken, Raises):
+        guesses.append(f"bugs of this kind, and who had them: docs/bugs.md#{'races' if unsteady else law.bug}")
     parts += _section("Suggests (read off the pattern, not proven)", guesses)
-    parts += _section("Replay", replay_command(law, impl, case, plan.origin).splitlines())
+    often = ["(it does not fail on every run: try it several times)"] if flaky else []
+    parts += _section("Replay", [replay_command(law, impl, case, plan.origin), *often])
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -87,7 +88,7 @@ def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> LawBroke
         law.function(Trial(impl, case, plan.device, repeats=plan.repeats))
     except LawBroken as broken:
         return broken
-    except (UnsatisfiedAssumption, Undecided):
+    except (AnotherCase, Undecided):
         return "does not apply"
     return None
 
@@ -112,7 +113,8 @@ def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[
                 right.append(n)
             elif isinstance(outcome, LawBroken):
                 wrong.append(n)
-        lines.append(f"neighbours (drawn anew), {name} = n:   right at {_listed(right)}   wrong at {_listed(wrong)}")
+        if right or wrong:
+            lines.append(f"other lengths, {name} = n:   right at {_listed(right)}   wrong at {_listed(wrong)}")
     return lines
 
 
@@ -122,7 +124,7 @@ def _nearby_lengths(at: int) -> list[int]:
 
 
 def _listed(numbers: list[int]) -> str:
-    return " ".join(map(str, numbers)) if numbers else "none of those tried"
+    return " ".join(map(str, numbers)) if numbers else "none"
 
 
 def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan, flaky: bool) -> list[str]:

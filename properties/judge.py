@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
-from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable, UnsatisfiedAssumption
+from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from impls.contract import Implementation
 from properties import contract
-from properties.broken import LawBroken, Undecided
+from properties.broken import AnotherCase, LawBroken, Undecided
 from properties.case import Case
 from properties.explain import explain, replay_command
 from properties.law import Law
@@ -85,7 +85,7 @@ def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[
         broken, case, flaky = _search(law, impl, plan, meter)
     except Undecided as undecided:
         return UNKNOWN, str(undecided), "", None
-    except (Unsatisfiable, UnsatisfiedAssumption):
+    except (Unsatisfiable, AnotherCase):
         return REFUSED, "no case that the law wants lies in what the implementation supports", "", None
     except ContextLost as lost:
         return FAIL, lost.broken.headline, explain(law, impl, lost.case, lost.broken, plan, again=False), lost.case
@@ -104,6 +104,10 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
         meter.cases += 1
         try:
             law.function(Trial(impl, case, plan.device, meter, plan.repeats))
+        except AnotherCase:
+            if plan.case is None:
+                reject()
+            raise
         except LawBroken as broken:
             failures.append((broken, case))
             if plan.device == "cuda" and _context_is_lost():

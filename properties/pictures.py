@@ -6,11 +6,11 @@ import torch
 
 from properties.trial import Trial
 
-AXES = {  # what each dimension of an output is called
-    **dict.fromkeys(("out", "dq"), ("b", "i", "h", "d")),
-    **dict.fromkeys(("dk", "dv"), ("b", "j", "h", "d")),
+AXES = {  # what each dimension of a tensor is called
+    **dict.fromkeys(("out", "dq", "q", "dout"), ("b", "i", "h", "d")),
+    **dict.fromkeys(("dk", "dv", "k", "v"), ("b", "j", "h", "d")),
     "lse": ("b", "h", "i"),
-    "dbias": ("b", "h", "i", "j"),
+    **dict.fromkeys(("dbias", "bias"), ("b", "h", "i", "j")),
 }
 PLURAL = {"query": "queries", "key": "keys"}
 LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column"}
@@ -21,9 +21,13 @@ def plural(n: int, word: str) -> str:
     return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
-def number(value: float) -> str:
-    """A float with as many digits as one needs to see a difference."""
-    return f"{value:.6g}"
+def number(value: float, beside: float | None = None) -> str:
+    """A float in 6 digits, or in as many as it takes to tell it from the one it stands beside."""
+    for digits in (6, 9, 17):
+        text = f"{value:.{digits}g}"
+        if beside is None or value == beside or text != f"{beside:.{digits}g}":
+            break
+    return text
 
 
 def element_at(name: str, at: tuple[int, ...]) -> str:
@@ -37,6 +41,8 @@ def where(trial: Trial, name: str, bad: torch.Tensor) -> str:
     axes = AXES.get(name)
     if axes is None or bad.dim() != len(axes):
         return f"wrong: {int(bad.sum())} of {bad.numel()} elements"
+    if bad.numel() == 1:
+        return ""
     lines = []
     for dim, axis in enumerate(axes):
         n = bad.shape[dim]
@@ -45,7 +51,7 @@ def where(trial: Trial, name: str, bad: torch.Tensor) -> str:
             lines.append(f"{LONG[axis]:7} {_all_or_ranges(along, n)}")
     lines = ["wrong in"] + ["  " + line for line in lines]
     for axis, block in zip("ij", trial.impl.tile or (), strict=False):
-        if axis in axes:
+        if axis in axes and bad.shape[axes.index(axis)] > block:
             lines += _tile_table(bad, axes.index(axis), LONG[axis], "MN"["ij".index(axis)], block)
     return "\n".join(lines)
 

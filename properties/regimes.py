@@ -1,8 +1,8 @@
 """From a case to its tensors. The distribution of the inputs decides which bugs can be seen, more than any tolerance.
 
-spread        randn: the everyday case
-peaked        scores with a spread of about 6: a few keys take nearly everything
-flat          scores within 0.01 of each other: every key weighs the same, so one key too many or too few shows
+spread        scores with a standard deviation of 1, v and dout randn: the everyday case
+peaked        scores with one of 6: a few keys take nearly everything
+flat          scores with one of 0.01: every key weighs nearly the same, so one key too many or too few shows
 shifted_down  every score near -160 (lse < -90): exp(0 - lse) of a forgotten padding key overflows
 shifted_up    every score near +160: exp without the row maximum overflows
 large         |x| <= 10
@@ -76,11 +76,12 @@ def _scores(case: Case, random: Draw, q_shape: tuple, k_shape: tuple) -> tuple[t
         return random.integers(q_shape, -3, 3), random.integers(k_shape, -3, 3)
     if regime == "large":
         return random.uniform(q_shape, -10, 10), random.uniform(k_shape, -10, 10)
-    spread_q, spread_k = {"peaked": (2.5, 2.5), "flat": (0.01, 1.0)}.get(regime, (1.0, 1.0))
-    if regime in ("shifted_down", "shifted_up"):
-        spread_q = spread_k = 0.5
-    q, k = random.normal(q_shape, spread_q), random.normal(k_shape, spread_k)
-    if regime in ("shifted_down", "shifted_up") and case.scale:
+    if regime not in ("shifted_down", "shifted_up"):
+        spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)  # of the scores, whatever headdim and scale are
+        per_unit = abs(case.scale) * math.sqrt(case.headdim) or 1.0
+        return random.normal(q_shape, spread / per_unit), random.normal(k_shape)
+    q, k = random.normal(q_shape, 0.5), random.normal(k_shape, 0.5)
+    if case.scale:
         # q and k each get a component along the same direction, whose product is SHIFT / scale.
         along = min(math.sqrt(SHIFT / abs(case.scale) / case.headdim), 200.0)
         sign = math.copysign(1.0, case.scale) * (1.0 if regime == "shifted_up" else -1.0)

@@ -15,6 +15,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from impls.contract import DTYPES, LARGEST_HEADDIM, Implementation
+from properties.broken import AnotherCase
 from properties.case import BIAS_MASKS, LAYOUTS, REGIMES, Case
 from properties.support import unsupported
 
@@ -69,8 +70,8 @@ def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
     fitting = [d for d in supported if d <= most] or supported[:1]
     near = [d for d in edges(most) if d in fitting] or fitting
     larger = [d for d in (*edges(LARGEST_HEADDIM), *supported[-1:]) if d in supported and d > most]
-    usual = [st.sampled_from(fitting), st.sampled_from(near)]
-    return st.one_of(*usual, *usual, st.sampled_from(larger)) if larger else st.one_of(*usual)
+    often = max(1, len(fitting) // len(near))  # edges as often as all others together, larger ones now and then
+    return st.sampled_from(sorted([*fitting, *(near * often), *(larger * max(1, often // 4))]))
 
 
 Choice = bool | None
@@ -101,6 +102,11 @@ class Draws:
     stretch: int = 1  # how many times longer than usual sequences may be
     where: Callable[[Case], bool] | None = None
 
+    @property
+    def all_scales(self) -> tuple[float | None, ...]:
+        """Every softmax_scale that may be drawn; None is the default one."""
+        return ((None,) if self.default_scale else ()) + (SCALES if self.scales is None else self.scales)
+
     def excludes(self, case: Case) -> str | None:
         """Why a given case is none of those wanted, in words of its fields; None if it is one."""
         wanted = [
@@ -113,7 +119,10 @@ class Draws:
             (case.bias is None or case.bias_mask in self.bias_masks, f"bias_mask in {', '.join(self.bias_masks)}"),
             (case.regime in self.regimes, f"regime in {', '.join(self.regimes)}"),
             (case.dtype in self.dtypes, f"dtype in {', '.join(map(str, self.dtypes))}"),
-            (self.default_scale or case.softmax_scale is not None, "a softmax_scale"),
+            (
+                (self.scales is None and case.softmax_scale is not None) or case.softmax_scale in self.all_scales,
+                f"softmax_scale in {self.all_scales}",
+            ),
             (case.layout in self.layouts, f"layout in {', '.join(self.layouts)}"),
             (_between(case.seqlen_q, self.seqlen_q), f"seqlen_q from {self.seqlen_q[0]} to {self.seqlen_q[1]}"),
             (_between(case.seqlen_k, self.seqlen_k), f"seqlen_k from {self.seqlen_k[0]} to {self.seqlen_k[1]}"),
@@ -155,7 +164,10 @@ def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> 
         batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, headdim=headdim,
         dtype=dtype, causal=causal, softmax_scale=scale, regime=regime, layout=layout, **bias,
     )  # fmt: skip
-    case = fitted(impl, _within(case, sizes, want), want)
+    try:
+        case = fitted(impl, _within(case, sizes, want), want)
+    except AnotherCase:
+        reject()
     return case.but(seed=draw(SEEDS))
 
 
@@ -168,10 +180,7 @@ def _causal_choices(impl: Implementation, want: Draws) -> tuple[bool, ...]:
 
 
 def _scales(impl: Implementation, want: Draws) -> tuple[float | None, ...]:
-    default = (None,) if want.default_scale else ()
-    if not impl.supports.softmax_scale:
-        return default
-    return default + (SCALES if want.scales is None else want.scales)
+    return tuple(scale for scale in want.all_scales if scale is None or impl.supports.softmax_scale)
 
 
 def _draw_bias(
@@ -217,7 +226,7 @@ def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
         for candidate in _nearby(case, may_differ=want.cross is not True):
             if fits(candidate):
                 return candidate
-    return reject()
+    raise AnotherCase
 
 
 def _nearby(case: Case, may_differ: bool) -> Iterable[Case]:

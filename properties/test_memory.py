@@ -2,11 +2,12 @@
 
 import torch
 
+from impls.handover import from_layout
 from properties.broken import LawBroken
 from properties.case import LAYOUTS
 from properties.checks import check_agree, check_same_or_agree
 from properties.law import law
-from properties.pictures import plural
+from properties.pictures import element_at, number, plural, where
 from properties.trial import Trial
 from races.poison import PATTERNS, poisoned
 
@@ -30,9 +31,16 @@ def test_inputs_come_back_unchanged(trial):
     trial.call(handed, backward=trial.impl.backward is not None)
     for name, there in placed.items():
         if written := there.written():
-            inside = not torch.equal(there.tensor, trial.as_stored(name, getattr(trial.x, name)))
-            where = f"of {name} itself" if inside else f"around {name} (margins, gaps between rows)"
-            raise LawBroken(f"{name}: {plural(written, 'element')} {where} changed during the call")
+            public = there.tensor if name == "bias" else from_layout(trial.impl, there.tensor)
+            before = getattr(trial.x, name)
+            if bool((changed := public != before).any()):
+                at = tuple(int(i) for i in changed.nonzero()[0])
+                values = f"from {number(before[at].item())} to {number(public[at].item())}"
+                raise LawBroken(f"{element_at(name, at)} changed {values} during the call ({_of(changed)})",
+                                where(trial, name, changed))  # fmt: skip
+            raise LawBroken(
+                f"{plural(written, 'element')} around {name} (margins, gaps between rows) written in the call"
+            )
 
 
 @law(layouts=LAYOUTS[1:], needs=("strides",), bug="calling")
@@ -50,7 +58,7 @@ def test_any_layout_equals_the_contiguous_one(trial):
 
 @law(bug="memory")
 def test_what_memory_held_before_does_not_matter(trial):
-    """Fresh memory may hold anything: with NaN, all bits set, or 0 in it before the call, the outputs are the same.
+    """Fresh memory may hold anything: with huge numbers, NaN, or 0 in it before the call, the outputs are the same.
 
     So no output element is left unwritten, and no scratch memory is relied on to be clean.
     """
@@ -62,7 +70,11 @@ def test_what_memory_held_before_does_not_matter(trial):
                 got.append(trial.run(backward=backward))
         return got
 
-    _same_however(trial, results, "with other bits in fresh memory; first it was")
+    _same_however(trial, results, "where fresh memory held other bits; before that it was")
+
+
+def _of(changed: torch.Tensor) -> str:
+    return f"{int(changed.sum())} of {plural(changed.numel(), 'element')}"
 
 
 def _run_amid(trial: Trial, fill: float, backward: bool):

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
-from hypothesis import reject
 
 import oracle
 from impls import ContractError, Implementation, handover
 from impls.handover import Inputs, Outputs
-from properties.broken import LawBroken, Undecided
+from properties.broken import AnotherCase, LawBroken, Raises, Undecided
 from properties.case import Case
 from properties.layouts import Placed, lay_out, layout_of, place
 from properties.regimes import Draw, build
@@ -86,7 +85,7 @@ class Trial:
     def needs_supported(self, case: Case) -> None:
         """Draw another case, if the implementation does not support a second one that the law would run."""
         if unsupported(self.impl, case) is not None:
-            reject()
+            raise AnotherCase
 
     def run(
         self,
@@ -131,9 +130,9 @@ class Trial:
         except torch.OutOfMemoryError as error:
             raise Undecided(f"out of memory on {self.case}") from error
         except Exception as error:
-            first = (str(error).strip().splitlines() or [""])[0]
-            raise LawBroken(
-                f"{'backward' if backward else 'forward'} raises {type(error).__name__}: {first}",
+            first = "".join(f": {line}" for line in str(error).strip().splitlines()[:1])
+            raise Raises(
+                f"{'backward' if backward else 'forward'} raises {type(error).__name__}{first}",
                 *frames_of(error),
                 "the case lies inside what the implementation declares: support it, or declare that it is not supported",
             ) from error

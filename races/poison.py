@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# As bytes: a quiet NaN in every float dtype, all bits set (a NaN too, and -1 as an integer), zeros.
+# As bytes: the largest numbers there are (NaN in float16), all bits set (NaN, and -1 as an integer), zeros.
 PATTERNS = (0x7F, 0xFF, 0x00)
 
 _FRESH = (

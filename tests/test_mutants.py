@@ -1,6 +1,7 @@
 """Every planted bug is caught by the law that it names, with a case as small as promised and a message that says where."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from impls import python_tiled, torch_math
 from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source
 from mutants.judging import CONTRACT, judge_mutant, laws, plan
 from mutants.mutant import IMPLS, build
+from properties.case import parse_case
 from properties.judge import judge
 from properties.verdict import FAIL, PASS
 
@@ -27,13 +29,15 @@ def one_thread():
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_law_catches_its_mutant(mutant):
-    """By the law it names, small, and in words."""
+    """By the law it names, small, in words, and again when the case is given back as text, as the replay command does."""
     result = judge_mutant(mutant, plan())
     assert result.verdict == FAIL, f"{mutant.law} gives {result.verdict}: {result.reason}"
     first_line = result.message.splitlines()[0]
     assert first_line == result.reason and NAMED.search(first_line), first_line
     if mutant.law != CONTRACT:
         assert beyond_smallest(mutant, result.smallest) == [], result.smallest
+        again = judge(laws()[mutant.law], build(mutant), replace(plan(), case=parse_case(result.smallest)))
+        assert again.verdict == FAIL, f"the replay of {result.smallest} gives {again.verdict}"
 
 
 def test_every_law_has_a_mutant():

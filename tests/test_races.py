@@ -224,8 +224,7 @@ def test_the_inner_of_two_patterns_is_fresh_memory():
         with poisoned(0x00, "cpu", []):
             inner = torch.empty(9)
         outer = torch.empty(9)
-    assert outer.isnan().all()
-    assert (inner == 0).all() or inner.isnan().all(), "one pattern or the other, never a mixture"
+    assert outer.isnan().all() and (inner == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.uint8], ids=str)
@@ -269,7 +268,7 @@ CALLS = itertools.count()
 def wrong_in_one_call_of_twenty(q, k, v):
     out, lse = torch_math.forward(q, k, v)
     if next(CALLS) % 20 == 19:
-        out = torch.cat([out[:, :-1], out[:, -1:] + 2**-20], dim=1)
+        out = torch.nextafter(out, torch.full_like(out, torch.inf))
     return out, lse
 
 

@@ -248,6 +248,14 @@ def test_left_padding_hides_the_first_keys():
     assert bool((rows.int().diff(dim=-1) <= 0).all())
 
 
+@pytest.mark.parametrize("mask", ["left", "right", "window"])
+def test_padding_leaves_every_query_a_key(mask):
+    """A row without keys is dead_row's."""
+    assert (
+        not hidden(case(bias="vector", bias_mask=mask, batch=30, bias_batch=30, seqlen_q=2, seqlen_k=2)).all(-1).any()
+    )
+
+
 @pytest.mark.parametrize("seqlen_k", [40, 60])
 def test_a_window_ends_with_the_query_itself(seqlen_k):
     """Counted from the end, as bottom-right alignment does."""
@@ -330,6 +338,12 @@ def test_placed_tensor_has_equal_values(values, layout, dtype):
 @each_layout
 def test_placed_tensor_has_the_strides_of_its_layout(values, layout):
     assert place(values, layout, fill=0.0).tensor.stride() == STRIDES[layout]
+
+
+def test_packed_rows_have_others_on_both_sides(values):
+    """As k has in a packed qkv."""
+    placed = place(values, "packed", fill=math.nan)
+    assert placed.tensor.storage_offset() == MARGIN + 24
 
 
 @each_layout
