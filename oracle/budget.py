@@ -23,10 +23,10 @@ are structured, because there roundings repeat:
 - flat: all P are nearly 1/n, so all are rounded by the same amount to the same side: n such errors add to n times one.
 - exact: small integers, so scores, and with them the roundings of P, take a handful of values. (Sums are exact there:
   a law that can compare bits should, and needs no budget.)
+- selecting: queries that find no key of theirs have q = 0, so they are flat. (Where one key wins, bits are compared.)
 The others stay independent. spread, peaked, shifted_down, shifted_up and large have random scores, hence random
 roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings
-do not, and what P's errors do to delta through that common sign is derived. In selecting one term of each sum is left,
-and a single rounding is at most 1.7 sigma.
+do not, and what P's errors do to delta through that common sign is derived.
 The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key of 100 too many in
 flat: lse is off by 0.01, a thousand times what it may be.
 """
@@ -50,7 +50,7 @@ FORM_OF_REGIME = {
     "shifted_up": INDEPENDENT,
     "large": INDEPENDENT,
     "exact": LINEAR,
-    "selecting": INDEPENDENT,
+    "selecting": LINEAR,
     "mean": INDEPENDENT,
 }
 
