@@ -140,8 +140,8 @@ def _read(name: str, value: str) -> Any:
             return float(value)
         return int(value) if isinstance(default, int) else value
     except (ValueError, KeyError):
-        like = "a number or None" if name == "softmax_scale" else f"like {name}={_text(default)}"
-        raise CaseError(f"--case: {name}={value}: should be {like}") from None
+        like = "be a number or None" if name == "softmax_scale" else f"look like {name}={_text(default)}"
+        raise CaseError(f"--case: {name}={value}: should {like}") from None
 
 
 def _text(value: Any) -> str:

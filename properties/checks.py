@@ -73,9 +73,13 @@ def _far(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
     bad = ~(z <= Z_LIMIT)
     at = tuple(int(i) for i in torch.unravel_index(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape))
     worst, g, w, s = z[at].item(), got[at].item(), want[at].item(), sigma.broadcast_to(z.shape)[at].item()
+    headline = f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)}"
+    if not math.isfinite(worst):
+        return LawBroken(
+            f"{headline} ({_how_many(bad)} wrong)", where(trial, name, bad), suggests=_read_off(got, want, bad)
+        )
     return LawBroken(
-        f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)}: "
-        f"{worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({_how_many(bad)} wrong)",
+        f"{headline}: {worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({_how_many(bad)} wrong)",
         where(trial, name, bad),
         f"off by {abs(g - w):.3g} there, where rounding explains {s:.3g} (one sigma)",
         suggests=_read_off(got, want, bad),

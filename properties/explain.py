@@ -37,9 +37,8 @@ def explain(
     found, observed = broken.headline, list(broken.observed)
     unsteady = flaky or law.bug == "races"
     if again:
-        observed += _investigated(broken)
         if not unsteady:
-            observed += _neighbours(law, impl, case, plan)
+            observed += _investigated(broken) + _neighbours(law, impl, case, plan)
         if law.bug != "races":  # such a law has repeated by itself, and knows better
             observed += _repeats(law, impl, case, found, plan, flaky)
     parts = [

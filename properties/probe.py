@@ -41,8 +41,8 @@ def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int
         return "", []
     got, want = p[b, h] != 0, seen[b, h]
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
-    if not wrong:  # then what it counts beside them is no key at all
-        return "every key of its own is right, so padding is counted", []
+    if not wrong:
+        return "out weighs the right keys, so lse is wrong or padding is counted", []
     missing = [j for j in wrong if want[i, j]]
     extra = [j for j in wrong if not want[i, j]]
     phrases = [f"{_keys(keys)} {what}" for keys, what in ((missing, "missing"), (extra, "too many")) if keys]
