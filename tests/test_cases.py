@@ -167,7 +167,7 @@ def test_dtypes_may_carry_torchs_prefix():
         ("batch=3 bias_batch=2", "bias_batch=2: should be 1 or batch=3"),
         ("nheads=3 bias_nheads=2", "bias_nheads=2: should be 1 or nheads=3"),
         ("softmax_scale=inf", "softmax_scale=inf: should be finite"),
-        ("softmax_scale=big", "softmax_scale=big"),
+        ("softmax_scale=big", "softmax_scale=big: should be a number or None"),
     ],
 )
 def test_a_case_that_cannot_be_names_field_and_value(text, words):
