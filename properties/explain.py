@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from properties.judge import Plan
 
 REPEATS = 3
+SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way: not a race, as far as repeating can tell"
 
 
 def explain(
@@ -34,13 +35,14 @@ def explain(
     again: bool = True,
 ) -> str:
     """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched."""
-    found, observed = broken.headline, list(broken.observed)
-    unsteady = flaky or law.bug == "races"
-    if again:
-        if not unsteady:
+    observed, unsteady = list(broken.observed), flaky or law.bug == "races"
+    if again and not unsteady:
+        repeated = _repeats(law, impl, case, broken.headline, plan)
+        if repeated == [SAME_AGAIN]:
             observed += _investigated(broken) + _neighbours(law, impl, case, plan)
-        if law.bug != "races":  # such a law has repeated by itself, and knows better
-            observed += _repeats(law, impl, case, found, plan, flaky)
+        observed += repeated
+    elif again and flaky:  # (a law on races has repeated by itself, and knows better)
+        observed += [line for line in _repeats(law, impl, case, broken.headline, plan) if line != SAME_AGAIN]
     parts = [
         broken.headline,
         f"  {impl.name}   {case}",
@@ -112,25 +114,29 @@ def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[
                 right.append(n)
             elif isinstance(outcome, LawBroken):
                 wrong.append(n)
-        if right or wrong:
+        if right and wrong:
             lines.append(f"other lengths, {name} = n:   right at {_listed(right)}   wrong at {_listed(wrong)}")
+        elif right or wrong:
+            lines.append(
+                f"other lengths, {name} = n:   {'right' if right else 'wrong'} at all of {_listed(right or wrong)}"
+            )
     return lines
 
 
 def _nearby_lengths(at: int) -> list[int]:
-    """Lengths an expert would try: 1 and 2, and the edges of the powers of two from half of `at` to twice it."""
-    return sorted({1, 2, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at})
+    """Lengths an expert would try: a few short ones, and the edges of the powers of two from half of `at` to twice it."""
+    return sorted({1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at})
 
 
 def _listed(numbers: list[int]) -> str:
-    return " ".join(map(str, numbers)) if numbers else "none"
+    return " ".join(map(str, numbers))
 
 
-def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan, flaky: bool) -> list[str]:
+def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan) -> list[str]:
     outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
     same = sum(o.headline == headline for o in failed)
-    if same == REPEATS and not flaky:
-        return [f"{REPEATS} of {REPEATS} repeats fail in the same way: not a race, as far as repeating can tell"]
+    if same == REPEATS:
+        return [SAME_AGAIN]
     found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
     return [found, "the same call gives different results: a race, or memory that nothing wrote"]

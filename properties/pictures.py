@@ -7,9 +7,11 @@ import torch
 from properties.trial import Trial
 
 AXES = {  # what each dimension of a tensor is called
-    **dict.fromkeys(("out", "dq", "q", "dout"), ("b", "i", "h", "d")),
+    **dict.fromkeys(("out", "dq", "q", "dout", "out*keys"), ("b", "i", "h", "d")),
     **dict.fromkeys(("dk", "dv", "k", "v"), ("b", "j", "h", "d")),
-    "lse": ("b", "h", "i"),
+    **dict.fromkeys(("lse", "sum of dbias"), ("b", "h", "i")),
+    **dict.fromkeys(("<q,dq>-<k,dk>", "<v,dv>-<out,dout>"), ("b", "h")),
+    "sum of dk": ("b", "h", "d"),
     **dict.fromkeys(("dbias", "bias"), ("b", "h", "i", "j")),
 }
 PLURAL = {"query": "queries", "key": "keys"}
@@ -36,7 +38,7 @@ def element_at(name: str, at: tuple[int, ...]) -> str:
     return f"{name}[{' '.join(f'{a}={n}' for a, n in zip(axes, at, strict=True))}]"
 
 
-def where(trial: Trial, name: str, bad: torch.Tensor) -> str:
+def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") -> str:
     """Lines that say which batches, heads, queries, keys and columns are wrong; by tile, where the tile is declared."""
     axes = AXES.get(name)
     if axes is None or bad.dim() != len(axes):
@@ -49,7 +51,7 @@ def where(trial: Trial, name: str, bad: torch.Tensor) -> str:
         along = bad.transpose(0, dim).reshape(n, -1).any(dim=1).nonzero().flatten().tolist()
         if n > 1 or axis in "ij":
             lines.append(f"{LONG[axis]:7} {_all_or_ranges(along, n)}")
-    lines = ["wrong in"] + ["  " + line for line in lines]
+    lines = [f"{is_what} in"] + ["  " + line for line in lines]
     for axis, block in zip("ij", trial.impl.tile or (), strict=False):
         if axis in axes and bad.shape[axes.index(axis)] > block:
             lines += _tile_table(bad, axes.index(axis), LONG[axis], "MN"["ij".index(axis)], block)

@@ -42,7 +42,8 @@ def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int
     got, want = p[b, h] != 0, seen[b, h]
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
     if not wrong:
-        return "out weighs the right keys, so lse is wrong or padding is counted", []
+        own = p[b, h, i].sum().item()  # 1, if nothing but its own keys was weighed; half an output's rounding is 2^-9
+        return ("padding is weighed too" if own < 0.99 else "out weighs the right keys, so lse itself is wrong"), []
     missing = [j for j in wrong if want[i, j]]
     extra = [j for j in wrong if not want[i, j]]
     phrases = [f"{_keys(keys)} {what}" for keys, what in ((missing, "missing"), (extra, "too many")) if keys]

@@ -39,7 +39,7 @@ def test_inputs_come_back_unchanged(trial):
                 raise LawBroken(f"{element_at(name, at)} changed {values} during the call ({_of(changed)})",
                                 where(trial, name, changed))  # fmt: skip
             raise LawBroken(
-                f"{plural(written, 'element')} around {name} (margins, gaps between rows) written in the call"
+                f"{plural(written, 'element')} around {name} (margins, gaps between rows) changed in the call"
             )
 
 
@@ -74,7 +74,7 @@ def test_what_memory_held_before_does_not_matter(trial):
 
 
 def _of(changed: torch.Tensor) -> str:
-    return f"{int(changed.sum())} of {plural(changed.numel(), 'element')}"
+    return f"{int(changed.sum())} of {plural(changed.numel(), 'element')} changed"
 
 
 def _run_amid(trial: Trial, fill: float, backward: bool):

@@ -45,9 +45,9 @@ def test_repeats_agree(trial):
             elements = found.elements[name] > 0
             each = ", ".join(f"{other} in {plural(n, 'repeat')}" for other, n in found.differing.items())
             raise LawBroken(
-                f"{name}: {times} of {found.n} repeats differ from the first call "
-                f"(in {int(elements.sum())} of {elements.numel()} elements)",
-                where(trial, name, elements),
+                f"{name}: {times} of {found.n} repeats differ{'s' * (times == 1)} from the first call, "
+                f"in {int(elements.sum())} of {plural(elements.numel(), 'element')}, by up to {found.largest[name]:.3g}",
+                where(trial, name, elements, "differs"),
                 f"outputs that differ: {each}" if len(found.differing) > 1 else "",
                 suggests="a race, atomics that sum in another order, or memory that nothing wrote\n"
                 "(if it is meant to be so, leave the output out of `repeatable`)",

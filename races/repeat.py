@@ -15,6 +15,9 @@ class Repeats:
     n: int
     differing: dict[str, int] = field(default_factory=dict)  # output -> in how many repeats some bit differed
     elements: dict[str, torch.Tensor] = field(default_factory=dict)  # output -> how often each element differed
+    largest: dict[str, float] = field(
+        default_factory=dict
+    )  # output -> the largest difference seen; inf if NaN came or went
 
     @property
     def bound(self) -> float:
@@ -33,16 +36,21 @@ def compare_repeats(
     words = {name: _bits(t) for name, t in first.items()}
     counts = {name: torch.zeros(t.shape, dtype=torch.int32, device=t.device) for name, t in first.items()}
     runs = {name: torch.zeros((), dtype=torch.int32, device=t.device) for name, t in first.items()}
+    most = {name: torch.zeros((), dtype=torch.float64, device=t.device) for name, t in first.items()}
     for repeat in range(n):
         disturb(repeat)
         for name, tensor in call().items():
             differs = _bits(tensor.contiguous()) != words[name]
             counts[name] += differs
             runs[name] += differs.any()
+            off = (tensor.double() - first[name].double()).abs().masked_fill(~differs, 0.0).nan_to_num(torch.inf)
+            if off.numel():
+                most[name] = torch.maximum(most[name], off.max())
     found = Repeats(n)
     for name in first:
         if times := int(runs[name]):
             found.differing[name], found.elements[name] = times, counts[name]
+            found.largest[name] = float(most[name])
     return found, first
 
 

@@ -207,9 +207,9 @@ FIRST_LINES = {
     "delta_too_small": r"dq\[b=0 i=0 h=0 d=0\] is #, should be 0: " + TIMES + r" \(1 of 1 element wrong\)",
     "column_never_written": r"out\[b=0 i=0 h=0 d=0\] is nan, where fresh memory held other bits; before that it was # "
     r"\(1 of 1 element wrong\)",
-    "race": r"out: 1 of 40 repeats differ from the first call \(in 1 of 24 elements\)",
+    "race": r"out: 1 of 40 repeats differs from the first call, in 1 of 24 elements, by up to #",
     "exception": r"forward raises RuntimeError: CUDA error: invalid configuration argument",
-    "input_modified": r"q\[b=0 i=0 h=0 d=0\] changed from # to # during the call \(1 of 1 element\)",
+    "input_modified": r"q\[b=0 i=0 h=0 d=0\] changed from # to # during the call \(1 of 1 element changed\)",
     "flaky": COMES_AND_GOES + r"out\[b=0 i=64 h=0 d=0\] is #, should be #: " + TIMES + r" \(1 of 65 elements wrong\)",
 }
 
@@ -291,7 +291,9 @@ def test_partial_tile_is_shown(failures):
 
 def test_neighbouring_lengths_are_tried(failures):
     (line,) = [line for line in lines(failures["causal_mask_one_key_short"]) if line.startswith("other lengths")]
-    assert line == ("other lengths, seqlen_q = seqlen_k = n: right at 1 2 32 33 34 63 64 128 wrong at 66 127 129 130")
+    assert line == (
+        "other lengths, seqlen_q = seqlen_k = n: right at 1 2 16 32 33 34 63 64 128 wrong at 66 127 129 130"
+    )
 
 
 @pytest.mark.parametrize("name", ["race", "flaky"])
@@ -314,7 +316,7 @@ def test_failure_that_came_and_went_is_never_said_to_be_no_race():
     with pytest.raises(LawBroken) as caught:
         law.function(Trial(impl, case, "cpu"))
     message = explain(law, impl, case, caught.value, PLAN, flaky=True)
-    assert "3 of 3 repeats fail" in message and "not a race" not in message
+    assert "not a race" not in message
 
 
 def test_failure_that_came_and_went_is_not_investigated():
