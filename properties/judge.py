@@ -23,6 +23,7 @@ from properties.broken import AnotherCase, LawBroken, Undecided
 from properties.case import Case
 from properties.explain import explain, replay_command
 from properties.law import Law
+from properties.shrink import smallest
 from properties.strategies import attention_cases
 from properties.support import missing, unsupported
 from properties.trial import Meter, Trial
@@ -104,10 +105,6 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
         meter.cases += 1
         try:
             law.function(Trial(impl, case, plan.device, meter, plan.repeats))
-        except AnotherCase:
-            if plan.case is None:
-                reject()
-            raise
         except LawBroken as broken:
             failures.append((broken, case))
             if plan.device == "cuda" and _context_is_lost():
@@ -126,7 +123,7 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
         _drawn(law, impl, plan)(holds)()
     except LawBroken as broken:
         case = next(c for b, c in reversed(failures) if b is broken)
-        return broken, case, False
+        return *smallest(law, impl, case, broken, holds), False
     except (FlakyFailure, FlakyReplay):
         # The same case failed once and held once: that is the finding, not a reason to try again.
         broken, case = min(failures, key=lambda found: _size(found[1]))
@@ -136,7 +133,7 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
 
 
 def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
-    """Hypothesis's decorators for this law, implementation and plan."""
+    """holds(case) -> a function that Hypothesis runs on the cases of this law, implementation and plan."""
     name = f"{law.chapter}.{law.name}.{impl.name}"
     configured = settings(
         max_examples=max(2, round(plan.examples * law.share)),
@@ -151,7 +148,17 @@ def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
     )
     strategy = attention_cases(impl, plan.device, law.draws)
     number = zlib.crc32(f"{plan.seed} {name}".encode())
-    return lambda function: seed(number)(configured(given(case=strategy)(function)))
+
+    def drawn(holds: Callable[[Case], None]) -> Callable[[], None]:
+        def on_drawn(case: Case) -> None:
+            try:
+                holds(case)
+            except AnotherCase:
+                reject()
+
+        return seed(number)(configured(given(case=strategy)(on_drawn)))
+
+    return drawn
 
 
 def _size(case: Case) -> tuple[int, ...]:

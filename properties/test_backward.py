@@ -68,7 +68,7 @@ def test_gradients_double_with_dout(trial):
             )
 
 
-@law(needs=("autograd",), bug="backward", share=0.5)
+@law(needs=("backward", "autograd"), bug="backward", share=0.5)
 def test_any_subset_of_inputs_may_require_grad(trial):
     """A gradient does not depend on which other inputs require one: any subset of q, k, v, bias gives the same."""
     names = ["q", "k", "v"] + (["bias"] if trial.case.bias and trial.impl.gives_dbias else [])
