@@ -9,8 +9,9 @@ from functools import cache, wraps
 from mutants.mutant import Mutant, build
 from properties import contract
 from properties.broken import LawBroken
-from properties.judge import Plan, judge
+from properties.judge import judge
 from properties.law import Law, all_laws
+from properties.plan import Plan
 from properties.verdict import FAIL, PASS, Result
 
 CONTRACT = (

@@ -7,18 +7,15 @@ Neighbouring sizes and repeats are tried once, after shrinking, never in each of
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 from impls.contract import Implementation
 from properties.broken import AnotherCase, LawBroken, Raises, Undecided
 from properties.case import Case, CaseError
 from properties.law import Law
+from properties.plan import Plan
 from properties.strategies import edges
 from properties.support import unsupported
 from properties.trial import Trial
-
-if TYPE_CHECKING:
-    from properties.judge import Plan
 
 REPEATS = 3
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way: not a race, as far as repeating can tell"

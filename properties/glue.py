@@ -14,7 +14,7 @@ from rich.console import Console
 from impls import registry
 from impls.registry import Entry, RegistryError
 from properties.case import CaseError, parse_case
-from properties.judge import Plan
+from properties.plan import Plan
 from properties.report import Report, environment, print_table, where_the_time_went
 from properties.session import Judge, conclude
 from properties.verdict import ELSEWHERE, FAIL, PASS, UNKNOWN, Result

@@ -1,7 +1,7 @@
 """Judge one implementation by one law: draw cases, build, run, compare; shrink what fails; explain it once.
 
 This is the way of every case through the suite: properties/strategies.py draws it, regimes.py builds its tensors,
-trial.py runs the implementation, checks.py judges, explain.py says what was seen.
+trial.py runs the implementation, checks.py judges, shrink.py makes the last steps, explain.py says what was seen.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
@@ -23,25 +21,12 @@ from properties.broken import AnotherCase, LawBroken, Undecided
 from properties.case import Case
 from properties.explain import explain, replay_command
 from properties.law import Law
+from properties.plan import Plan
 from properties.shrink import smallest
 from properties.strategies import attention_cases
 from properties.support import missing, unsupported
 from properties.trial import Meter, Trial
 from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, UNKNOWN, Result
-
-
-@dataclass
-class Plan:
-    """How to judge: on which device, with how many cases, from which seed; one given case instead of drawn ones."""
-
-    device: str = "cpu"
-    examples: int = 30
-    seed: int = 0
-    repeats: int = 100
-    case: Case | None = None
-    database: Path | None = None  # failing cases are kept here and tried first the next time
-    write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
-    origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
 
 
 class ContextLost(BaseException):

@@ -10,8 +10,9 @@ import pytest
 from impls.contract import Implementation
 from impls.registry import Broken, Entry
 from properties import contract
-from properties.judge import Plan, judge
+from properties.judge import judge
 from properties.law import Law
+from properties.plan import Plan
 from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, UNKNOWN, Result
 
 

@@ -25,8 +25,9 @@ from properties import test_backward, test_causal, test_forward, test_memory, te
 from properties.broken import LawBroken
 from properties.case import Case
 from properties.explain import explain
-from properties.judge import Plan, judge
+from properties.judge import judge
 from properties.law import Law
+from properties.plan import Plan
 from properties.session import Judge
 from properties.strategies import Draws
 from properties.trial import Trial

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from impls import Implementation, Supports, torch_math
-from properties.judge import Plan, judge
+from properties.judge import judge
+from properties.plan import Plan
 from properties.test_memory import test_what_memory_held_before_does_not_matter as memory_law
 from properties.test_races import test_repeats_agree as repeats_law
 from properties.verdict import FAIL, PASS
