@@ -247,3 +247,16 @@ def test_a_case_outside_the_promise_is_refused(tmp_path):
     entry = results(tmp_path)["test_out_matches_the_definition[good]"]
     assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not in what good supports")
     assert run.returncode == 1 and "no law took the case: causal is not" in run.stdout
+
+
+def test_workers_are_given_the_gpus_in_turn(tmp_path):
+    """Each worker sees one GPU, as CUDA_VISIBLE_DEVICES says, before anything of CUDA is loaded."""
+    laws = ("properties/test_contract.py", "properties/test_forward.py")
+    run = subprocess.run(
+        command("--impl-from", PLUGINS / "names_gpu.py", "-n", "3", "--device", "auto", *laws, report=tmp_path),
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env=_environment() | {"CUDA_VISIBLE_DEVICES": "4,7", "ATTEST_TEST_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout
+    seen = {path.name.removeprefix("gpu-"): path.read_text() for path in tmp_path.glob("gpu-gw*")}
+    assert seen == {"gw0": "4", "gw1": "7", "gw2": "4"}
