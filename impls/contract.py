@@ -1,7 +1,7 @@
 """The plug-in contract: what an implementation of attention says about itself.
 
 An `Implementation` is a promise. Inside `supports` it must be right; outside it must refuse with a clear error.
-Nothing here runs a kernel: `impls.handover` does that, and `impls.contract_check` tries the promise out once.
+Nothing here runs a kernel: `impls.handover` does that, and `properties.contract` tries the promise out once.
 """
 
 from __future__ import annotations

@@ -130,6 +130,8 @@ def _declared(module, name: str | None, path: Path) -> list[Implementation | Bro
     defined = sorted(k for k, value in vars(module).items() if isinstance(value, Implementation))
     hint = f"; it has {', '.join(defined)}" if defined else ""
     problem = f"{path}: {what} should be an Implementation, or a list of them{hint}"
+    if name is not None and not hasattr(module, name):
+        raise RegistryError(f"--impl-from {path}:{name}: there is no {name} in it{hint}")
     return [Broken(_as_name(path.stem), problem)]
 
 

@@ -104,6 +104,8 @@ class Reporter:
     def pytest_sessionstart(self) -> None:
         """What was asked for and cannot be is answered here, before anything runs."""
         option = self.config.getoption
+        if option("--device") == "cuda":
+            self.device()
         if option("--impl") or option("--impl-from"):
             _ = self.entries
         if option("--case"):
@@ -161,7 +163,8 @@ class Reporter:
         last = self.report.directory / f"last-case-{report.attest_worker}.txt"
         case = last.read_text().strip() if last.exists() else "unknown: none was written down"
         reason = f"worker {report.attest_worker} died; the last case launched was {case}"
-        replay = f"pytest '{report.nodeid}' --case '{case.partition(' ')[2]}'"
+        options = [entry.option for entry in self.entries if entry.name == impl and entry.option]
+        replay = " ".join([f"pytest '{report.nodeid}'", *options, f"--case '{case.partition(' ')[2]}'"])
         report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
         return Result(impl, Path(path).stem, law, UNKNOWN, reason, message=reason, replay=replay).as_dict()
 
@@ -194,13 +197,13 @@ class Reporter:
         Implementations that cannot run here and that nobody asked for by name do not count.
         """
         asked_for = bool(self.config.getoption("--impl") or self.config.getoption("--impl-from"))
-        verdicts = [result["verdict"] for result in self.report.results]
+        laws = [result for result in self.report.results if result["chapter"] != "test_contract"]
         unknown = [result for result in self.report.results if result["verdict"] == UNKNOWN]
         undecided = sum(asked_for or ELSEWHERE not in result["reason"] for result in unknown)
         if undecided:
             return f"{undecided} could not be decided"
-        if self.config.getoption("--case") and not {PASS, FAIL} & set(verdicts):
-            return f"no law took the case: {self.report.results[0]['reason']}"
+        if self.config.getoption("--case") and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
+            return f"no law took the case: {laws[0]['reason']}"
         return ""
 
 
@@ -222,6 +225,6 @@ def _seed(config: pytest.Config) -> int:
 def _start(device: str, worker) -> None:
     import torch
 
-    if worker is not None:  # otherwise every worker would start as many threads as there are cores
+    if worker is not None or device == "cpu":  # small tensors are quicker on one thread, many times so on busy cores
         torch.set_num_threads(1)
     torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which belong to no law

@@ -200,7 +200,7 @@ def test_a_dead_worker_names_its_case(tmp_path):
     assert run.returncode == 1
     assert entry["verdict"] == "unknown"
     assert re.search(r"worker gw\d died; the last case launched was .*seqlen_q=\d+", entry["reason"])
-    assert re.search(r"--case 'seqlen_q=\d+ ", entry["replay"])
+    assert re.search(r"--impl-from .*crashes.py --case 'seqlen_q=\d+ ", entry["replay"])
 
 
 def test_an_interrupted_run_keeps_what_it_had(tmp_path):
@@ -229,6 +229,7 @@ def test_an_interrupted_run_keeps_what_it_had(tmp_path):
         (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
         (["--repeats", "0"], "--repeats 0: should be at least 1"),
         (["--impl-from", "no_such_file.py"], "--impl-from no_such_file.py: there is no file no_such_file.py"),
+        (["--impl-from", "tests/plugins/nothing_in_it.py:YOURS"], "there is no YOURS in it; it has MINE"),
         (["--hypothesis-seed", "x"], "--hypothesis-seed x: should be a whole number, or random"),
         (["--hypothesis-profile", "fast"], "--hypothesis-profile fast: should be one of quick, default"),
         (["--impl-from", "tests/plugins/good.py", "--impl-from", "./tests/plugins/good.py"], "two implementations are named"),
