@@ -84,7 +84,7 @@ class Draws:
     causal, cross, gqa: True, False or None. bias: False (none), True (always one), "matrix", or None (with or without).
     scales: further softmax_scales beside the default; None means SCALES, () the default alone.
     seqlen_q, seqlen_k: (least, most) or one number, where the law needs it; most=None follows the device.
-    where: a last condition, for what the fields cannot say.
+    where: a last condition, for what the fields cannot say; toward: makes it likely, by changing a drawn case.
     """
 
     causal: Choice = None
@@ -101,6 +101,7 @@ class Draws:
     seqlen_k: tuple[int, int | None] = (1, None)
     stretch: int = 1  # how many times longer than usual sequences may be
     where: Callable[[Case], bool] | None = None
+    toward: Callable[[Case], Case] = lambda case: case
 
     @property
     def all_scales(self) -> tuple[float | None, ...]:
@@ -165,7 +166,7 @@ def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> 
         dtype=dtype, causal=causal, softmax_scale=scale, regime=regime, layout=layout, **bias,
     )  # fmt: skip
     try:
-        case = fitted(impl, _within(case, sizes, want), want)
+        case = fitted(impl, _within(want.toward(case), sizes, want), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
