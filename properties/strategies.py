@@ -6,6 +6,7 @@ shortest sequences that still fail, then to the fewest heads, then to the plaine
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,8 +21,16 @@ from properties.case import BIAS_MASKS, LAYOUTS, REGIMES, Case
 from properties.support import unsupported
 
 SCALES = (0.5, 0.1, 1.0, -0.25)  # beside the default; 0 and more of the negative are test_extremes'
-HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3))  # (batch, nheads): mostly three slices or more, so neighbours show
-GROUPS = (2, 3)  # query heads per key head, with GQA
+HEADS = (
+    (1, 1),
+    (1, 3),
+    (3, 1),
+    (2, 2),
+    (2, 3),
+    (3, 2),
+    (1, 8),
+)  # (batch, nheads): mostly three slices or more, so neighbours show
+GROUPS = (2, 3, 4, 8)  # query heads per key head, with GQA
 
 
 @dataclass(frozen=True)
@@ -155,11 +164,7 @@ def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> 
     gqa = want.gqa if want.gqa is not None else s.gqa and draw(BOOLEANS)
     nheads_k, nheads = (nheads, nheads * draw(one_of(GROUPS))) if gqa else (nheads, nheads)
     headdim = draw(headdims(impl, sizes.headdim))
-    dtype = draw(one_of(tuple(t for t in DTYPES if t in s.dtypes and t in want.dtypes)))
-    causal = draw(one_of(_causal_choices(impl, want)))
-    regime = draw(one_of(want.regimes))
-    scale = draw(one_of(_scales(impl, want)))
-    layout = draw(one_of(tuple(name for name in LAYOUTS if name in want.layouts))) if s.strides else "contiguous"
+    dtype, causal, regime, scale, layout = draw(_together(*_plain_choices(impl, want)))
     bias = _draw_bias(draw, impl, want, batch, nheads, dtype)
     case = Case(
         batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, headdim=headdim,
@@ -175,13 +180,29 @@ def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> 
 BOOLEANS, SEEDS = st.booleans(), st.integers(0, 999)
 
 
-def _causal_choices(impl: Implementation, want: Draws) -> tuple[bool, ...]:
-    declared = {"never": (False,), "always": (True,), "optional": (False, True)}[impl.supports.causal]
-    return tuple(c for c in declared if want.causal is None or c == want.causal)
+@lru_cache(maxsize=1000)
+def _together(*choices: tuple) -> st.SearchStrategy[tuple]:
+    """One of each, in a single draw: drawing is most of what the suite itself costs."""
+    return one_of(tuple(itertools.product(*(values for values, _ in choices))))
 
 
-def _scales(impl: Implementation, want: Draws) -> tuple[float | None, ...]:
-    return tuple(scale for scale in want.all_scales if scale is None or impl.supports.softmax_scale)
+def _typed(values: Iterable) -> tuple[tuple, tuple]:
+    """Values with their types, as a key in which (True,) is not (1,)."""
+    values = tuple(values)
+    return values, tuple(map(type, values))
+
+
+def _plain_choices(impl: Implementation, want: Draws) -> tuple:
+    """What dtype, causal, regime, scale and layout may be."""
+    s = impl.supports
+    declared = {"never": (False,), "always": (True,), "optional": (False, True)}[s.causal]
+    return (
+        _typed(t for t in DTYPES if t in s.dtypes and t in want.dtypes),
+        _typed(c for c in declared if want.causal in (None, c)),
+        _typed(want.regimes),
+        _typed(scale for scale in want.all_scales if scale is None or s.softmax_scale),
+        _typed(name for name in LAYOUTS if name in want.layouts and (s.strides or name == "contiguous")),
+    )
 
 
 def _draw_bias(
@@ -195,13 +216,14 @@ def _draw_bias(
     kind = draw(one_of((None, *kinds) if want.bias is None else kinds))
     if kind is None:
         return {}
-    return dict(
-        bias=kind,
-        bias_mask=draw(one_of(tuple(m for m in want.bias_masks if m != "dead_row" or kind == "matrix"))),
-        bias_batch=draw(one_of(tuple(sorted({1, batch})))),
-        bias_nheads=draw(one_of(tuple(sorted({1, nheads})))),
-        bias_dtype=draw(one_of((torch.float32, *({dtype} - {torch.float32})))),
+    names = ("bias_mask", "bias_batch", "bias_nheads", "bias_dtype")
+    choices = (
+        _typed(m for m in want.bias_masks if m != "dead_row" or kind == "matrix"),
+        _typed(sorted({1, batch})),
+        _typed(sorted({1, nheads})),
+        _typed((torch.float32, *({dtype} - {torch.float32}))),
     )
+    return {"bias": kind, **dict(zip(names, draw(_together(*choices)), strict=True))}
 
 
 def _within(case: Case, sizes: Sizes, want: Draws) -> Case:
