@@ -28,7 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--impl", metavar="A,B", help="judge these implementations only (an unknown name lists the known)")
     group.addoption(
         "--impl-from", metavar="FILE.py[:NAME]", action="append", default=[],
-        help="judge the Implementation in this file (NAME, else IMPL or IMPLS); may be given again",
+        help="judge the Implementation in this file (NAME, else IMPL or IMPLS); may be given again; "
+        "with = for a file outside this folder (--impl-from=/elsewhere/mine.py)",
     )  # fmt: skip
     group.addoption(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to judge; auto: cuda if there is one"

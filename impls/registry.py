@@ -41,7 +41,7 @@ class Entry:
 
     impl: Implementation | Broken
     file: str
-    option: str = ""  # "--impl-from my_file.py" for the replay command; "" for our own
+    option: str = ""  # "--impl-from=my_file.py" for the replay command; "" for our own
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ def from_file(argument: str) -> list[Entry]:
     if not Path(text).exists() and ":" in text:
         text, name = text.rsplit(":", 1)
     path = Path(text)
-    option = f"--impl-from {argument}"
+    option = f"--impl-from={argument}"
     if not path.is_file():
         raise RegistryError(f"--impl-from {argument}: there is no file {path}")
     unique = f"attest_plugin_{_as_name(path.stem)}_{hashlib.sha1(str(path.resolve()).encode()).hexdigest()[:8]}"

@@ -82,6 +82,13 @@ def refuses_empty(case):
     return None
 
 
+def refuses_no_keys(case):
+    """Found by test_no_keys_give_zero (torch 2.13, half dtypes on a CPU): docs/bugs.md#found-by-this-suite."""
+    if case.seqlen_k == 0:
+        return "with seqlen_k = 0, PyTorch's math attention may return memory that nothing wrote"
+    return None
+
+
 def refuses_half_gqa(case):
     """The gradients of the query heads that share a key head are rounded to the inputs' dtype before they are summed."""
     if case.nheads != case.nheads_k and case.dtype != torch.float32:
@@ -172,7 +179,7 @@ IMPLS = [
     implementation(
         "torch_sdpa_math",
         math,
-        accepts=[refuses_bias_with_causal, refuses_half_gqa],
+        accepts=[refuses_bias_with_causal, refuses_no_keys, refuses_half_gqa],
         supports={
             "dtypes": FLOAT | HALF,
             "headdims": range(1, 1025),

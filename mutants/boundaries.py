@@ -95,7 +95,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_are_taken_for_heads_when_there_are_as_many",
-        law="test_out_matches_the_definition",
+        law="test_ragged_sizes_match_the_definition",
         edits=(
             (
                 "    out = q.new_zeros(q.shape)\n",

@@ -18,6 +18,13 @@ MUTANTS = [
         story="`<` where `<=` was meant, in the code for the last, partial query tile only",
     ),
     Mutant(
+        name="causal_sees_one_key_too_many_from_query_256_on",
+        law="test_long_sequences_see_their_keys",
+        edits=((CAUSAL, "s.masked_fill(j > i + seqlen_k - seqlen_q + int(i0 >= 256), -INF)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=258, headdim=1),
+        story="a fast path for long sequences forgets its offset, in forward and backward alike, so that sums still agree",
+    ),
+    Mutant(
         name="causal_sees_one_key_too_many",
         law="test_query_sees_exactly_its_prefix",
         edits=((CAUSAL, "s.masked_fill(j > i + 1 + seqlen_k - seqlen_q, -INF)"),),

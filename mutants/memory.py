@@ -79,6 +79,19 @@ MUTANTS = [
         story="out is contiguous and dout, which comes from the model, is not",
     ),
     Mutant(
+        name="expanded_dout_is_taken_for_its_first_row",
+        law="test_expanded_dout_equals_its_copy",
+        edits=(
+            (
+                DELTA,
+                "    dout = dout * (torch.arange(seqlen_q)[:, None, None] < 1) if 0 in dout.stride() else dout\n"
+                + DELTA,
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, headdim=1),
+        story="out.sum().backward() hands over dout with stride 0; rows after the first are read from beyond it",
+    ),
+    Mutant(
         name="values_are_taken_for_contiguous",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((OUT, "    v = v.as_strided(v.shape, v.new_empty(v.shape).stride())\n" + OUT),),

@@ -75,7 +75,7 @@ MUTANTS = [
     Mutant(
         name="denominator_has_an_epsilon",
         law="test_row_that_sees_one_key_copies_it",
-        edits=(("torch.where(l == 0, 0.0, acc / l)", "torch.where(l == 0, 0.0, acc / (l + 1e-7))"),),
+        edits=(("torch.where(l == 0, 0.0, acc / l)", "torch.where(l == 0, 0.0, acc / (l + 1e-6))"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),
         story="an epsilon against division by zero",
     ),

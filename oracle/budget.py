@@ -118,6 +118,8 @@ def budget(
     e_dbias, terms_dbias = (
         torch.zeros_like(bias, dtype=torch.float64) if whole and bias is not None else None for _ in range(2)
     )
+    # dk and dv of each query head, which may be stored before the heads of a group are summed (as FA2 does)
+    dk_heads, dv_heads = (torch.zeros_like(p.k) if whole and p.group > 1 else None for _ in range(2))
     size_k = size(p.k) if backward else None
     size_scale = size(p.scale)
     for chunk in p.chunks():
@@ -140,6 +142,9 @@ def budget(
         terms_dk += size_t.mT @ size_q
         e_dv += _of_dv(n, un, algebra).mT @ size_dout
         terms_dv += n.size_p.mT @ size_dout
+        if dk_heads is not None:
+            dk_heads += p.scale * (n.t.mT @ p.q[:, :, chunk])
+            dv_heads += n.probs.mT @ p.dout[:, :, chunk]
         if e_dbias is not None:
             where = chunk if bias.shape[2] > 1 else slice(None)
             e_dbias[:, :, where] += sum_broadcast(e_t, bias)
@@ -152,7 +157,11 @@ def budget(
 
     if whole:
         n_terms = p.q.shape[2] * p.group
-        e_dk = _summed(p, algebra, un, n_terms, want.dk, size_scale * e_dk, size_scale * terms_dk)
+        e_dk *= size_scale
+        if dk_heads is not None:
+            e_dk += size(dk_heads) * algebra.unit(un.u_out) + algebra.unit(un.tiny_out)
+            e_dv += size(dv_heads) * algebra.unit(un.u_out) + algebra.unit(un.tiny_out)
+        e_dk = _summed(p, algebra, un, n_terms, want.dk, e_dk, size_scale * terms_dk)
         e_dv = _summed(p, algebra, un, n_terms, want.dv, e_dv, terms_dv)
     if e_dbias is not None:
         broadcast = p.q.shape[:3].numel() // max(1, bias.shape[:3].numel())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from impls.contract import DTYPES, Implementation
-from properties.broken import AnotherCase, LawBroken, Undecided
+from properties.broken import AnotherCase, LawBroken
 from properties.case import Case
 from properties.law import all_laws
 from properties.strategies import Draws, fitted
@@ -23,7 +23,7 @@ _known: dict[tuple[int, str], tuple[Implementation, list[str]]] = {}  # holds on
 def problems(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> list[str]:
     """What breaks the contract, each in a line that says what to change; [] if nothing does. Tried once, then known.
 
-    write_down is called with each case before it is launched.
+    write_down is called with each case before it is launched. Raises Undecided where this machine could not tell.
     """
     key = (id(impl), device)
     if key not in _known:
@@ -81,8 +81,6 @@ def _problems_of(impl: Implementation, case: Case, device: str) -> list[str]:
         got = trial.call(handed, backward=impl.backward is not None)
     except LawBroken as broken:
         return [_with_advice(broken.headline), *broken.observed[:-1]]
-    except Undecided as undecided:
-        return [str(undecided)]
     changed = [name for name, p in placed.items() if p.written()]
     found = [f"{name} is modified: inputs should come back as they were" for name in changed]
     if got.lse is not None and not changed:

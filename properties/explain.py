@@ -136,4 +136,5 @@ def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Pl
     if same == REPEATS:
         return [SAME_AGAIN]
     found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
-    return [found, "the same call gives different results: a race, or memory that nothing wrote"]
+    why = "a race, memory that nothing wrote, or state kept from a call before"
+    return [found, f"the same call gives different results: {why}"]

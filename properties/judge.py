@@ -61,8 +61,11 @@ def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[
         return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
     if reason := missing(impl, law.needs):
         return REFUSED, reason, "", None
-    with meter.clock("in_implementation"):
-        problems = contract.problems(impl, plan.device, plan.write_down)
+    try:
+        with meter.clock("in_implementation"):
+            problems = contract.problems(impl, plan.device, plan.write_down)
+    except Undecided as undecided:
+        return UNKNOWN, str(undecided), "", None
     if problems:
         return UNKNOWN, f"the contract is broken (see test_contract): {problems[0]}", "", None
     if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
@@ -87,10 +90,11 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
 
     def holds(case: Case) -> None:
         plan.write_down(f"{law.test_id(impl.name)} {case}")
-        meter.cases += 1
         try:
             law.function(Trial(impl, case, plan.device, meter, plan.repeats))
+            meter.cases += 1
         except LawBroken as broken:
+            meter.cases += 1
             failures.append((broken, case))
             if plan.device == "cuda" and _context_is_lost():
                 global _lost_in

@@ -16,6 +16,7 @@ Every tensor is a function of the case and the device alone, whatever else was d
 from __future__ import annotations
 
 import math
+import zlib
 
 import torch
 
@@ -26,6 +27,7 @@ SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in
 GAP = (
     64.0  # how far the winner stands above the rest in the selecting regime; exp(-64) is below half an ulp of anything
 )
+WINS = 128.0  # where a law lets one key win by itself: exp(-128) vanishes beside 1 in every dtype
 FINITE_MASK = -1e4  # the mask value of kernels that avoid -inf
 
 
@@ -47,7 +49,7 @@ class Draw:
     def __init__(self, case: Case, device: str | torch.device, word: str = ""):
         self.device = device
         self.generator = torch.Generator(device)
-        self.generator.manual_seed(case.seed * 1_000_003 + sum(map(ord, word)))
+        self.generator.manual_seed(case.seed * 1_000_003 + zlib.crc32(word.encode()))
 
     def normal(self, shape: tuple[int, ...], spread: float = 1.0) -> torch.Tensor:
         return torch.randn(shape, generator=self.generator, device=self.device).mul_(spread)

@@ -10,6 +10,7 @@ import pytest
 from impls.contract import Implementation
 from impls.registry import Broken, Entry
 from properties import contract
+from properties.broken import Undecided
 from properties.judge import judge
 from properties.law import Law
 from properties.plan import Plan
@@ -61,7 +62,10 @@ class Judge:
             result.verdict, found = UNKNOWN, []
             result.reason = f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{self.plan.device}"
         else:
-            found = contract.problems(impl, self.plan.device, self.write_down)
+            try:
+                found = contract.problems(impl, self.plan.device, self.write_down)
+            except Undecided as undecided:
+                result.verdict, result.reason, found = UNKNOWN, str(undecided), []
         if found:
             result.verdict, result.reason = FAIL, found[0].splitlines()[0]
             result.replay = " ".join(

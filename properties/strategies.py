@@ -29,7 +29,7 @@ HEADS = (
     (2, 3),
     (3, 2),
     (1, 8),
-)  # (batch, nheads): mostly three slices or more, so neighbours show
+)
 GROUPS = (2, 3, 4, 8)  # query heads per key head, with GQA
 
 

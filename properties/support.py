@@ -24,7 +24,6 @@ NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
         lambda impl: impl.empty_rows == "zero",
         'empty_rows="undefined": rows with no visible key promise nothing',
     ),
-    "repeatable out": (lambda impl: "out" in impl.repeatable, "out is not declared repeatable"),
 }
 
 

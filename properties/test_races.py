@@ -53,5 +53,5 @@ def test_repeats_agree(trial):
                 "(if it is meant to be so, leave the output out of `repeatable`)",
             )
     trial.meter.repeats += found.n
-    over = f"{trial.meter.repeats} repeats of {plural(trial.meter.cases, 'case')}"
-    trial.meter.note = f"none found in {over}, p < {3 / found.n:.2g} for each at 95 %"
+    over = f"{trial.meter.repeats} repeats of {plural(trial.meter.cases + 1, 'case')}"
+    trial.meter.note = f"none found in {over}, p < {found.bound:.2g} for each at 95 %"

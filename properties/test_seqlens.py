@@ -5,10 +5,11 @@ import torch
 from properties.case import Case
 from properties.checks import check_budget, check_copied, check_counts
 from properties.law import law
+from properties.regimes import WINS
 from properties.strategies import edges
 
+LONG = 8  # how many times longer than elsewhere
 EDGES = set(edges(2**14))
-WINS = 128.0  # exp(-128) vanishes beside 1 in every dtype
 
 
 @law(causal=False, bias=False, needs=("not causal", "lse"), bug="boundaries")
@@ -64,3 +65,12 @@ def test_every_column_of_headdim_matters(trial):
     )
     want = x.v[:, wanted].repeat_interleave(case.nheads // case.nheads_k, dim=2)
     check_copied(trial, trial.run(x).out, want, "its one column picks the key whose v is")
+
+
+@law(bias=False, needs=("lse",), stretch=LONG, seqlen_q=(200, None), seqlen_k=(200, None), share=0.1, bug="masks")
+def test_long_sequences_see_their_keys(trial):
+    """The keys of each query are counted (q = 0, exp(lse)) at lengths where other laws would be slow, causal or not.
+
+    What only goes wrong from the tenth tile on, or where an offset overflows, is not seen at 100 keys.
+    """
+    check_counts(trial, trial.zeroed("q"), trial.visible())

@@ -82,6 +82,11 @@ class Trial:
         """Random numbers of this case, for what a law draws by itself; `word` keeps two such draws apart."""
         return Draw(self.case, self.device, word)
 
+    def needs(self, holds: bool) -> None:
+        """Draw another case, if this one has nothing of what the law is about."""
+        if not holds:
+            raise AnotherCase
+
     def needs_supported(self, case: Case) -> None:
         """Draw another case, if the implementation does not support a second one that the law would run."""
         if unsupported(self.impl, case) is not None:

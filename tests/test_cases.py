@@ -289,7 +289,7 @@ def test_always_causal_is_always_causal():
 
 def test_gqa_shares_each_key_head_among_query_heads():
     cases, _ = drawn(GQA)
-    assert {case.nheads // case.nheads_k for case in cases} == {1, 2, 3}
+    assert {case.nheads // case.nheads_k for case in cases} == {1, 2, 3, 4, 8}
 
 
 def test_vector_bias_has_no_dead_row():
@@ -489,7 +489,8 @@ def test_masked_and_causal_shrink_together():
     case = smallest(
         ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
     )
-    assert case == Case(
+    # (The heads are left to properties/shrink.py: what they are decides what the bias's choices mean.)
+    assert case.but(nheads=1, nheads_k=1) == Case(
         seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
     )
 

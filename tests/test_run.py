@@ -200,7 +200,7 @@ def test_a_dead_worker_names_its_case(tmp_path):
     assert run.returncode == 1
     assert entry["verdict"] == "unknown"
     assert re.search(r"worker gw\d died; the last case launched was .*seqlen_q=\d+", entry["reason"])
-    assert re.search(r"--impl-from .*crashes.py --case 'seqlen_q=\d+ ", entry["replay"])
+    assert re.search(r"--impl-from=.*crashes.py --case 'seqlen_q=\d+ ", entry["replay"])
 
 
 def test_an_interrupted_run_keeps_what_it_had(tmp_path):
@@ -261,3 +261,12 @@ def test_workers_are_given_the_gpus_in_turn(tmp_path):
     assert run.returncode == 0, run.stdout
     seen = {path.name.removeprefix("gpu-"): path.read_text() for path in tmp_path.glob("gpu-gw*")}
     assert seen == {"gw0": "4", "gw1": "7", "gw2": "4"}
+
+
+def test_a_plugin_may_lie_anywhere(tmp_path):
+    """With `=`: pytest would take a path behind a space for a test, and look for its settings there."""
+    elsewhere = tmp_path / "my_attention.py"
+    elsewhere.write_text((PLUGINS / "good.py").read_text())
+    here = attest(f"--impl-from={elsewhere}", "-k", "winning_key", report=tmp_path / "report")
+    assert here.returncode == 0, here.stdout + here.stderr
+    assert results(tmp_path / "report")["test_winning_key_is_copied[good]"]["verdict"] == "pass"
