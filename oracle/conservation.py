@@ -88,6 +88,10 @@ def conservation(
         added_up = 0.0 if algebra.linear else n * unit(un.acc.u)
         return size(x) * (unit(u) + algebra.steps(4) + added_up) + unit(tiny)
 
+    def cut(n: int, side: torch.Tensor) -> torch.Tensor:
+        """What matrix units lose of one side of a law by truncating sums of n products (noise.py): all of it one way."""
+        return algebra.truncated(n, side) if un.matrix else torch.zeros_like(side)
+
     laws = {}
     n_queries = seqlen_q * p.group
     all_q, all_k, all_v, all_dout = (measured(x) for x in (q, k, v, dout))
@@ -101,15 +105,19 @@ def conservation(
         laws["sum_dbias"] = _sum_dbias(got.dbias, bias, sums, rows, scaled_up, algebra, un)
     if got.dq is not None and got.dk is not None:
         dq = measured(got.dq)
-        residual = p.sum_group((all_q * dq).sum((2, 3))) - (all_k * dk).sum((2, 3))
+        left, right = p.sum_group((all_q * dq).sum((2, 3))), (all_k * dk).sum((2, 3))
+        residual = left - right
         e = over_rows(2 * sums["r"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_r"])
         e = e + p.sum_group((size(all_q) * rounding(dq, seqlen_k)).sum((2, 3)))
+        e = e + cut(seqlen_k, left) + cut(n_queries, right)
         laws["q_dq"] = (residual, algebra.sigma(e + (size(all_k) * rounding(dk, n_queries)).sum((2, 3))))
     if got.dv is not None and got.out is not None:
         out, dv = measured(got.out), measured(got.dv)
-        residual = (all_v * dv).sum((2, 3)) - p.sum_group((out * all_dout).sum((2, 3)))
+        left, right = (all_v * dv).sum((2, 3)), p.sum_group((out * all_dout).sum((2, 3)))
+        residual = left - right
         e = over_rows(sums["dp"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_dp"])
         e = e + p.sum_group((size(all_dout) * rounding(out, seqlen_k)).sum((2, 3)))
+        e = e + cut(n_queries, left) + cut(seqlen_k, right)
         laws["v_dv"] = (residual, algebra.sigma(e + (size(all_v) * rounding(dv, n_queries)).sum((2, 3))))
     return laws
 
