@@ -16,10 +16,10 @@ def may_be_empty(case: Case) -> bool:
 
 
 def toward_empty(case: Case) -> Case:
-    """The case with left padding, or with more queries than keys."""
-    if case.bias is None and case.causal:
+    """The case with more queries than keys, with left padding under a causal mask, or with a dead row of the bias."""
+    if case.causal and case.bias is None:
         return case.but(seqlen_q=max(case.seqlen_q, case.seqlen_k) + 1, seqlen_k=min(case.seqlen_q, case.seqlen_k))
-    return case.but(bias_mask="left") if case.bias and not may_be_empty(case) else case
+    return case.but(bias_mask="left") if case.causal else case.but(bias="matrix", bias_mask="dead_row")
 
 
 @law(regimes=("shifted_up", "shifted_down", "large", "peaked"), scales=(1.0, -1.0, 2.0), bug="softmax-and-lse")
