@@ -10,7 +10,7 @@ import oracle
 from impls.handover import Inputs, Outputs
 from oracle import LINEAR, RMS_LIMIT, Z_LIMIT
 from properties.broken import LawBroken
-from properties.pictures import element_at, number, plural, where
+from properties.pictures import element_at, number, plural, share, where
 from properties.probe import picture
 from properties.trial import Trial
 
@@ -76,18 +76,14 @@ def _far(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
     headline = f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)}"
     if not math.isfinite(worst):
         return LawBroken(
-            f"{headline} ({_how_many(bad)} wrong)", where(trial, name, bad), suggests=_read_off(got, want, bad)
+            f"{headline} ({share(bad)} wrong)", where(trial, name, bad), suggests=_read_off(got, want, bad)
         )
     return LawBroken(
-        f"{headline}: {worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({_how_many(bad)} wrong)",
+        f"{headline}: {worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({share(bad)} wrong)",
         where(trial, name, bad),
         f"off by {abs(g - w):.3g} there, where rounding explains {s:.3g} (one sigma)",
         suggests=_read_off(got, want, bad),
     )
-
-
-def _how_many(bad: torch.Tensor) -> str:
-    return f"{int(bad.sum())} of {plural(bad.numel(), 'element')}"
 
 
 def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
@@ -98,7 +94,7 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
         g, w = got[at].item(), want.broadcast_to(got.shape)[at].item()
         largest = (got.double() - want.double()).abs().nan_to_num(torch.inf).max().item()
         raise LawBroken(
-            f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)} ({_how_many(bad)} wrong)",
+            f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)} ({share(bad)} wrong)",
             where(trial, name, bad),
             f"largest difference {largest:.3g}" if math.isfinite(largest) and bad.numel() > 1 else "",
             suggests=_read_off(got, want, bad),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from races.bits import bits
+
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so alignment is what torch gives
 
 
@@ -27,12 +29,6 @@ class Placed:
     def written(self) -> int:
         """How many elements of the buffer (margin, gaps and the tensor itself) have other bits than before."""
         return int((bits(self.buffer) != self.before).sum())
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's elements as integers, so that NaN equals itself and -0.0 differs from 0.0."""
-    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-    return tensor.view(whole) if tensor.is_contiguous() else tensor.contiguous().view(whole)
 
 
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:

@@ -23,6 +23,11 @@ def plural(n: int, word: str) -> str:
     return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
+def share(marked: torch.Tensor) -> str:
+    """bool tensor -> "3 of 240 elements"."""
+    return f"{int(marked.sum())} of {plural(marked.numel(), 'element')}"
+
+
 def number(value: float, beside: float | None = None) -> str:
     """A float in 6 digits, or in as many as it takes to tell it from the one it stands beside."""
     for digits in (6, 9, 17):

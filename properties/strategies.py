@@ -30,6 +30,7 @@ HEADS = (
     (3, 2),
     (1, 8),
 )
+LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
 GROUPS = (2, 3, 4, 8)  # query heads per key head, with GQA
 
 

@@ -15,7 +15,7 @@ def test_biased_attention_matches_the_definition(trial):
 
     out, lse and every gradient are within the error budget, -inf entries and all.
     """
-    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+    check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(bias=True, needs=("bias",), bias_masks=("none",), bug="masks")
@@ -74,7 +74,7 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
     random = trial.random("other keys")
     other = {name: random.uniform(x.k.shape, -10, 10).to(case.dtype) for name in ("k", "v")}
     changed = x.with_(**{name: torch.where(hidden, other[name], getattr(x, name)) for name in other})
-    backward = trial.impl.backward is not None
+    backward = trial.backward
     before, after = trial.run(x, backward=backward), trial.run(changed, backward=backward)
     check_unchanged(trial, before, after, "as only hidden keys changed it should still be")
 
@@ -82,7 +82,7 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
 @law(bias=True, needs=("bias",), bias_masks=("alibi",), regimes=("spread", "mean"), scales=(), bug="masks")
 def test_alibi_matches_the_definition(trial):
     """ALiBi, bias_ij = -slope_h |i + seqlen_k - seqlen_q - j|: each head and each diagonal has its own value."""
-    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+    check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(bias=True, bias_masks=("none",), causal=False, needs=("bias",), bug="boundaries")

@@ -70,7 +70,7 @@ def test_prefix_alone_equals_prefix_of_the_whole(trial):
     x = trial.x
     bias = None if x.bias is None else x.bias[:, :, : n if matrix else 1, :n].contiguous()
     x_short = x.with_(bias=bias, **{name: getattr(x, name)[:, :n].contiguous() for name in ("q", "k", "v", "dout")})
-    backward = trial.impl.backward is not None
+    backward = trial.backward
     got, whole = trial.run(x_short, backward=backward), trial.run(backward=backward)
     budget = trial.budget(trial.want(backward=backward), backward=backward)
     for name in ("out", "lse", "dq"):
@@ -112,7 +112,7 @@ def test_row_that_sees_one_key_copies_it(trial):
 
 
 def _same_rows(trial: Trial, x, x_changed, rows: torch.Tensor, should: str) -> None:
-    backward = trial.impl.backward is not None
+    backward = trial.backward
     before, after = trial.run(x, backward=backward), trial.run(x_changed, backward=backward)
     masks = {"out": rows[None, :, None, None], "dq": rows[None, :, None, None], "lse": rows[None, None, :]}
     kept = {

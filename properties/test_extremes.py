@@ -28,13 +28,13 @@ def test_huge_scores_match_the_definition(trial):
 
     softmax does not care: out, lse and every gradient stay finite and within the error budget.
     """
-    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+    check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(regimes=("flat", "exact"), scales=(2.0**-10, -(2.0**-10)), bug="softmax-and-lse")
 def test_tiny_scores_match_the_definition(trial):
     """Scores within 0.01 of each other, or scaled to nothing: out is close to the mean of v, and the difference counts."""
-    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+    check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(needs=("empty rows",), bug="masks", bias_masks=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
@@ -45,7 +45,7 @@ def test_rows_without_keys_give_zero(trial):
     """
     empty = _empty_rows(trial)  # (b, h, sq)
     trial.needs(bool(empty.any()))
-    got = trial.run(backward=trial.impl.backward is not None)
+    got = trial.run(backward=trial.backward)
     for name in ("out", "dq"):
         if (tensor := getattr(got, name)) is not None:
             rows = empty.transpose(1, 2)[..., None]
@@ -62,7 +62,7 @@ def test_rows_without_keys_give_zero(trial):
 def test_rows_without_keys_leave_the_others_alone(trial):
     """One row that sees nothing must not turn dk and dv of all keys, or its neighbours, into NaN: 0 * inf, inf - inf."""
     trial.needs(bool(_empty_rows(trial).any()))
-    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+    check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(seqlen_k=(1, 1), cross=True, needs=("cross",), bug="boundaries")
@@ -77,13 +77,13 @@ def test_single_key_is_copied(trial):
 @law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries")
 def test_single_query_matches_the_definition(trial):
     """One query over many keys (decoding): under bottom-right alignment it sees them all."""
-    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+    check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(seqlen_k=(0, 0), cross=True, needs=("cross", "empty rows"), bug="boundaries", share=0.5, bias_masks=("none",))
 def test_no_keys_give_zero(trial):
     """seqlen_k = 0: every row is an empty sum. out = 0, lse = -inf, dq = 0; dk, dv and dbias have no elements."""
-    got = trial.run(backward=trial.impl.backward is not None)
+    got = trial.run(backward=trial.backward)
     for name, tensor in got.items():
         want = torch.full_like(tensor, -torch.inf if name == "lse" else 0.0)
         check_same(trial, name, tensor, want, "there is no key, so it should be")
@@ -92,7 +92,7 @@ def test_no_keys_give_zero(trial):
 @law(seqlen_q=(0, 0), cross=True, needs=("cross",), bug="boundaries", share=0.5, bias_masks=("none",))
 def test_no_queries_give_no_gradient(trial):
     """seqlen_q = 0: out and dq have no elements, and nothing reaches the keys: dk, dv and dbias are 0."""
-    got = trial.run(backward=trial.impl.backward is not None)
+    got = trial.run(backward=trial.backward)
     for name, tensor in got.items():
         check_same(trial, name, tensor, torch.zeros_like(tensor), "there is no query, so it should be")
 

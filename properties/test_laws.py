@@ -8,9 +8,8 @@ import torch
 import oracle
 from properties.checks import check_agree, check_near, check_same, combined, storing
 from properties.law import law
+from properties.strategies import LONG
 from properties.trial import Trial
-
-LONG = 8  # how many times longer sequences get for the conservation laws
 
 
 @law(bug="softmax-and-lse", regimes=("spread", "peaked", "flat", "exact", "mean"))
@@ -190,7 +189,7 @@ def _conserved(trial: Trial, name: str, what: str) -> None:
 
 def _agrees_after(trial: Trial, shuffled, back: dict, what: str) -> None:
     """Results of the shuffled inputs are the shuffled results; `back` gives (dim, order, ...) for each output."""
-    backward = trial.impl.backward is not None
+    backward = trial.backward
     got, plain = trial.run(shuffled, backward=backward), trial.run(backward=backward)
     budget = trial.budget(trial.want(backward=backward), backward=backward)
     for name, tensor in plain.items():

@@ -7,7 +7,7 @@ from properties.broken import LawBroken
 from properties.case import LAYOUTS
 from properties.checks import check_agree, check_unchanged
 from properties.law import law
-from properties.pictures import element_at, number, plural, where
+from properties.pictures import element_at, number, plural, share, where
 from properties.trial import Trial
 from races.poison import PATTERNS, poisoned
 
@@ -28,7 +28,7 @@ def test_memory_around_inputs_is_not_read(trial):
 def test_inputs_come_back_unchanged(trial):
     """Every input, and 256 elements before and after it, have the same bits after the call as before it."""
     handed, placed = trial.place(trial.x, torch.nan)
-    trial.call(handed, backward=trial.impl.backward is not None)
+    trial.call(handed, backward=trial.backward)
     for name, there in placed.items():
         if written := there.written():
             public = there.tensor if name == "bias" else from_layout(trial.impl, there.tensor)
@@ -36,7 +36,7 @@ def test_inputs_come_back_unchanged(trial):
             if bool((changed := public != before).any()):
                 at = tuple(int(i) for i in changed.nonzero()[0])
                 values = f"from {number(before[at].item())} to {number(public[at].item())}"
-                raise LawBroken(f"{element_at(name, at)} changed {values} during the call ({_of(changed)})",
+                raise LawBroken(f"{element_at(name, at)} changed {values} during the call ({share(changed)} changed)",
                                 where(trial, name, changed))  # fmt: skip
             raise LawBroken(
                 f"{plural(written, 'element')} around {name} (margins, gaps between rows) changed in the call"
@@ -49,7 +49,7 @@ def test_any_layout_equals_the_contiguous_one(trial):
 
     Within the budget of both, as another layout may take another path.
     """
-    backward = trial.impl.backward is not None
+    backward = trial.backward
     got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
     budget = trial.budget(trial.want(backward=backward), backward=backward)
     for name, tensor in got.items():
@@ -82,15 +82,11 @@ def test_what_memory_held_before_does_not_matter(trial):
     def results(backward: bool):
         got = []
         for pattern in PATTERNS:
-            with poisoned(pattern, trial.device, [t.numel() * t.element_size() for _, t in trial.x.items()]):
+            with poisoned(pattern, trial.device, trial.nbytes):
                 got.append(trial.run(backward=backward))
         return got
 
     _same_however(trial, results, "where fresh memory held other bits; before that it was")
-
-
-def _of(changed: torch.Tensor) -> str:
-    return f"{int(changed.sum())} of {plural(changed.numel(), 'element')} changed"
 
 
 def _run_amid(trial: Trial, fill: float, backward: bool):
@@ -99,7 +95,7 @@ def _run_amid(trial: Trial, fill: float, backward: bool):
 
 
 def _same_however(trial: Trial, results, should: str) -> None:
-    backward = trial.impl.backward is not None
+    backward = trial.backward
     first, *others = results(backward)
     for other in others:
         check_unchanged(trial, first, other, should)

@@ -3,7 +3,7 @@
 from properties.broken import LawBroken
 from properties.checks import check_agree
 from properties.law import law
-from properties.pictures import plural, where
+from properties.pictures import plural, share, where
 from properties.regimes import build
 from races.poison import PATTERNS, poisoned
 from races.repeat import compare_repeats
@@ -19,9 +19,8 @@ def test_repeats_agree(trial):
     Outputs that are not (atomics sum in any order) stay within the budget. Between two calls fresh memory is filled with
     huge numbers, NaN or zeros, and every fourth time another case is run. n equal repeats leave p < 3/n open, at 95 %.
     """
-    backward = trial.impl.backward is not None
+    backward = trial.backward
     other = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
-    nbytes = [t.numel() * t.element_size() for _, t in trial.x.items()]
     turn = [0]
 
     def disturb(repeat: int) -> None:
@@ -30,7 +29,7 @@ def test_repeats_agree(trial):
             trial.run(other, backward=backward)
 
     def call():
-        with poisoned(PATTERNS[turn[0] % len(PATTERNS)], trial.device, nbytes):
+        with poisoned(PATTERNS[turn[0] % len(PATTERNS)], trial.device, trial.nbytes):
             return dict(trial.run(backward=backward).items())
 
     found, first = compare_repeats(call, trial.repeats, disturb)
@@ -46,7 +45,7 @@ def test_repeats_agree(trial):
             each = ", ".join(f"{other} in {plural(n, 'repeat')}" for other, n in found.differing.items())
             raise LawBroken(
                 f"{name}: {times} of {found.n} repeats differ{'s' * (times == 1)} from the first call, "
-                f"in {int(elements.sum())} of {plural(elements.numel(), 'element')}, by up to {found.largest[name]:.3g}",
+                f"in {share(elements)}, by up to {found.largest[name]:.3g}",
                 where(trial, name, elements, "differs"),
                 f"outputs that differ: {each}" if len(found.differing) > 1 else "",
                 suggests="a race, atomics that sum in another order, or memory that nothing wrote\n"

@@ -6,9 +6,8 @@ from properties.case import Case
 from properties.checks import check_budget, check_copied, check_counts
 from properties.law import law
 from properties.regimes import WINS
-from properties.strategies import edges
+from properties.strategies import LONG, edges
 
-LONG = 8  # how many times longer than elsewhere
 EDGES = set(edges(2**14))
 
 
@@ -40,7 +39,7 @@ def test_ragged_sizes_match_the_definition(trial):
     Scores near -160 are among the regimes: there a padding key of score 0 is the largest of its row, and its
     exp(0 - lse) overflows.
     """
-    check_budget(trial, trial.run(backward=trial.impl.backward is not None))
+    check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(causal=False, bias=False, scales=(), needs=("not causal",), regimes=("spread", "large"), bug="boundaries")

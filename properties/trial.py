@@ -70,6 +70,16 @@ class Trial:
         return build(self.case, self.device)
 
     @property
+    def backward(self) -> bool:
+        """Whether there is a backward to judge."""
+        return self.impl.backward is not None
+
+    @property
+    def nbytes(self) -> list[int]:
+        """The sizes of the inputs, which are those that an implementation is likely to ask for."""
+        return [tensor.nbytes for _, tensor in self.x.items()]
+
+    @property
     def form(self) -> str:
         """Whether roundings count as independent in this regime, or add up at their worst (oracle/budget.py)."""
         return oracle.FORM_OF_REGIME[self.case.regime]

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from races.bits import INTEGERS
+
 # As bytes: the largest numbers there are (NaN in float16), all bits set (NaN, and -1 as an integer), zeros.
 PATTERNS = (0x7F, 0xFF, 0x00)
 
@@ -49,8 +51,7 @@ class FillFresh(TorchDispatchMode):
 def fill_bytes(tensor: torch.Tensor, pattern: int) -> None:
     """Set every byte of a tensor's own elements, in place."""
     word = int.from_bytes(bytes([pattern]) * tensor.element_size(), "little", signed=True)
-    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-    tensor.view(whole).fill_(word)
+    tensor.view(INTEGERS[tensor.element_size()]).fill_(word)
 
 
 def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:

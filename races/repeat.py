@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from races.bits import bits
+
 
 @dataclass
 class Repeats:
@@ -33,14 +35,14 @@ def compare_repeats(
     The comparison stays on the device: counts are read back once, at the end.
     """
     first = {name: t.contiguous().clone() for name, t in call().items()}
-    words = {name: _bits(t) for name, t in first.items()}
+    words = {name: bits(t) for name, t in first.items()}
     counts = {name: torch.zeros(t.shape, dtype=torch.int32, device=t.device) for name, t in first.items()}
     runs = {name: torch.zeros((), dtype=torch.int32, device=t.device) for name, t in first.items()}
     most = {name: torch.zeros((), dtype=torch.float64, device=t.device) for name, t in first.items()}
     for repeat in range(n):
         disturb(repeat)
         for name, tensor in call().items():
-            differs = _bits(tensor.contiguous()) != words[name]
+            differs = bits(tensor) != words[name]
             counts[name] += differs
             runs[name] += differs.any()
             off = (tensor.double() - first[name].double()).abs().masked_fill(~differs, 0.0).nan_to_num(torch.inf)
@@ -52,7 +54,3 @@ def compare_repeats(
             found.differing[name], found.elements[name] = times, counts[name]
             found.largest[name] = float(most[name])
     return found, first
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
