@@ -89,6 +89,7 @@ class Implementation:
     repeatable: Collection[str] = frozenset(OUTPUTS)
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
+    share: float = 1.0  # of a profile's cases and repeats: less for what is interpreted, and so a thousand times slower
     known_failures: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -100,6 +101,14 @@ class Implementation:
     def gives_dbias(self) -> bool:
         """Whether backward also returns dbias."""
         return bool(self.backward) and self.supports.bias_grad
+
+
+@dataclass(frozen=True)
+class Absent:
+    """In place of an Implementation that cannot be here, as what it is written in is not installed: it is refused."""
+
+    name: str
+    reason: str
 
 
 def declaration_problems(impl: Implementation) -> list[str]:
@@ -154,6 +163,8 @@ def declaration_problems(impl: Implementation) -> list[str]:
         problems.append(f"precision={p!r}: should be a Precision(...)")
     tile_fits = impl.tile is None or (len(impl.tile) == 2 and all(isinstance(n, int) and n > 0 for n in impl.tile))
     must(tile_fits, f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
+    share_fits = isinstance(impl.share, (int, float)) and 0 < impl.share <= 1
+    must(share_fits, f"share={impl.share!r}: should be a number above 0, at most 1")
     for law, why in dict(impl.known_failures).items():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems

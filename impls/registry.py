@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from impls.contract import ContractError, Implementation, Precision, Supports
+from impls.contract import Absent, ContractError, Implementation, Precision, Supports
 
 HERE = Path(__file__).parent
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c)) for c in (Implementation, Supports, Precision)}
@@ -39,7 +39,7 @@ class Broken:
 class Entry:
     """An implementation (or Broken), the file it came from, and how to name it on a command line."""
 
-    impl: Implementation | Broken
+    impl: Implementation | Absent | Broken
     file: str
     option: str = ""  # "--impl-from=my_file.py" for the replay command; "" for our own
 
@@ -93,7 +93,7 @@ def from_hook(results: Iterable[object]) -> list[Entry]:
     entries = []
     for result in results:
         for impl in result if isinstance(result, (list, tuple)) else [result]:
-            if isinstance(impl, Implementation):
+            if isinstance(impl, (Implementation, Absent)):
                 entries.append(Entry(impl, _file_of(impl)))
             else:
                 problem = f"pytest_attention_impls returned {impl!r}: should be a list of Implementation"
@@ -120,11 +120,11 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     return [by_name[name] for name in sorted(set(wanted))]
 
 
-def _declared(module, name: str | None, path: Path) -> list[Implementation | Broken]:
+def _declared(module, name: str | None, path: Path) -> list[Implementation | Absent | Broken]:
     default = getattr(module, "IMPL", getattr(module, "IMPLS", None))
     found = default if name is None else getattr(module, name, None)
     impls = list(found) if isinstance(found, (list, tuple)) else [found]
-    if impls and all(isinstance(impl, Implementation) for impl in impls):
+    if impls and all(isinstance(impl, (Implementation, Absent)) for impl in impls):
         return impls
     what = name or "IMPL or IMPLS"
     defined = sorted(k for k, value in vars(module).items() if isinstance(value, Implementation))
@@ -155,5 +155,5 @@ def _as_name(text: str) -> str:
 def _file_of(impl: Implementation) -> str:
     try:
         return inspect.getfile(inspect.unwrap(impl.forward))
-    except TypeError:
+    except (TypeError, AttributeError):  # no Python function; or an Absent, which has none
         return "a plug-in"

@@ -1,0 +1,206 @@
+"""FlashAttention-2's backward (Dao 2023, Algorithm 2), with S and P computed again from lse.
+
+    P  = exp(scale Q K^T + bias - lse)      dV = P^T dO
+    dP = dO V^T                             dK = scale dS^T Q
+    dS = P * (dP - delta)                   dQ = scale dS K               delta = rowsum(dO * O)
+
+dK and dV are sums over queries: one program per K tile walks over the Q tiles, and over the query heads that share the
+key head. dQ is a sum over keys, and there are two ways. Either one program per Q tile walks over the K tiles, which
+computes S and dP a second time but adds in one order, so that every bit is repeatable. Or the programs of the K tiles
+add their share to dQ with atomics, in whatever order they come.
+"""
+
+import triton
+import triton.language as tl
+
+from .tiles import (
+    NOT_SPECIALIZED,
+    POINTERS,
+    load_lse,
+    load_statistic,
+    load_tile,
+    matrix_of,
+    probabilities,
+    product,
+    scores,
+    store_tile,
+    tile_offsets,
+)
+from .tuning import Kernel
+
+
+@triton.jit(do_not_specialize=NOT_SPECIALIZED, do_not_specialize_on_alignment=POINTERS)
+def delta_kernel(
+    out_ptr, dout_ptr, delta_ptr, out_strides, dout_strides, nheads, seqlen_q, headdim, tuning_key,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr,
+):  # fmt: skip
+    """delta = rowsum(dO * O), (batch, nheads, seqlen_q) float32. Program (b, h, Q tile)."""
+    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    i0 = tl.program_id(0) % tiles * BLOCK_M
+    bh = tl.program_id(0) // tiles
+    b, h = bh // nheads, bh % nheads
+    out_ptr = matrix_of(out_ptr, out_strides, b, h, ALIGN)
+    dout_ptr = matrix_of(dout_ptr, dout_strides, b, h, ALIGN)
+    out = load_tile(out_ptr, i0, out_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
+    dout = load_tile(dout_ptr, i0, dout_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
+    i = i0 + tl.arange(0, BLOCK_M)
+    delta = tl.sum(dout.to(tl.float32) * out.to(tl.float32), 1)
+    tl.store(delta_ptr + bh.to(tl.int64) * seqlen_q + i, delta, mask=i < seqlen_q)
+
+
+@triton.jit
+def gather_dk_dv(
+    dk, dv, k, v, q_ptr, dout_ptr, bias_ptr, lse_ptr, delta_ptr, dq_ptr, j0, first, last, scale,
+    q_row, dout_row, bias_row, dq_row, seqlen_q, seqlen_k, diagonal, headdim,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    ALIGN: tl.constexpr, BIAS: tl.constexpr,
+    PRECISION: tl.constexpr, ATOMIC: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Walk over the queries first .. last of one head. dk and dv (BLOCK_N, BLOCK_D) -> the same, with them added.
+
+    All tiles are transposed, (keys, queries), so that P^T and dS^T are first operands without being turned round.
+    """
+    j = j0 + tl.arange(0, BLOCK_N)[:, None]
+    for i0 in tl.range(first, last, BLOCK_M):
+        i = i0 + tl.arange(0, BLOCK_M)
+        q = load_tile(q_ptr, i0, q_row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
+        qk_t = product(k, tl.trans(q), PRECISION)
+        s_t = scores(qk_t, bias_ptr, i[None, :], j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS, MASKED)
+        p_t = probabilities(s_t, load_lse(lse_ptr, i, seqlen_q)[None, :], BIAS)
+        dout = load_tile(dout_ptr, i0, dout_row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
+        dv += product(p_t.to(dout.dtype), dout, PRECISION)
+        dp_t = product(v, tl.trans(dout), PRECISION)
+        ds_t = (p_t * (dp_t - load_statistic(delta_ptr, i, seqlen_q, 0.0)[None, :])).to(q.dtype)
+        dk += product(ds_t, q, PRECISION)
+        if ATOMIC:
+            dq = product(tl.trans(ds_t), k, PRECISION) * scale
+            offsets, rows, columns = tile_offsets(i0, dq_row, headdim, BLOCK_M, BLOCK_D, ALIGN)
+            tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")
+    return dk, dv
+
+
+@triton.jit(do_not_specialize=NOT_SPECIALIZED, do_not_specialize_on_alignment=POINTERS)
+def dk_dv_kernel(
+    q_ptr, k_ptr, v_ptr, bias_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, dk_ptr, dv_ptr, scale,
+    q_strides, k_strides, v_strides, bias_strides, dout_strides, dq_strides, dk_strides, dv_strides,
+    nheads_k, group, seqlen_q, seqlen_k, diagonal, headdim, tuning_key,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    ALIGN: tl.constexpr, BIAS: tl.constexpr, UNMASKED: tl.constexpr,
+    PRECISION: tl.constexpr, ATOMIC: tl.constexpr,
+):  # fmt: skip
+    """Program (b, key head, K tile). If ATOMIC, its share of dq is added to a float32 dq that starts at zero."""
+    tiles = tl.cdiv(seqlen_k, BLOCK_N)
+    j0 = tl.program_id(0) % tiles * BLOCK_N  # the keys that most queries see under a causal mask start first
+    bh = tl.program_id(0) // tiles
+    b, h_k = bh // nheads_k, bh % nheads_k
+    k_ptr = matrix_of(k_ptr, k_strides, b, h_k, ALIGN)
+    v_ptr = matrix_of(v_ptr, v_strides, b, h_k, ALIGN)
+    k = load_tile(k_ptr, j0, k_strides.row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, True)
+    v = load_tile(v_ptr, j0, v_strides.row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, True)
+    dk = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
+    dv = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
+
+    # Queries before `first` see no key of this tile, those from `clear` on all of them. A tile with padding keys is
+    # masked throughout: a padding key scores 0, and exp(0 - lse) overflows where lse is very negative.
+    first = tl.maximum(j0 - diagonal, 0) // BLOCK_M * BLOCK_M
+    clear = tl.minimum(tl.cdiv(tl.maximum(j0 + BLOCK_N - 1 - diagonal, 0), BLOCK_M) * BLOCK_M, seqlen_q)
+    clear = tl.where(j0 + BLOCK_N > seqlen_k, seqlen_q, clear)
+    if not UNMASKED:
+        clear = seqlen_q
+    for h in range(h_k * group, (h_k + 1) * group):  # the query heads that read this key head
+        statistics = tl.cast(b * nheads_k * group + h, tl.int64) * seqlen_q
+        q_h = matrix_of(q_ptr, q_strides, b, h, ALIGN)
+        dout_h = matrix_of(dout_ptr, dout_strides, b, h, ALIGN)
+        dq_h = matrix_of(dq_ptr, dq_strides, b, h, ALIGN)
+        bias_h = matrix_of(bias_ptr, bias_strides, b, h, 1)
+        dk, dv = gather_dk_dv(
+            dk, dv, k, v, q_h, dout_h, bias_h, lse_ptr + statistics, delta_ptr + statistics, dq_h,
+            j0, first, clear, scale, q_strides.row, dout_strides.row, bias_strides.row, dq_strides.row,
+            seqlen_q, seqlen_k, diagonal, headdim,
+            BLOCK_M, BLOCK_N, BLOCK_D, ALIGN, BIAS, PRECISION, ATOMIC, True,
+        )  # fmt: skip
+        if UNMASKED:
+            dk, dv = gather_dk_dv(
+                dk, dv, k, v, q_h, dout_h, bias_h, lse_ptr + statistics, delta_ptr + statistics, dq_h,
+                j0, clear, seqlen_q, scale, q_strides.row, dout_strides.row, bias_strides.row, dq_strides.row,
+                seqlen_q, seqlen_k, diagonal, headdim,
+                BLOCK_M, BLOCK_N, BLOCK_D, ALIGN, BIAS, PRECISION, ATOMIC, False,
+            )  # fmt: skip
+
+    dk_ptr = matrix_of(dk_ptr, dk_strides, b, h_k, ALIGN)
+    dv_ptr = matrix_of(dv_ptr, dv_strides, b, h_k, ALIGN)
+    store_tile(dk_ptr, dk * scale, j0, dk_strides.row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN)
+    store_tile(dv_ptr, dv, j0, dv_strides.row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN)
+
+
+@triton.jit
+def gather_dq(
+    dq, q, dout, lse, delta, k_ptr, v_ptr, bias_ptr, i, first, last, scale,
+    k_row, v_row, bias_row, seqlen_q, seqlen_k, diagonal, headdim,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr, BIAS: tl.constexpr,
+    PRECISION: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Walk over the keys first .. last. dq (BLOCK_M, BLOCK_D) -> the same, with them added."""
+    for j0 in tl.range(first, last, BLOCK_N):
+        j = j0 + tl.arange(0, BLOCK_N)[None, :]
+        k = load_tile(k_ptr, j0, k_row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, MASKED)
+        v = load_tile(v_ptr, j0, v_row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, MASKED)
+        qk = product(q, tl.trans(k), PRECISION)
+        s = scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS, MASKED)
+        p = probabilities(s, lse[:, None], BIAS)
+        dp = product(dout, tl.trans(v), PRECISION)
+        ds = (p * (dp - delta[:, None])).to(k.dtype)
+        dq += product(ds, k, PRECISION)
+    return dq
+
+
+@triton.jit(do_not_specialize=NOT_SPECIALIZED, do_not_specialize_on_alignment=POINTERS)
+def dq_kernel(
+    q_ptr, k_ptr, v_ptr, bias_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, scale,
+    q_strides, k_strides, v_strides, bias_strides, dout_strides, dq_strides,
+    nheads, group, seqlen_q, seqlen_k, diagonal, headdim, tuning_key,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    ALIGN: tl.constexpr, BIAS: tl.constexpr, UNMASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Program (b, h, Q tile): the same walk over the K tiles as the forward's."""
+    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    i0 = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
+    bh = tl.program_id(0) // tiles
+    b, h = bh // nheads, bh % nheads
+    q_ptr = matrix_of(q_ptr, q_strides, b, h, ALIGN)
+    k_ptr = matrix_of(k_ptr, k_strides, b, h // group, ALIGN)
+    v_ptr = matrix_of(v_ptr, v_strides, b, h // group, ALIGN)
+    dout_ptr = matrix_of(dout_ptr, dout_strides, b, h, ALIGN)
+    dq_ptr = matrix_of(dq_ptr, dq_strides, b, h, ALIGN)
+    bias_ptr = matrix_of(bias_ptr, bias_strides, b, h, 1)
+    statistics = bh.to(tl.int64) * seqlen_q
+
+    i = i0 + tl.arange(0, BLOCK_M)
+    q = load_tile(q_ptr, i0, q_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
+    dout = load_tile(dout_ptr, i0, dout_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
+    lse = load_lse(lse_ptr + statistics, i, seqlen_q)
+    delta = load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)
+    dq = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+
+    clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0) // BLOCK_N * BLOCK_N  # as in the forward
+    end = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + BLOCK_M), 0)
+    if UNMASKED:
+        dq = gather_dq(
+            dq, q, dout, lse, delta, k_ptr, v_ptr, bias_ptr, i[:, None], 0, clear, scale,
+            k_strides.row, v_strides.row, bias_strides.row, seqlen_q, seqlen_k, diagonal, headdim,
+            BLOCK_N, BLOCK_D, ALIGN, BIAS, PRECISION, False,
+        )  # fmt: skip
+    else:
+        clear = 0
+    dq = gather_dq(
+        dq, q, dout, lse, delta, k_ptr, v_ptr, bias_ptr, i[:, None], clear, end, scale,
+        k_strides.row, v_strides.row, bias_strides.row, seqlen_q, seqlen_k, diagonal, headdim,
+        BLOCK_N, BLOCK_D, ALIGN, BIAS, PRECISION, True,
+    )  # fmt: skip
+    store_tile(dq_ptr, dq * scale, i0, dq_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN)
+
+
+compute_delta = Kernel("delta", delta_kernel)
+compute_dk_dv = Kernel("dk_dv", dk_dv_kernel)
+compute_dk_dv_dq = Kernel("dk_dv_dq", dk_dv_kernel, accumulates=["dq_ptr"])
+compute_dq = Kernel("dq", dq_kernel)

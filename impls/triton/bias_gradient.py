@@ -1,0 +1,82 @@
+"""dbias = dS, summed over what the bias was broadcast over, without atomics: repeatable bit for bit.
+
+    dS = P * (dO V^T - delta),  P = exp(scale Q K^T + bias - lse)
+
+A matrix bias (batch | 1, nheads | 1, seqlen_q, seqlen_k) has one program for each of its tiles, which walks over the
+batches and heads that share it. A vector bias (.., 1, seqlen_k) has one program per (b, h, K tile), which walks over the
+queries; what is left to sum, over batch and heads, is small and done by torch.
+"""
+
+import triton
+import triton.language as tl
+
+from .tiles import (
+    NOT_SPECIALIZED,
+    POINTERS,
+    elements,
+    load_lse,
+    load_statistic,
+    load_tile,
+    matrix_of,
+    probabilities,
+    product,
+    scores,
+)
+from .tuning import Kernel
+
+
+@triton.jit(do_not_specialize=NOT_SPECIALIZED, do_not_specialize_on_alignment=POINTERS)
+def dbias_kernel(
+    q_ptr, k_ptr, v_ptr, bias_ptr, dout_ptr, lse_ptr, delta_ptr, dbias_ptr, scale,
+    q_strides, k_strides, v_strides, bias_strides, dout_strides, dbias_strides,
+    nheads, group, shared_batch, shared_heads, seqlen_q, seqlen_k, diagonal, headdim, vector, tuning_key,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Program (batch of dbias, head of dbias, Q tile or all queries, K tile): sums shared_batch batches by shared_heads
+    heads, and for a vector the queries."""
+    tiles_k = tl.cdiv(seqlen_k, BLOCK_N)
+    queries_each = tl.where(vector != 0, tl.maximum(seqlen_q, 1), BLOCK_M)
+    parts_q = tl.maximum(tl.cdiv(seqlen_q, queries_each), 1)
+    j0 = tl.program_id(0) % tiles_k * BLOCK_N
+    first = tl.program_id(0) // tiles_k % parts_q * queries_each
+    bh = tl.program_id(0) // tiles_k // parts_q
+    heads = nheads // shared_heads  # of dbias
+    b0, h0 = bh // heads * shared_batch, bh % heads * shared_heads
+
+    j = j0 + tl.arange(0, BLOCK_N)[None, :]
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for b in range(b0, b0 + shared_batch):
+        for h in range(h0, h0 + shared_heads):
+            k_h = matrix_of(k_ptr, k_strides, b, h // group, ALIGN)
+            v_h = matrix_of(v_ptr, v_strides, b, h // group, ALIGN)
+            k = load_tile(k_h, j0, k_strides.row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, True)
+            v = load_tile(v_h, j0, v_strides.row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, True)
+            q_h = matrix_of(q_ptr, q_strides, b, h, ALIGN)
+            dout_h = matrix_of(dout_ptr, dout_strides, b, h, ALIGN)
+            bias_h = matrix_of(bias_ptr, bias_strides, b, h, 1)
+            statistics = tl.cast(b * nheads + h, tl.int64) * seqlen_q
+            for i0 in range(first, tl.minimum(first + queries_each, seqlen_q), BLOCK_M):
+                i = i0 + tl.arange(0, BLOCK_M)
+                q = load_tile(q_h, i0, q_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
+                dout = load_tile(dout_h, i0, dout_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
+                qk = product(q, tl.trans(k), PRECISION)
+                s = scores(
+                    qk, bias_h, i[:, None], j, scale, bias_strides.row, seqlen_q, seqlen_k, diagonal, True, True
+                )  # every tile is masked here: this is not the place where time goes
+                p = probabilities(s, load_lse(lse_ptr + statistics, i, seqlen_q)[:, None], True)
+                dp = product(dout, tl.trans(v), PRECISION)
+                total += p * (dp - load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)[:, None])
+
+    dbias_ptr = matrix_of(dbias_ptr, dbias_strides, bh // heads, bh % heads, 1)
+    if vector != 0:
+        keys = j0 + tl.arange(0, BLOCK_N)
+        tl.store(dbias_ptr + keys, tl.sum(total, 0).to(dbias_ptr.dtype.element_ty), mask=keys < seqlen_k)
+    else:
+        rows = first + tl.arange(0, BLOCK_M)[:, None]
+        offsets = rows.to(tl.int64) * elements(dbias_strides.row, 1) + j
+        here = (rows < seqlen_q) & (j < seqlen_k)
+        tl.store(dbias_ptr + offsets, total.to(dbias_ptr.dtype.element_ty), mask=here)
+
+
+compute_dbias = Kernel("dbias", dbias_kernel)

@@ -1,0 +1,50 @@
+"""One Implementation for each choice that tuning may make: one kernel forced to that tile, the others at their default.
+
+    pytest --impl-from impls/triton/every_tile.py
+
+Only lists with a choice are here: where there is one tile, it is the default, and every other implementation is judged
+with it. In the interpreter num_warps and num_stages mean nothing, so there is one for each (BLOCK_M, BLOCK_N).
+"""
+
+from __future__ import annotations
+
+from impls import Absent, Implementation
+from impls.triton.interpreter import installed
+
+
+def choices() -> dict[tuple[str, int, str], tuple]:
+    """{(kernel, bytes of an operand, tile as text): (tile, the BLOCK_Ds it may be chosen for)}."""
+    from impls.triton.interpreter import INTERPRETED
+    from impls.triton.tuning import CANDIDATES
+
+    found: dict[tuple[str, int, str], tuple] = {}
+    for kernel, by_bytes in CANDIDATES.items():
+        for bytes_, by_headdim in by_bytes.items():
+            for block_d, tiles in by_headdim.items():
+                for tile in tiles if len(tiles) > 1 else ():
+                    text = f"m{tile.BLOCK_M}_n{tile.BLOCK_N}" if INTERPRETED else str(tile)
+                    found.setdefault((kernel, bytes_, text), (tile, []))[1].append(block_d)
+    return found
+
+
+def implementations() -> list[Implementation]:
+    """One for each of the choices, named like triton_fa2_forward_m128_n64_w8_s3; float32 is said, halves are not."""
+    from impls.triton.attention import FlashAttention2
+    from impls.triton.declared import implementation
+    from impls.triton.problem import DTYPES
+
+    impls = []
+    for (kernel, bytes_, text), (tile, block_ds) in choices().items():
+        impls.append(
+            implementation(
+                f"triton_fa2_{kernel}_{text}" + ("_float32" if bytes_ == 4 else ""),
+                FlashAttention2(atomic=kernel == "dk_dv_dq", tiles={kernel: tile}),
+                {dtype for dtype in DTYPES if dtype.itemsize == bytes_},
+                [d for block_d in block_ds for d in range(1 if block_d == 32 else block_d // 2 + 1, block_d + 1)],
+            )
+        )
+    return impls
+
+
+ABSENT = Absent("triton_fa2_every_tile", "Triton is not installed: pip install triton")
+IMPLS = implementations() if installed() else [ABSENT]

@@ -1,0 +1,93 @@
+"""Whether Triton is here, and whether its kernels run compiled on a GPU or interpreted on the CPU.
+
+Triton reads TRITON_INTERPRET when it is imported, so this must be decided first.
+"""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import torch
+
+
+def installed() -> bool:
+    """Whether Triton can be imported at all."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def interpreted() -> bool:
+    """True if TRITON_INTERPRET=1, or if it is unset and there is no GPU; it is then set, for Triton to read.
+
+    Raises ImportError if Triton was imported before, as it then cannot interpret its own library any more.
+    """
+    os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+    wanted = os.environ["TRITON_INTERPRET"].lower() in ("1", "true", "yes", "on", "y")
+    if wanted and "triton" in sys.modules:
+        from triton.language import cdiv
+        from triton.runtime import JITFunction
+
+        if isinstance(cdiv, JITFunction):
+            raise ImportError("triton was imported before TRITON_INTERPRET=1 was set: set it before Python starts")
+    return wanted
+
+
+INTERPRETED = interpreted()
+_thread = ThreadPoolExecutor(max_workers=1)
+
+
+def _after_fork() -> None:
+    """A child process has the executor, but not its thread."""
+    global _thread
+    _thread = ThreadPoolExecutor(max_workers=1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def on_a_short_stack(launch: Callable[[], None]) -> None:
+    """Run an interpreted launch in a thread of its own, and wait for it.
+
+    CPython (3.11 to 3.13) keeps frames in chunks of 16 KiB, and where a hot call lies across the end of one, each call
+    maps and unmaps a chunk. Deep inside a test that doubles the interpreter's time; a new thread's stack is short.
+    """
+    _thread.submit(launch).result()
+
+
+def make_quick() -> None:
+    """Take out of Triton's interpreter what makes it two times slower and is of no use here.
+
+    Every call of a jitted helper patches all of triton.language again, although the launch has done so: once per launch
+    and module is enough. And each sum or product of integers is checked for 32 bits, with five more operations. Both are
+    private: where a version of Triton has them no more, nothing is changed. tests/test_triton.py says which one it is.
+    """
+    from triton.runtime import interpreter
+
+    if not hasattr(interpreter, "_patch_lang") or not hasattr(interpreter.InterpretedFunction, "rewrite"):
+        return
+    patch, call = interpreter._patch_lang, interpreter.GridExecutor.__call__
+    if call.__name__ == "quick_launch":  # by another copy of this package
+        return
+    done: set[int] = set()  # modules of helpers that this launch has patched
+
+    def quick_launch(self, *args, **kwargs):
+        done.clear()
+        done.add(id(self.fn.__globals__))
+        return call(self, *args, **kwargs)
+
+    def helper(self, *args, **kwargs):
+        if id(self.fn.__globals__) not in done:
+            done.add(id(self.fn.__globals__))
+            patch(self.fn)
+        try:
+            return self.rewrite()(*args, **kwargs)
+        except Exception as error:
+            raise interpreter.InterpreterError(repr(error)) from error
+
+    interpreter.GridExecutor.__call__, interpreter.InterpretedFunction.__call__ = quick_launch, helper
+    options = interpreter.interpreter_builder.options
+    if hasattr(options, "sanitize_overflow"):
+        interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)

@@ -1,0 +1,151 @@
+"""What all kernels share: how a tile is read and written, and what a score is.
+
+Everything is in powers of two, as the hardware's exp2 is the fast one: scores here are S * log2(e), so that
+P = exp2(s - m). A tensor of (batch, seqlen, nheads, headdim) arrives as a pointer and its `Strides`; a kernel moves the
+pointer to its (b, h) and then sees a matrix of (seqlen, headdim), cut into tiles of (BLOCK, BLOCK_D).
+
+Offsets are 64 bits wide wherever a stride enters: batch * seqlen * nheads * headdim passes 2^31 on a real machine.
+"""
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+INF = tl.constexpr(float("inf"))
+LEAST = tl.constexpr(-(2.0**127))  # the least finite score: times ln 2 and back it is not yet -inf
+
+# Triton would compile a kernel anew for every pattern of pointers that divide by 16; ALIGN says it instead (matrix_of).
+POINTERS = [
+    "q_ptr", "k_ptr", "v_ptr", "bias_ptr", "out_ptr", "lse_ptr", "dout_ptr", "delta_ptr",
+    "dq_ptr", "dk_ptr", "dv_ptr", "dbias_ptr",
+]  # fmt: skip
+
+
+# Nor for every length: these are plain numbers to all kernels (each has some of them).
+NOT_SPECIALIZED = [
+    "scale", "q_strides", "k_strides", "v_strides", "bias_strides", "out_strides", "dout_strides",
+    "dq_strides", "dk_strides", "dv_strides", "dbias_strides", "nheads", "nheads_k", "group", "shared_batch",
+    "shared_heads", "seqlen_q", "seqlen_k", "diagonal", "headdim", "vector", "tuning_key",
+]  # fmt: skip
+
+
+class Strides(NamedTuple):
+    """Sixteen times the strides of a tensor in elements; that of the last dimension is 1. `row` is a query's or key's.
+
+    Sixteen times, as Triton compiles a kernel anew for every pattern of integers that are 1 or divide by 16, and the
+    elements of a tuple cannot be excepted: this way there is one pattern. `elements` gives the stride back.
+    """
+
+    batch: int
+    head: int
+    row: int
+
+
+@triton.jit
+def elements(stride, ALIGN: tl.constexpr):
+    """A stride from Strides -> elements; says that it is a multiple of ALIGN, so that loads may be wide."""
+    return stride // (16 * ALIGN) * ALIGN
+
+
+@triton.jit
+def matrix_of(ptr, strides, b, h, ALIGN: tl.constexpr):
+    """Pointer to tensor -> pointer to the (seqlen, headdim) matrix of batch b and head h."""
+    batch, head = elements(strides.batch, ALIGN), elements(strides.head, ALIGN)
+    ptr += tl.cast(b, tl.int64) * batch + tl.cast(h, tl.int64) * head
+    if ALIGN > 1:  # said here, as a kernel is not compiled anew for where a tensor begins
+        ptr = tl.multiple_of(ptr, 16)
+    return ptr
+
+
+@triton.jit
+def tile_offsets(first, stride, headdim, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr):
+    """-> offsets (BLOCK, BLOCK_D) of rows first .. first + BLOCK, and the row and column numbers."""
+    stride = elements(stride, ALIGN)
+    rows = first + tl.arange(0, BLOCK)[:, None]
+    columns = tl.arange(0, BLOCK_D)[None, :]
+    offsets = tl.cast(first, tl.int64) * stride + tl.arange(0, BLOCK)[:, None].to(tl.int64) * stride + columns
+    return offsets, rows, columns
+
+
+@triton.jit
+def load_tile(
+    ptr, first, stride, seqlen, headdim,
+    BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr, TAIL: tl.constexpr,
+):  # fmt: skip
+    """Rows first .. first + BLOCK -> (BLOCK, BLOCK_D). Zero beyond headdim, and beyond seqlen if the tile may have a TAIL.
+
+    What is not in the tensor is not read: a mask after the load would keep 0 * NaN.
+    """
+    offsets, rows, columns = tile_offsets(first, stride, headdim, BLOCK, BLOCK_D, ALIGN)
+    mask = columns < headdim // ALIGN * ALIGN
+    if TAIL:
+        mask = mask & (rows < seqlen)
+    return tl.load(ptr + offsets, mask=mask, other=0.0)
+
+
+@triton.jit
+def store_tile(
+    ptr, tile, first, stride, seqlen, headdim,
+    BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr,
+):  # fmt: skip
+    """Write the rows and columns of tile (BLOCK, BLOCK_D) that exist, rounded to the tensor's dtype."""
+    offsets, rows, columns = tile_offsets(first, stride, headdim, BLOCK, BLOCK_D, ALIGN)
+    mask = (rows < seqlen) & (columns < headdim // ALIGN * ALIGN)
+    tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS: tl.constexpr, MASKED: tl.constexpr):
+    """Q K^T of one tile -> S * log2(e), -inf where the query does not see the key.
+
+    i and j are the numbers of queries and keys, shaped to broadcast against qk: (BLOCK_M, 1) and (1, BLOCK_N), or
+    turned round for a transposed tile. Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); a tile in which every
+    query sees every key needs no mask. bias_ptr is at (b, h); bias_row is 0 for a vector bias, which has one row.
+    """
+    s = qk * (scale * LOG2E)
+    if BIAS:
+        here = (i < seqlen_q) & (j < seqlen_k)
+        bias = tl.load(bias_ptr + i.to(tl.int64) * elements(bias_row, 1) + j, mask=here, other=0.0).to(tl.float32)
+        s += tl.where(bias == -INF, -INF, tl.maximum(bias * LOG2E, LEAST))  # finfo.min is a number, and stays one
+    if MASKED:
+        s = tl.where((j < seqlen_k) & (j <= i + diagonal), s, -INF)  # tail mask and causal mask
+    return s
+
+
+@triton.jit
+def product(a, b, PRECISION: tl.constexpr):
+    """A B in float32. For "tf32" the operands are rounded to it first, to nearest: the matrix unit would cut them off."""
+    if PRECISION == "tf32":
+        a, b = to_tf32(a), to_tf32(b)
+    return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def to_tf32(x):
+    """float32 -> float32 whose last 13 bits are 0, rounded half away from zero."""
+    return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def probabilities(s, lse, BIAS: tl.constexpr):
+    """P = exp2(s - lse), once lse is known. At most 1, also where a bias makes lse so large that its rounding counts."""
+    x = s - lse
+    if BIAS:
+        x = tl.where(x > 0, 0.0, x)
+    return tl.exp2(x)
+
+
+@triton.jit
+def load_statistic(ptr, i, seqlen_q, PADDING: tl.constexpr):
+    """One float32 a query: lse or delta at ptr, which is at (b, h), for the queries i; PADDING where there is none."""
+    return tl.load(ptr + i, mask=i < seqlen_q, other=PADDING)
+
+
+@triton.jit
+def load_lse(ptr, i, seqlen_q):
+    """lse * log2(e), so that P = exp2(s - lse) again; +inf, so that P = 0, for padding and for rows that saw no key."""
+    lse = load_statistic(ptr, i, seqlen_q, INF)
+    return tl.where(lse == -INF, INF, lse * LOG2E)

@@ -1,0 +1,168 @@
+"""Which tile sizes, warps and stages a kernel may run with, and how one of them is chosen.
+
+Each kernel has a short list of candidates for each head dim and operand size; the first is the default. Small problems
+take the default. From TUNE_FROM operations on, Triton's autotuner tries all of them once, on the first call with this
+kind of problem, and keeps the answer on disk beside the compiled kernels (TRITON_CACHE_DIR). While a CUDA graph is
+captured nothing can be measured, so the default is taken. Every candidate is judged by the laws, not the winner alone:
+impls/triton/every_tile.py.
+
+To change a tile: edit CANDIDATES, the first of a list being the default, and judge them on a GPU with
+`pytest --impl-from=impls/triton/every_tile.py`. In the interpreter only INTERPRETER_TILE counts, and of it the two sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import triton
+
+from .interpreter import INTERPRETED, make_quick, on_a_short_stack
+
+if INTERPRETED:
+    make_quick()
+
+# Operations (2 per multiply and add) from which tuning pays: below, a launch takes about 0.1 ms, and compiling all
+# candidates takes longer than a program is likely to gain.
+TUNE_FROM = 2**36
+
+
+class Tile(NamedTuple):
+    """BLOCK_M queries by BLOCK_N keys, on num_warps warps, with num_stages tiles in flight."""
+
+    BLOCK_M: int
+    BLOCK_N: int
+    num_warps: int
+    num_stages: int
+
+    def __str__(self) -> str:
+        return f"m{self.BLOCK_M}_n{self.BLOCK_N}_w{self.num_warps}_s{self.num_stages}"
+
+
+# In the interpreter a program costs the same whatever its tile, and cases are small: tiles of 64 by 32 have several of
+# each, and are not square, so that a mix-up of the two shows.
+INTERPRETER_TILE = Tile(64, 32, 4, 1)
+
+# {kernel: {bytes of an operand: {BLOCK_D: candidates}}}
+CANDIDATES: dict[str, dict[int, dict[int, list[Tile]]]] = {
+    "forward": {
+        2: {
+            32: [Tile(64, 64, 4, 3), Tile(128, 64, 4, 3)],
+            64: [Tile(64, 64, 4, 3), Tile(128, 64, 4, 3)],
+            128: [Tile(128, 64, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 4, 2)],
+            256: [Tile(128, 64, 8, 2), Tile(64, 32, 4, 2)],
+        },
+        4: {32: [Tile(64, 32, 4, 2)], 64: [Tile(64, 32, 4, 2)], 128: [Tile(32, 32, 8, 2)], 256: [Tile(32, 32, 8, 1)]},
+    },
+    "dq": {
+        2: {
+            32: [Tile(64, 64, 4, 3), Tile(128, 64, 4, 2)],
+            64: [Tile(64, 64, 4, 3), Tile(128, 64, 4, 2), Tile(64, 128, 4, 2)],
+            128: [Tile(128, 64, 8, 3), Tile(128, 32, 8, 3), Tile(64, 64, 4, 2)],
+            256: [Tile(64, 64, 8, 1), Tile(64, 32, 8, 1)],
+        },
+        4: {32: [Tile(32, 32, 4, 1)], 64: [Tile(32, 32, 4, 1)], 128: [Tile(32, 32, 8, 1)], 256: [Tile(16, 32, 8, 1)]},
+    },
+    "dk_dv": {
+        2: {
+            32: [Tile(128, 64, 4, 2), Tile(64, 64, 4, 2)],
+            64: [Tile(128, 64, 4, 2), Tile(32, 128, 4, 3), Tile(64, 64, 4, 2)],
+            128: [Tile(64, 128, 8, 2), Tile(32, 128, 8, 3), Tile(32, 64, 4, 3)],
+            256: [Tile(32, 64, 8, 1), Tile(32, 32, 4, 1)],
+        },
+        4: {32: [Tile(32, 32, 4, 1)], 64: [Tile(32, 32, 4, 1)], 128: [Tile(32, 32, 8, 1)], 256: [Tile(32, 16, 8, 1)]},
+    },
+    "dk_dv_dq": {
+        2: {
+            32: [Tile(64, 128, 8, 2), Tile(64, 64, 4, 2)],
+            64: [Tile(64, 128, 8, 3), Tile(32, 128, 4, 3), Tile(64, 64, 4, 2)],
+            128: [Tile(32, 128, 8, 3), Tile(64, 128, 8, 2), Tile(32, 64, 4, 2)],
+            256: [Tile(32, 64, 8, 1), Tile(32, 32, 4, 1)],
+        },
+        4: {32: [Tile(32, 32, 4, 1)], 64: [Tile(32, 32, 4, 1)], 128: [Tile(32, 32, 8, 1)], 256: [Tile(32, 16, 8, 1)]},
+    },
+    "delta": {bytes_: {d: [Tile(64, 16, 4, 1)] for d in (32, 64, 128, 256)} for bytes_ in (2, 4)},
+    "dbias": {
+        2: {d: [Tile(64, 64, 4, 1)] for d in (32, 64, 128)} | {256: [Tile(32, 32, 4, 1)]},
+        4: {d: [Tile(32, 32, 4, 1)] for d in (32, 64, 128)} | {256: [Tile(16, 16, 4, 1)]},
+    },
+}
+
+# What the tuned choice depends on beside the dtypes, which Triton adds by itself.
+KEY = ["tuning_key", "BLOCK_D", "ALIGN", "BIAS", "ATOMIC", "PRECISION"]
+
+
+def tuning_key(seqlen_q: int, seqlen_k: int, causal: bool) -> int:
+    """One number for lengths within a factor of two of each other, and the mask."""
+    return (seqlen_q.bit_length() << 8 | seqlen_k.bit_length()) << 1 | causal
+
+
+class Kernel:
+    """A Triton kernel together with its candidates. `accumulates` names arguments that it adds to."""
+
+    def __init__(self, name: str, kernel, accumulates: list[str] | None = None):
+        self.name = name
+        self.kernel = kernel
+        tiles = {tile for by_headdim in CANDIDATES[name].values() for tiles in by_headdim.values() for tile in tiles}
+        self.tuned = triton.autotune(
+            configs=[config(tile) for tile in sorted(tiles)],
+            key=KEY,
+            prune_configs_by={"early_config_prune": self._fitting},
+            reset_to_zero=accumulates,  # trying a candidate adds to them; they start at zero again afterwards
+            cache_results=True,
+        )(kernel)
+
+    def candidates(self, bytes_: int, block_d: int) -> list[Tile]:
+        """What may be chosen for operands of so many bytes and a head dim padded to BLOCK_D; the default first."""
+        return CANDIDATES[self.name][bytes_][block_d]
+
+    def launch(
+        self,
+        programs: Callable[[int, int], int],
+        like: torch.Tensor,
+        operations: int = 0,
+        tile: Tile | None = None,
+        **arguments: object,
+    ) -> None:
+        """Run programs(BLOCK_M, BLOCK_N) programs on the device of `like`, an operand.
+
+        `tile` forces a choice; the number of operations decides whether to tune.
+        """
+
+        def grid(meta: dict) -> tuple[int]:
+            return (programs(meta["BLOCK_M"], meta["BLOCK_N"]),)
+
+        if INTERPRETED:
+            on_a_short_stack(lambda: self.kernel[grid](**arguments, **(tile or INTERPRETER_TILE)._asdict()))
+            return
+        candidates = [tile] if tile else self.candidates(like.element_size(), arguments["BLOCK_D"])
+        with torch.cuda.device_of(like):  # Triton launches on the current device, wherever the tensors are
+            if len(candidates) > 1 and operations >= TUNE_FROM and not capturing():
+                self.tuned[grid](**arguments)
+            else:
+                self._launch_first_that_fits(grid, candidates, arguments)
+
+    def _launch_first_that_fits(self, grid: Callable, candidates: list[Tile], arguments: dict) -> None:
+        """An older GPU has less shared memory, and a bias takes some: then a smaller candidate does."""
+        for tile in candidates:
+            try:
+                self.kernel[grid](**arguments, **tile._asdict())
+                return
+            except triton.OutOfResources:
+                if tile == candidates[-1]:
+                    raise
+
+    def _fitting(self, configs: list[triton.Config], named: dict, **arguments: object) -> list[triton.Config]:
+        return [config(tile) for tile in self.candidates(arguments["k_ptr"].element_size(), arguments["BLOCK_D"])]
+
+
+def config(tile: Tile) -> triton.Config:
+    """Tile -> what Triton's autotuner calls a configuration."""
+    constants = {"BLOCK_M": tile.BLOCK_M, "BLOCK_N": tile.BLOCK_N}
+    return triton.Config(constants, num_warps=tile.num_warps, num_stages=tile.num_stages)
+
+
+def capturing() -> bool:
+    """Whether a CUDA graph is being captured on the current stream."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

@@ -1,0 +1,19 @@
+"""As if Triton were not installed: it is not found, and cannot be imported. For `pytest -p tests.plugins.without_triton`."""
+
+import importlib.util
+import sys
+
+find_spec = importlib.util.find_spec
+
+
+class NoTriton:
+    """The first to be asked for a module."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] == "triton":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, NoTriton)
+importlib.util.find_spec = lambda name, package=None: None if name == "triton" else find_spec(name, package)
