@@ -8,7 +8,7 @@ Nothing here knows of any implementation.
 """
 
 from .attention import Attention, attention
-from .budget import FORM_OF_REGIME, INDEPENDENT, LINEAR, Budget, budget
+from .budget import FORM_OF_REGIME, INDEPENDENT, LINEAR, Budget, budget, form_of
 from .conservation import conservation
 from .masks import visible
 from .noise import roundoff, smallest_subnormal
@@ -27,6 +27,7 @@ __all__ = [
     "attention",
     "budget",
     "conservation",
+    "form_of",
     "pair_score",
     "roundoff",
     "score",

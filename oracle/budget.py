@@ -27,6 +27,8 @@ are structured, because there roundings repeat:
 The others stay independent. spread, peaked, shifted_down, shifted_up and large have random scores, hence random
 roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings
 do not, and what P's errors do to delta through that common sign is derived.
+Float32 operands that are multiplied as tf32 take the linear form in every regime: an element of q is rounded once for
+all keys, and one of k for all queries, so that along a row or a column the scores' errors are not independent.
 The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key of 100 too many in
 flat: lse is off by 0.01, a thousand times what it may be.
 """
@@ -53,6 +55,12 @@ FORM_OF_REGIME = {
     "selecting": LINEAR,
     "mean": INDEPENDENT,
 }
+
+
+def form_of(regime: str, dtype: torch.dtype, precision: object) -> str:
+    """-> the form for inputs of this regime, and operands of this dtype multiplied as `precision` says."""
+    shared = precision.multiply == "tf32" and dtype == torch.float32
+    return LINEAR if shared else FORM_OF_REGIME[regime]
 
 
 @dataclass(frozen=True)
@@ -105,10 +113,10 @@ def budget(
     algebra = FORMS[form]
     size = algebra.size
     dtype = q.dtype if dtype is None else dtype
-    un = units(dtype, precision)
     p = problem(
         q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=rows
     )
+    un = units(dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
     backward, whole = dout is not None, dout is not None and rows is None
     seqlen_k = p.k.shape[2]
     e_out, e_lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])

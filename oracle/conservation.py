@@ -68,7 +68,7 @@ def conservation(
     """
     algebra, dtype = FORMS[form], q.dtype
     size, unit = algebra.size, algebra.unit
-    un = units(dtype, precision)
+    un = units(dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
     seqlen_q, seqlen_k = q.shape[1], k.shape[1]
     rows = sample_rows(seqlen_q, q.device) if rows is None else rows
     scaled_up = seqlen_q / max(1, rows.numel())

@@ -66,17 +66,19 @@ class Units:
     matrix: bool  # whether products run on matrix units, which truncate
 
 
-def units(dtype: torch.dtype, precision: object) -> Units:
+def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
     """-> what `precision` (multiply, accumulate, probabilities) means for operands of this dtype.
 
     tf32 keeps float16 and bfloat16 whole, so there it rounds only P and T, and only where they stay float32.
+    terms: how many products one sum has at most. Probabilities that are flushed are all lost to one side, so n of them
+    are n times one, where n roundings would be the root of n.
     """
     tf32 = precision.multiply == "tf32"
     cast = torch.float32 if precision.probabilities == "float32" else dtype
     sums = dtype if precision.accumulate == "operand" else torch.float32
     return Units(
         u_p=TF32 if tf32 and cast != dtype else roundoff(cast),
-        tiny_p=max(smallest_subnormal(cast), FLUSH),
+        tiny_p=max(smallest_subnormal(cast), FLUSH * terms**0.5),
         u_mul=TF32 if tf32 and dtype == torch.float32 else 0.0,
         acc=Accumulator(roundoff(sums), max(smallest_subnormal(sums), FLUSH)),
         u_out=roundoff(dtype),

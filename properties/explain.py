@@ -83,7 +83,7 @@ def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> LawBroke
     """LawBroken, None where the law holds, or a word where it says nothing."""
     plan.write_down(f"{law.test_id(impl.name)} {case}")
     try:
-        law.function(Trial(impl, case, plan.device, repeats=plan.repeats))
+        law.function(Trial(impl, case, plan.device, repeats=plan.repeats_for(impl)))
     except LawBroken as broken:
         return broken
     except (AnotherCase, Undecided):

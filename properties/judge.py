@@ -87,18 +87,19 @@ def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[
 def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:
     """Run the law on drawn cases (or the given one): the smallest failure, its case, whether it comes and goes."""
     failures: list[tuple[LawBroken, Case]] = []
+    test = law.test_id(impl.name)
 
     def holds(case: Case) -> None:
-        plan.write_down(f"{law.test_id(impl.name)} {case}")
+        plan.write_down(f"{test} {case}")
         try:
-            law.function(Trial(impl, case, plan.device, meter, plan.repeats))
+            law.function(Trial(impl, case, plan.device, meter, plan.repeats_for(impl)))
             meter.cases += 1
         except LawBroken as broken:
             meter.cases += 1
             failures.append((broken, case))
             if plan.device == "cuda" and _context_is_lost():
                 global _lost_in
-                _lost_in = law.test_id(impl.name)
+                _lost_in = test
                 raise ContextLost(broken, case) from None
             raise
 
@@ -125,7 +126,7 @@ def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
     """holds(case) -> a function that Hypothesis runs on the cases of this law, implementation and plan."""
     name = f"{law.chapter}.{law.name}.{impl.name}"
     configured = settings(
-        max_examples=max(2, round(plan.examples * law.share)),
+        max_examples=plan.cases_for(impl, law.share),
         database=DirectoryBasedExampleDatabase(plan.database / name) if plan.database else None,
         phases=(Phase.reuse, Phase.generate, Phase.shrink),
         deadline=None,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from impls.contract import Implementation
 from properties.case import Case
 
 
@@ -21,3 +22,11 @@ class Plan:
     database: Path | None = None  # failing cases are kept here and tried first the next time
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
     origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
+
+    def cases_for(self, impl: Implementation, share: float) -> int:
+        """How many cases a law with this share draws for an implementation."""
+        return max(2, round(self.examples * share * impl.share))
+
+    def repeats_for(self, impl: Implementation) -> int:
+        """How often a call is repeated to see whether it agrees with itself."""
+        return max(2, round(self.repeats * impl.share))

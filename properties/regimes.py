@@ -52,7 +52,8 @@ class Draw:
         self.generator.manual_seed(case.seed * 1_000_003 + zlib.crc32(word.encode()))
 
     def normal(self, shape: tuple[int, ...], spread: float = 1.0) -> torch.Tensor:
-        return torch.randn(shape, generator=self.generator, device=self.device).mul_(spread)
+        drawn = torch.randn(shape, generator=self.generator, device=self.device)
+        return drawn if spread == 1.0 else drawn.mul_(spread)
 
     def uniform(self, shape: tuple[int, ...], low: float, high: float) -> torch.Tensor:
         return torch.rand(shape, generator=self.generator, device=self.device).mul_(high - low).add_(low)

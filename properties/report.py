@@ -54,6 +54,7 @@ class Report:
         self.directory = directory
         self.environment: dict = {}
         self.results: list[dict] = []
+        self._written: list[str] = []  # each of them as JSON: made once, not again with every later one
 
     @property
     def json_file(self) -> Path:
@@ -62,7 +63,10 @@ class Report:
     def add(self, result: dict) -> None:
         """One more verdict; results.json is whole again when this returns."""
         self.results.append(result)
-        self._write(self.json_file, json.dumps({"environment": self.environment, "results": self.results}, indent=1))
+        self._written.append(json.dumps(result, indent=1))
+        results = ",\n".join(self._written)
+        environment = json.dumps(self.environment, indent=1)
+        self._write(self.json_file, f'{{"environment": {environment},\n"results": [\n{results}\n]}}\n')
 
     def finish(self) -> None:
         """index.html, which needs no network and no other file."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from impls.contract import Implementation
+from impls.contract import Absent, Implementation
 from impls.registry import Broken, Entry
 from properties import contract
 from properties.broken import Undecided
@@ -52,12 +52,14 @@ class Judge:
         self.plan.origin = self.options.get(impl.name, "")
         return judge(law, impl, self.plan)
 
-    def contract(self, impl: Implementation | Broken) -> Result:
+    def contract(self, impl: Implementation | Absent | Broken) -> Result:
         """The verdict of the contract check, in the same form as a law's."""
         result = Result(impl.name, "test_contract", "test_contract_is_kept", PASS)
         started = time.perf_counter()
         if isinstance(impl, Broken):
             found, result.verdict = [impl.problem], FAIL
+        elif isinstance(impl, Absent):
+            found, result.verdict, result.reason = [], REFUSED, impl.reason
         elif self.plan.device not in impl.devices:
             result.verdict, found = UNKNOWN, []
             result.reason = f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{self.plan.device}"
@@ -76,7 +78,7 @@ class Judge:
         return result
 
 
-def conclude(result: Result, impl: Implementation | Broken) -> None:
+def conclude(result: Result, impl: Implementation | Absent | Broken) -> None:
     """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail.
 
     A known failure (declared, with its issue) is an expected one; if it passes, that is a failure, as it should be

@@ -43,9 +43,9 @@ class Sizes:
     elements: int  # of the score matrix over all heads: what the float64 oracle holds at once
 
     @classmethod
-    def on(cls, device: str) -> Sizes:
-        """The sizes for "cpu" or "cuda"."""
-        return cls(130, 130, 2**18) if device == "cpu" else cls(1100, 256, 2**23)
+    def on(cls, device: str, share: float = 1.0) -> Sizes:
+        """The sizes for "cpu" or "cuda"; fewer elements for an implementation that is judged on a share only."""
+        return cls(130, 130, int(2**18 * share)) if device == "cpu" else cls(1100, 256, int(2**23 * share))
 
 
 def one_of(values: tuple) -> st.SearchStrategy:
@@ -148,11 +148,25 @@ def _between(n: int, bounds: tuple[int, int | None]) -> bool:
 
 def attention_cases(impl: Implementation, device: str, draws: Draws = Draws()) -> st.SearchStrategy[Case]:
     """Cases that `impl` supports, as `draws` wants them."""
-    return _cases(impl, Sizes.on(device), draws)
+    sizes = Sizes.on(device, impl.share)
+    return _cases(impl, sizes, draws, _Choices.of(impl, sizes, draws))
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """What hangs on no drawn value: made once for all cases, as making it costs more than drawing from it."""
+
+    headdim: st.SearchStrategy[int]
+    plain: st.SearchStrategy[tuple]  # dtype, causal, regime, softmax_scale, layout
+    bias: st.SearchStrategy[str | None] | None  # which kind; None where there is nothing to draw
+
+    @classmethod
+    def of(cls, impl: Implementation, sizes: Sizes, want: Draws) -> _Choices:
+        return cls(headdims(impl, sizes.headdim), _together(*_plain_choices(impl, want)), _bias_kind(impl, want))
 
 
 @st.composite
-def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> Case:
+def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws, choices: _Choices) -> Case:
     s = impl.supports
     most = sizes.seqlen * want.stretch
     seqlen_q = draw(seqlens(want.seqlen_q[1] if want.seqlen_q[1] is not None else most, want.seqlen_q[0]))
@@ -164,9 +178,13 @@ def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> 
     batch, nheads = draw(one_of(HEADS))
     gqa = want.gqa if want.gqa is not None else s.gqa and draw(BOOLEANS)
     nheads_k, nheads = (nheads, nheads * draw(one_of(GROUPS))) if gqa else (nheads, nheads)
-    headdim = draw(headdims(impl, sizes.headdim))
-    dtype, causal, regime, scale, layout = draw(_together(*_plain_choices(impl, want)))
-    bias = _draw_bias(draw, impl, want, batch, nheads, dtype)
+    headdim = draw(choices.headdim)
+    dtype, causal, regime, scale, layout = draw(choices.plain)
+    kind = None if choices.bias is None else draw(choices.bias)
+    bias = {}
+    if kind is not None:
+        drawn = draw(_biases(kind, want.bias_masks, batch, nheads, dtype))
+        bias = {"bias": kind, **dict(zip(BIAS_FIELDS, drawn, strict=True))}
     case = Case(
         batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, headdim=headdim,
         dtype=dtype, causal=causal, softmax_scale=scale, regime=regime, layout=layout, **bias,
@@ -179,6 +197,7 @@ def _cases(draw: st.DrawFn, impl: Implementation, sizes: Sizes, want: Draws) -> 
 
 
 BOOLEANS, SEEDS = st.booleans(), st.integers(0, 999)
+BIAS_FIELDS = ("bias_mask", "bias_batch", "bias_nheads", "bias_dtype")  # what is drawn with a bias, beside its kind
 
 
 @lru_cache(maxsize=1000)
@@ -206,25 +225,24 @@ def _plain_choices(impl: Implementation, want: Draws) -> tuple:
     )
 
 
-def _draw_bias(
-    draw: st.DrawFn, impl: Implementation, want: Draws, batch: int, nheads: int, dtype: torch.dtype
-) -> dict[str, object]:
+def _bias_kind(impl: Implementation, want: Draws) -> st.SearchStrategy[str | None] | None:
     kinds: tuple[str | None, ...] = impl.supports.bias_kinds
     if want.bias is False or not (kinds or want.bias):
-        return {}
+        return None
     if isinstance(want.bias, str):
         kinds = tuple(kind for kind in kinds if kind == want.bias)
-    kind = draw(one_of((None, *kinds) if want.bias is None else kinds))
-    if kind is None:
-        return {}
-    names = ("bias_mask", "bias_batch", "bias_nheads", "bias_dtype")
-    choices = (
-        _typed(m for m in want.bias_masks if m != "dead_row" or kind == "matrix"),
+    return one_of((None, *kinds) if want.bias is None else kinds)
+
+
+@lru_cache(maxsize=1000)
+def _biases(kind: str, masks: tuple[str, ...], batch: int, nheads: int, dtype: torch.dtype) -> st.SearchStrategy[tuple]:
+    """BIAS_FIELDS of a bias of this kind."""
+    return _together(
+        _typed(m for m in masks if m != "dead_row" or kind == "matrix"),
         _typed(sorted({1, batch})),
         _typed(sorted({1, nheads})),
         _typed((torch.float32, *({dtype} - {torch.float32}))),
     )
-    return {"bias": kind, **dict(zip(names, draw(_together(*choices)), strict=True))}
 
 
 def _within(case: Case, sizes: Sizes, want: Draws) -> Case:
@@ -254,12 +272,15 @@ def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
 
 
 def _nearby(case: Case, may_differ: bool) -> Iterable[Case]:
+    """Each once: making a case costs more than all else here."""
+    kept = dict(bias=case.bias, bias_mask=case.bias_mask)
+    unmasked, without = kept | dict(bias_mask="none"), dict(bias=None, bias_mask="none", bias_batch=1, bias_nheads=1)
+    seen = set()
     for multiple in (1, 8, 16, 32, 64, 128):
         q, k = (-(-n // multiple) * multiple for n in (case.seqlen_q, case.seqlen_k))
-        plain = case.but(seqlen_q=q, seqlen_k=k)
-        yield plain
-        yield plain.but(bias_mask="none")
-        if may_differ:
-            yield plain.but(seqlen_k=q)
-            yield plain.but(seqlen_k=q, bias_mask="none")
-            yield plain.but(seqlen_k=q, bias=None, bias_mask="none", bias_batch=1, bias_nheads=1)
+        square = [(q, q, kept), (q, q, unmasked), (q, q, without)] if may_differ else []
+        for seqlen_q, seqlen_k, bias in [(q, k, kept), (q, k, unmasked), *square]:
+            key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"])
+            if key not in seen:
+                seen.add(key)
+                yield case.but(seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)

@@ -82,7 +82,7 @@ class Trial:
     @property
     def form(self) -> str:
         """Whether roundings count as independent in this regime, or add up at their worst (oracle/budget.py)."""
-        return oracle.FORM_OF_REGIME[self.case.regime]
+        return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision)
 
     def zeroed(self, *names: str) -> Inputs:
         """The inputs of the case with some of them 0."""
