@@ -4,14 +4,28 @@ python -m mutants              each mutant before its law: verdict, smallest cas
 python -m mutants --matrix     each mutant before all laws: which of them see it
 """
 
-from mutants import backward, boundaries, calling, masks, memory, races, softmax
-from mutants.mutant import Mutant, MutantError, beyond_smallest, build, edited_source
+from mutants import (
+    backward,
+    boundaries,
+    calling,
+    masks,
+    memory,
+    races,
+    softmax,
+    triton_backward,
+    triton_compiled,
+    triton_forward,
+)
+from mutants.mutant import Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
+
+OF_TENSOR_OPERATIONS = (backward, boundaries, calling, masks, memory, races, softmax)
+OF_TRITON = (triton_forward, triton_backward, triton_compiled)
 
 ALL: tuple[Mutant, ...] = tuple(
     sorted(
-        (mutant for file in (backward, boundaries, calling, masks, memory, races, softmax) for mutant in file.MUTANTS),
+        (mutant for file in (*OF_TENSOR_OPERATIONS, *OF_TRITON) for mutant in file.MUTANTS),
         key=lambda mutant: mutant.name,
     )
 )
 
-__all__ = ["ALL", "Mutant", "MutantError", "beyond_smallest", "build", "edited_source"]
+__all__ = ["ALL", "Mutant", "MutantError", "beyond_smallest", "build", "edited_source", "elsewhere"]

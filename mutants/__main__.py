@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from mutants import ALL, Mutant, MutantError, beyond_smallest, build
+from mutants import ALL, Mutant, MutantError, beyond_smallest, build, elsewhere
 from mutants.judging import CONTRACT, EXAMPLES, laws, one_of_all
 from properties.verdict import FAIL
 
@@ -17,7 +17,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the table or the matrix; 0 if every mutant was caught as it should be, 1 if not, 2 if asked for unknown ones."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only (a part of the name is enough)")
-    parser.add_argument("--matrix", action="store_true", help="judge each mutant by all laws (slow)")
+    parser.add_argument(
+        "--matrix", action="store_true", help="judge each mutant by all laws (slow; interpreted ones if named)"
+    )
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="cases per law (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
@@ -27,6 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen:
         print(f"no mutant is called {' or '.join(options.names)}; there are:", *(m.name for m in ALL), sep="\n  ")
         return 2
+    if options.matrix and not options.names:
+        chosen = [m for m in chosen if "/" not in m.source]
+    for mutant in [m for m in chosen if elsewhere(m)]:
+        print(f"- {mutant.name}: {elsewhere(mutant)}")
+        chosen.remove(mutant)
     for mutant in chosen:
         try:
             build(mutant)

@@ -24,7 +24,7 @@ REPEATS = 12  # what is wrong in 1 call of 20 must show in 30 cases of 12 repeat
 
 
 def plan(seed: int = 0, examples: int = EXAMPLES) -> Plan:
-    """How mutants are judged: on the CPU, the same cases every time."""
+    """How mutants are judged: on the CPU unless they say otherwise, the same cases every time."""
     return Plan(device="cpu", examples=examples, seed=seed, repeats=REPEATS)
 
 
@@ -37,16 +37,22 @@ def laws() -> dict[str, Law]:
 def judge_mutant(mutant: Mutant, how: Plan) -> Result:
     """The verdict of the law that the mutant names; "fail" is what it should be."""
     if mutant.law == CONTRACT:
-        return _contract_result(mutant, how)
-    return judge(laws()[mutant.law], build(mutant), how)
+        return _contract_result(mutant)
+    return judge(laws()[mutant.law], build(mutant), of_mutant(mutant, how))
+
+
+def of_mutant(mutant: Mutant, how: Plan) -> Plan:
+    """The plan on the device where the mutant shows; its share makes its cases smaller, but not fewer."""
+    return replace(how, device=mutant.device, examples=round(how.examples / build(mutant).share))
 
 
 def catches(law: Law | None, mutant: Mutant, how: Plan) -> str:
     """The verdict of a law, or of the contract if it is None, without shrinking or explaining: the first failure ends it."""
     if law is None:
-        return _contract_result(mutant, how).verdict
+        return _contract_result(mutant).verdict
     try:
-        return judge(replace(law, function=_ending_at_once(law.function)), build(mutant), how).verdict
+        at_once = replace(law, function=_ending_at_once(law.function))
+        return judge(at_once, build(mutant), of_mutant(mutant, how)).verdict
     except _Caught:
         return FAIL
 
@@ -83,8 +89,8 @@ def _ending_at_once(function):
     return ending
 
 
-def _contract_result(mutant: Mutant, how: Plan) -> Result:
+def _contract_result(mutant: Mutant) -> Result:
     impl = build(mutant)
-    problems = contract.problems(impl, how.device)
+    problems = contract.problems(impl, mutant.device)
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
     return Result(impl.name, "test_contract", CONTRACT, verdict, reason, message="\n".join(problems))

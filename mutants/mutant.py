@@ -6,11 +6,15 @@ that it replaces must occur exactly once in the source: if the implementation is
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -32,8 +36,10 @@ class Mutant:
 
     name: the mistake, in the present tense. law: the name of the law that must catch it, or "test_contract_is_kept".
     edits: (old, new) snippets of impls/<source>.py; each old occurs there exactly once.
+    source: a module of impls, or package/module. impl: the implementation that it is planted in, if not of that name.
     smallest: what the shrunk case must not exceed, field by field: numbers are upper bounds, anything else is exact.
     story: the real bug that this is, in a line. declares: fields of the Implementation that it declares otherwise.
+    device: where it shows; "cuda" for a mistake of which a CPU, or an interpreter on one, knows nothing.
     """
 
     name: str
@@ -42,7 +48,9 @@ class Mutant:
     smallest: Mapping[str, Any]
     story: str
     source: str = "python_tiled"
+    impl: str = ""
     declares: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
 
     def __repr__(self) -> str:
         return f"Mutant({self.name})"
@@ -64,16 +72,61 @@ def edited_source(mutant: Mutant) -> str:
 @cache  # one object per mutant and process
 def build(mutant: Mutant) -> Implementation:
     """The mutant as an Implementation called mutant_<name>, from a module of its own; tracebacks show its lines."""
-    text, path = edited_source(mutant), IMPLS / f"{mutant.source}.py"
+    text, wanted = edited_source(mutant), mutant.impl or mutant.source
+    module = _from_package(mutant, text) if "/" in mutant.source else _from_module(mutant, text)
+    known = {impl.name: impl for impl in getattr(module, "IMPLS", None) or [module.IMPL]}
+    if not isinstance(known.get(wanted), Implementation):
+        raise MutantError(f"mutant {mutant.name}: impls/{mutant.source}.py has no implementation called {wanted} here")
+    return replace(known[wanted], name=f"mutant_{mutant.name}", **mutant.declares)
+
+
+def _from_module(mutant: Mutant, text: str) -> ModuleType:
+    path = IMPLS / f"{mutant.source}.py"
     shown = f"<mutant {mutant.name} of {path.name}>"
     linecache.cache[shown] = (len(text), None, text.splitlines(keepends=True), shown)
     module = ModuleType(f"mutants.built.{mutant.name}")
     module.__file__ = str(path)
     exec(compile(text, shown, "exec"), module.__dict__)
-    known = {impl.name: impl for impl in getattr(module, "IMPLS", None) or [module.IMPL]}
-    if mutant.source not in known:
-        raise MutantError(f"mutant {mutant.name}: {path.name} has no implementation called {mutant.source}")
-    return replace(known[mutant.source], name=f"mutant_{mutant.name}", **mutant.declares)
+    return module
+
+
+def _from_package(mutant: Mutant, text: str) -> ModuleType:
+    """The edited file's whole package, imported under another name from a copy, as its modules import each other.
+
+    The copy is gone when this returns. Its lines stay, in linecache: Triton reads a kernel's source when it runs it.
+    """
+    folder, file = mutant.source.split("/")
+    name = f"mutant_{mutant.name}_{id(mutant)}"  # its modules stay in sys.modules: no two mutants may share them
+    with TemporaryDirectory() as directory:
+        copy = Path(directory) / name
+        shutil.copytree(IMPLS / folder, copy, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+        (copy / f"{file}.py").write_text(text)
+        spec = importlib.util.spec_from_file_location(
+            name, copy / "__init__.py", submodule_search_locations=[str(copy)]
+        )
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for path in map(str, copy.glob("*.py")):
+            lines = linecache.getlines(path)
+            linecache.cache[path] = (sum(map(len, lines)), None, lines, path)  # None: never looked for on disk again
+    return module
+
+
+def elsewhere(mutant: Mutant) -> str:
+    """Why a mutant cannot be judged in this process, in words; "" if it can."""
+    if mutant.device == "cuda" and not torch.cuda.is_available():
+        return "shows on a GPU only: there is none"
+    if not mutant.source.startswith("triton/"):
+        return ""
+    from impls.triton.interpreter import INTERPRETED, installed
+
+    if not installed():
+        return "Triton is not installed"
+    if INTERPRETED and mutant.device == "cuda":
+        return "shows compiled only: TRITON_INTERPRET is set"
+    if not INTERPRETED and mutant.device == "cpu":
+        return "runs in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts"
+    return ""
 
 
 def beyond_smallest(mutant: Mutant, shrunk: str) -> list[str]:
