@@ -1,0 +1,177 @@
+"""What was measured: bench.json, whole after every cell, and the table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bench.cells import BASELINES, column
+from bench.timing import Peak
+
+COLOURS = {"refused": "bright_black", "does not fit": "bright_black"}  # the rest is red
+CASE = ("pass", "dtype", "causal", "headdim", "seqlen")
+UNSTEADY = 0.1  # p80 - p20 over the median: marked in the table
+
+
+class Report:
+    """The cells so far. bench.json is replaced after each, so that an interrupted run loses nothing."""
+
+    def __init__(self, directory: Path, environment: dict):
+        self.directory = directory
+        self.environment = environment
+        self.state = "running"
+        self.peaks: dict[str, Peak] = {}
+        self.cells: list[dict] = []
+
+    @property
+    def json_file(self) -> Path:
+        return self.directory / "bench.json"
+
+    def peak_of(self, dtype: torch.dtype) -> Peak:
+        """The measured matrix peak of a dtype."""
+        return self.peaks[str(dtype).removeprefix("torch.")]
+
+    def raise_peak(self, dtype: torch.dtype, peak: Peak) -> None:
+        """A new measurement of a dtype's peak: the higher one stands."""
+        name = str(dtype).removeprefix("torch.")
+        self.peaks[name] = max(peak, self.peaks.get(name, peak), key=lambda p: p.tflops)
+
+    def add(self, cell: dict) -> None:
+        """One more cell; bench.json is whole again when this returns."""
+        self.cells.append(cell)
+        self.write()
+
+    def write(self) -> None:
+        """bench.json: environment, peaks, and each cell with its share of the peak and its ratio to the baseline."""
+        peaks = {name: {"tflops": p.tflops, "product": p.product} for name, p in self.peaks.items()}
+        text = json.dumps({"state": self.state, "environment": self.environment, "peak": peaks,
+                           "results": self.results()}, indent=1)  # fmt: skip
+        unfinished = self.json_file.with_suffix(".json.part")
+        unfinished.write_text(text)
+        os.replace(unfinished, self.json_file)
+
+    def results(self) -> list[dict]:
+        """The cells with share (tflops over the dtype's peak), ratio (the baseline's ms over theirs), and the baseline."""
+        timed: dict[tuple, dict[str, float]] = {}
+        for cell in self.cells:
+            if cell["verdict"] == "timed":
+                timed.setdefault(key(cell), {})[cell["impl"]] = cell["ms"]
+        found = []
+        for cell in self.cells:
+            cell = dict(cell)
+            if cell["verdict"] == "timed":
+                beside = timed[key(cell)]
+                baseline = next((name for name in BASELINES if name in beside), None)
+                cell["share"] = cell["tflops"] / self.peaks[cell["dtype"]].tflops
+                cell["ratio"] = beside[baseline] / cell["ms"] if baseline else None
+                cell["baseline"] = baseline
+            found.append(cell)
+        return found
+
+
+def key(cell: dict) -> tuple:
+    """What two cells have in common that differ in their implementation only."""
+    return tuple(cell[name] for name in CASE)
+
+
+def unit(device: str) -> tuple[str, float]:
+    """The unit that rates are shown in, and how many of it a TFLOP/s is."""
+    return ("TFLOP/s", 1.0) if device == "cuda" else ("GFLOP/s", 1e3)
+
+
+def number(x: float) -> str:
+    """Three digits, or all before the point: 0.123, 1.20, 12.3, 123, 1234."""
+    return f"{x:.0f}" if x >= 99.95 else f"{x:#.3g}"
+
+
+def mask(causal: bool) -> str:
+    return "causal" if causal else "full"
+
+
+def print_tables(report: Report, console: Console) -> None:
+    """One table for each dtype, a row for each case and pass, a column for each implementation; then what is empty.
+
+    An implementation that refuses the whole dtype has no column, but a line below.
+    """
+    results = report.results()
+    name, factor = unit(report.environment["device"])
+    for dtype, peak in report.peaks.items():
+        cells = [cell for cell in results if cell["dtype"] == dtype]
+        if not cells:
+            continue
+        title = (
+            f"{dtype}: {name}, share of the {number(factor * peak.tflops)} {name} of a matrix product ({peak.product})"
+        )
+        if baseline := next((cell["baseline"] for cell in cells if cell.get("baseline")), None):
+            title += f", speed beside {baseline}"
+        impls = sorted({cell["impl"] for cell in cells if cell["verdict"] != "refused"}, key=column)
+        console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
+        console.print(_table(cells, impls, factor))
+    _print_legend(results, console)
+    _print_remarks(results, console)
+
+
+def _table(cells: list[dict], impls: list[str], factor: float) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("pass", "mask", "headdim"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("seqlen", *impls):
+        table.add_column(heading, justify="right")
+    rows: dict[tuple, dict[str, str]] = {}
+    for cell in cells:
+        row = (cell["pass"], mask(cell["causal"]), str(cell["headdim"]), cell["seqlen"])
+        rows.setdefault(row, {})[cell["impl"]] = _shown(cell, factor)
+    before = None
+    for (*group, seqlen), shown in sorted(rows.items(), key=_in_order):
+        if before not in (None, group):
+            table.add_row()
+        table.add_row(*(group if group != before else ("", "", "")), str(seqlen), *(shown.get(i, "") for i in impls))
+        before = group
+    return table
+
+
+def _in_order(row: tuple[tuple, dict]) -> tuple:
+    """Forward first, full before causal, and then by size."""
+    which, mask, headdim, seqlen = row[0]
+    return which != "forward", mask == "causal", int(headdim), seqlen
+
+
+def _shown(cell: dict, factor: float) -> str:
+    if cell["verdict"] != "timed":
+        return f"[{COLOURS.get(cell['verdict'], 'bold red')}]{cell['verdict']}[/]"
+    ratio = f" {cell['ratio']:5.2f}x" if cell["ratio"] else ""
+    return f"{_marks(cell)}{number(factor * cell['tflops']):>5} [bright_black]{cell['share']:4.0%}[/]{ratio}"
+
+
+def _marks(cell: dict) -> str:
+    unsteady = cell["ms_p80"] - cell["ms_p20"] > UNSTEADY * cell["ms"]
+    return ("*" if "note" in cell else "") + ("~" if unsteady else "")
+
+
+def _print_legend(results: list[dict], console: Console) -> None:
+    marks = "".join(_marks(cell) for cell in results if cell["verdict"] == "timed")
+    console.print()
+    if "~" in marks:
+        console.print(f"~  unsteady: the 20th and 80th percentile lie more than {UNSTEADY:.0%} of the median apart")
+    if "*" in marks:
+        console.print("*  launch-bound: the host takes longer to issue the call than the device to do it")
+
+
+def _print_remarks(results: list[dict], console: Console) -> None:
+    """Why cells have no figure: each reason once for each implementation, with the case if it is one case's."""
+    grouped: dict[tuple[str, str, str], list[dict]] = {}
+    for cell in results:
+        if cell.get("reason"):
+            grouped.setdefault((cell["impl"], cell["verdict"], cell["reason"]), []).append(cell)
+    for (impl, verdict, reason), cells in sorted(grouped.items(), key=lambda item: column(item[0][0])):
+        c = cells[0]
+        one = f"{c['dtype']} {c['pass']} {mask(c['causal'])} headdim={c['headdim']} seqlen={c['seqlen']}"
+        where = one if len(cells) == 1 else f"{len(cells)} cells"
+        console.print(f"[{COLOURS.get(verdict, 'bold red')}]{verdict:12}[/]  {escape(impl)}  {where}: {escape(reason)}",
+                      highlight=False, soft_wrap=True)  # fmt: skip

@@ -1,0 +1,151 @@
+"""One cell after the other: what is declared, does it fit, is it right, how long does it take, can that be?"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from bench import timing
+from bench.cells import fewest_flops, flops, refusal, too_large
+from bench.report import Report
+from bench.sanity import NAMES, make_inputs, mistake, reference
+from impls.contract import Implementation
+from impls.handover import Inputs, Outputs, run, to_layout
+from impls.registry import Entry
+from properties.case import Case
+
+TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
+WRONG, ERROR, ABOVE_PEAK, NOT_RUN = "wrong", "error", "above peak", "not run"  # these make the exit status 1
+BEYOND = 1.05  # times the measured peak: what is faster cannot have been done
+
+
+@dataclass
+class Bench:
+    """Where the cells are filled, for how many seconds each, and where they go."""
+
+    report: Report
+    device: str
+    seconds: float
+    seed: int = 0
+
+    def run(
+        self, entries: list[Entry], cases: list[Case], passes: tuple[str, ...], tell: Callable[[Case, str, str], None]
+    ) -> None:
+        """Fill every cell, in order; `tell(case, pass, implementation)` before each."""
+        dead = None
+        for case in cases:
+            problem = Problem(case, self.device, self.seed, backward="backward" in passes)
+            for which in passes:
+                for entry in entries:
+                    tell(case, which, entry.name)
+                    cell = describe(case, which, entry.name)
+                    cell |= {"verdict": NOT_RUN, "reason": dead} if dead else self.fill(entry, problem, which)
+                    self.report.add(cell)
+                    if cell["verdict"] == NO_FIT:
+                        gc.collect()  # what did not fit may hang on the error
+                    if cell["verdict"] == ERROR and _is_lost(self.device):
+                        dead = f"the device was lost in {entry.name}, {which}, {case}"
+
+    def fill(self, entry: Entry, problem: Problem, which: str) -> dict:
+        """verdict, and reason or figures, of one cell."""
+        impl, case = entry.impl, problem.case
+        if reason := refusal(impl, case, which):
+            return {"verdict": REFUSED, "reason": reason}
+        try:
+            if self.device == "cuda":
+                torch.cuda.empty_cache()  # for kernels that allocate without PyTorch
+                torch.cuda.reset_peak_memory_stats()
+            if reason := too_large(impl, case, which, self.device):
+                return {"verdict": NO_FIT, "reason": reason}
+            return self._check_and_time(entry, problem, which)
+        except torch.OutOfMemoryError as error:
+            return {"verdict": NO_FIT, "reason": _needed(error)}
+        except Exception as error:
+            text = (str(error).strip().splitlines() or ["no message"])[0]
+            return {"verdict": ERROR, "reason": f"{type(error).__name__}: {text}"}
+
+    def _check_and_time(self, entry: Entry, problem: Problem, which: str) -> dict:
+        impl, case, backward = entry.impl, problem.case, which == "backward"
+        try:
+            want = problem.want
+        except torch.OutOfMemoryError:
+            return {"verdict": NO_FIT, "reason": "not the kernel, but the float32 attention that it is compared with"}
+        x = problem.handed_to(impl)
+        got = run(impl, x, causal=case.causal, backward=backward)
+        if reason := mistake(got, want, NAMES if backward else NAMES[:1]):
+            closer = f"pytest {entry.option or f'--impl {impl.name}'} --case '{case}'"
+            return {"verdict": WRONG, "reason": f"{reason}; for a closer look:  {closer}"}
+        del got
+        call = (timing.backward_call if backward else timing.forward_call)(impl, x, case.causal)
+        took = timing.measure(call, self.device, self.seconds)
+        if self._is_beyond(impl, case, which, took):  # a disturbed peak, or a disturbed cell? Both are measured again
+            self.report.raise_peak(case.dtype, timing.peak(case.dtype, self.device))
+            took = timing.measure(call, self.device, self.seconds)
+        tflops = flops(case, which) / took.ms / 1e9
+        figures = {"ms": took.ms, "ms_p20": took.low, "ms_p80": took.high, "repeats": took.repeats, "tflops": tflops}
+        if self._is_beyond(impl, case, which, took):
+            peak = self.report.peak_of(case.dtype)
+            reason = f"{tflops:.3g} TFLOP/s is more than a matrix product's {peak.tflops:.3g}: a mistake in measuring"
+            return {"verdict": ABOVE_PEAK, "reason": reason, **figures}
+        if took.issue_ms >= took.ms:
+            figures["note"] = f"launch-bound: the host needs {took.issue_ms:.3f} ms to issue it"
+        return {"verdict": TIMED, **figures}
+
+    def _is_beyond(self, impl: Implementation, case: Case, which: str, took: timing.Timing) -> bool:
+        return fewest_flops(impl, case, which) / took.ms / 1e9 > BEYOND * self.report.peak_of(case.dtype).tflops
+
+
+@dataclass
+class Problem:
+    """A case's inputs and its float32 attention, made once for all implementations, and only if one needs them."""
+
+    case: Case
+    device: str
+    seed: int
+    backward: bool
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """q, k, v, dout (b, s, h, d)."""
+        return make_inputs(self.case, self.device, self.seed)
+
+    @cached_property
+    def want(self) -> Outputs:
+        """out, and with backward dq, dk, dv: (b, s, h, d) float32."""
+        return reference(self.inputs, self.case.causal, self.backward)
+
+    def handed_to(self, impl: Implementation) -> Inputs:
+        """The inputs in the implementation's layout."""
+        return Inputs(**{name: to_layout(impl, tensor) for name, tensor in self.inputs.items()})
+
+
+def describe(case: Case, which: str, name: str) -> dict:
+    """What a cell in bench.json is about."""
+    return {"impl": name, "pass": which, "dtype": str(case.dtype).removeprefix("torch."), "causal": case.causal,
+            "headdim": case.headdim, "seqlen": case.seqlen_q, "batch": case.batch, "nheads": case.nheads}  # fmt: skip
+
+
+def _needed(error: torch.OutOfMemoryError) -> str:
+    """PyTorch's message, which says what it tried to allocate, and what was allocated -> "needs more than X GiB"."""
+    tried = re.search(r"Tried to allocate ([\d.]+) (MiB|GiB)", str(error))
+    more = float(tried[1]) * (2**30 if tried[2] == "GiB" else 2**20) if tried else 0
+    held = torch.cuda.max_memory_allocated()
+    there = torch.cuda.mem_get_info()[1]
+    return f"needs more than {(held + more) / 2**30:.0f} GiB, there are {there / 2**30:.0f}"
+
+
+def _is_lost(device: str) -> bool:
+    """Whether nothing works on the device any more, as after an illegal memory access."""
+    if device != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device=device)
+    except RuntimeError:
+        return True
+    return False

@@ -1,0 +1,62 @@
+"""Is a result fit to be timed? Every row of every output, against attention in float32.
+
+A wrong kernel is often a fast one. The bound is loose, since the laws in properties/ are there for the rest.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from impls.handover import Inputs, Outputs, run
+from impls.torch_math import IMPL as MANUAL
+from properties.case import Case
+
+NAMES = ("out", "dq", "dk", "dv")
+HEAD = 0.05  # of a head's length: about 10 times what rounding to bfloat16 explains
+ROW = 0.5  # of a row's length: delta comes from a rounded out, and where dq nearly cancels, that is 15 % in bfloat16
+LEAST = 1e-3  # rows that are 0 but for rounding (dq of a query with one key) are not compared with 0
+SCORES_AT_ONCE = 2**27  # float32 scores of one chunk of heads: 512 MiB, and manual attention holds 5 such matrices
+
+
+def make_inputs(case: Case, device: str, seed: int) -> Inputs:
+    """q, k, v, dout (b, s, h, d), standard normal: on zeros a GPU draws less power, and runs faster than it will."""
+    generator = torch.Generator(device).manual_seed(seed)
+    shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
+    return Inputs(*(torch.randn(shape, generator=generator, device=device).to(case.dtype) for _ in range(4)))
+
+
+def reference(x: Inputs, causal: bool, backward: bool) -> Outputs:
+    """x (b, s, h, d) in any dtype -> out and, if asked for, dq, dk, dv (b, s, h, d) float32, a few heads at a time."""
+    batch, seqlen, nheads, _ = x.q.shape
+    heads = {name: tensor.transpose(1, 2).flatten(0, 1).unsqueeze(2) for name, tensor in x.items()}  # (b * h, s, 1, d)
+    step = max(1, SCORES_AT_ONCE // seqlen**2)
+    chunks = []
+    for first in range(0, batch * nheads, step):
+        few = Inputs(**{name: tensor[first : first + step].float() for name, tensor in heads.items()})
+        chunks.append(run(MANUAL, few, causal=causal, backward=backward))
+
+    def whole(name: str) -> torch.Tensor:
+        return torch.cat([getattr(chunk, name) for chunk in chunks]).squeeze(2).unflatten(0, (batch, nheads))
+
+    return Outputs(**{name: whole(name).transpose(1, 2) for name in (NAMES if backward else NAMES[:1])})
+
+
+def mistake(got: Outputs, want: Outputs, names: tuple[str, ...]) -> str | None:
+    """What is wrong with the outputs of these names (b, s, h, d), in words; None if they are fit to be timed.
+
+    A head may be off by HEAD of its length; a row by ROW of its length, or of its head's typical row where that is more.
+    """
+    for name in names:
+        g, w = getattr(got, name).float(), getattr(want, name)
+        if lost := int((~g.isfinite()).sum()):
+            return f"{name}: {lost} of {g.numel()} values are not finite"
+        error, length = (g - w).norm(dim=-1), w.norm(dim=-1)  # (b, s, h)
+        typical = length.square().mean(1, keepdim=True).sqrt().clamp_min(LEAST)  # (b, 1, h)
+        rows = error / torch.maximum(length, typical)
+        heads = error.square().mean(1, keepdim=True).sqrt() / typical
+        for what, bound in ((rows, ROW), (heads, HEAD)):
+            if (worst := what.max().item()) > bound:
+                b, i, h = (int(n) for n in torch.unravel_index(what.argmax(), what.shape))
+                where = f"{name} of batch {b}, head {h}" + f", row {i}" * (what is rows)
+                return f"{where} is off by {worst:.0%} of its length, should be {bound:.0%} at most"
+    return None

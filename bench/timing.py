@@ -1,0 +1,150 @@
+"""How long a call takes, and how fast the device multiplies matrices at best. Milliseconds and TFLOP/s throughout.
+
+On a GPU: device events around every call, L2 flushed before each, medians. Without the flush, repeats on one set of
+inputs would measure the cache; and while it runs, the host gets ahead, so that launching stays out of the figures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from impls import handover
+from impls.contract import Implementation
+from impls.handover import Inputs
+
+FLUSH = 256 * 2**20  # bytes written before each call: five times the L2 of an H200
+WARM_UP = 0.025  # seconds, after the first calls
+REPEATS = {"cuda": (10, 500), "cpu": (5, 500)}  # at least, at most
+PEAK_SIZES = {"cuda": (4096, 8192, 16384), "cpu": (256, 512, 1024)}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one call: median, 20th and 80th percentile, the fastest; what the host needs to issue it (GPU)."""
+
+    ms: float
+    low: float
+    high: float
+    fastest: float
+    repeats: int
+    issue_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The best rate of a matrix product, and which product that was."""
+
+    tflops: float
+    product: str
+
+
+def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
+    """x in the implementation's layout -> a call of its forward."""
+    given = handover.keywords(impl, causal=causal, bias=None, softmax_scale=None)
+
+    def call():
+        with torch.no_grad():
+            return impl.forward(x.q, x.k, x.v, **given)
+
+    return call
+
+
+def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
+    """x in the implementation's layout -> a call of its backward alone: dq, dk, dv; the forward is done here, once."""
+    given = handover.keywords(impl, causal=causal, bias=None, softmax_scale=None)
+    if impl.backward == "autograd":
+        leaves = [tensor.detach().requires_grad_() for tensor in (x.q, x.k, x.v)]
+        result = impl.forward(*leaves, **given)
+        out = result if isinstance(result, torch.Tensor) else result[0]
+        return lambda: torch.autograd.grad(out, leaves, x.dout, retain_graph=True)
+    result = forward_call(impl, x, causal)()
+    out, lse = (result, None) if isinstance(result, torch.Tensor) else result
+
+    def call():
+        with torch.no_grad():
+            return impl.backward(x.dout, x.q, x.k, x.v, out, lse, **given)
+
+    return call
+
+
+def measure(call: Callable[[], object], device: str, seconds: float) -> Timing:
+    """The call, for about that many seconds, but at least a few times."""
+    return _by_events(call, seconds) if device == "cuda" else _by_wall_clock(call, seconds)
+
+
+def _by_events(call: Callable[[], object], seconds: float) -> Timing:
+    flush = torch.empty(FLUSH, dtype=torch.int8, device="cuda")
+    call()  # compiles, and chooses what there is to choose
+    torch.cuda.synchronize()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    estimate = max(start.elapsed_time(end) / 1e3, 1e-6)
+    for _ in range(_count(WARM_UP, estimate, 1, 100)):
+        call()
+    torch.cuda.synchronize()
+    repeats = _count(seconds, estimate, *REPEATS["cuda"])
+    starts, ends = ([torch.cuda.Event(enable_timing=True) for _ in range(repeats)] for _ in range(2))
+    issues = []
+    for start, end in zip(starts, ends, strict=True):
+        flush.zero_()
+        start.record()
+        began = time.perf_counter()
+        call()
+        issues.append(time.perf_counter() - began)
+        end.record()
+    torch.cuda.synchronize()
+    return _summary([start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)], min(issues))
+
+
+def _by_wall_clock(call: Callable[[], object], seconds: float) -> Timing:
+    call()
+    began = time.perf_counter()
+    call()
+    repeats = _count(seconds, time.perf_counter() - began, *REPEATS["cpu"])
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - began))
+    return _summary(times, 0.0)
+
+
+def _count(seconds: float, each: float, least: int, most: int) -> int:
+    return max(least, min(most, round(seconds / each)))
+
+
+def _summary(times: list[float], issue_seconds: float) -> Timing:
+    """times (n) milliseconds."""
+    low, median, high = (
+        torch.tensor(times, dtype=torch.float64).quantile(torch.tensor([0.2, 0.5, 0.8]).double()).tolist()
+    )
+    return Timing(median, low, high, min(times), len(times), 1e3 * issue_seconds)
+
+
+def peak(dtype: torch.dtype, device: str, seconds: float = 0.2) -> Peak:
+    """The best rate of square products of random matrices, by the fastest call: nothing in this dtype should beat it.
+
+    float32 on a GPU: in tf32, as kernels may do it. Half dtypes on a CPU: float32 too, which may be the faster one.
+    """
+    products = {torch.float32, dtype} if device == "cpu" else {dtype}
+    tf32, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, True
+    try:
+        rates = [_product(kind, size, device, seconds) for kind in products for size in PEAK_SIZES[device]]
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+    return max(rates, key=lambda rate: rate.tflops)
+
+
+def _product(dtype: torch.dtype, size: int, device: str, seconds: float) -> Peak:
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    timing = measure(lambda: torch.mm(a, b, out=out), device, seconds)
+    name = "tf32" if device == "cuda" and dtype == torch.float32 else str(dtype).removeprefix("torch.")
+    return Peak(2.0 * size**3 / timing.fastest / 1e9, f"{name} {size} x {size} x {size}")
