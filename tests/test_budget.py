@@ -328,6 +328,34 @@ def test_equal_roundings_exceed_the_independent_form():
         assert sigma.score("out", got, want.out).within == holds, form
 
 
+def test_an_operand_rounded_once_for_all_keys_exceeds_the_independent_form():
+    """Why tf32 is judged by the linear one: where few columns make a score, q's rounding moves a whole row one way."""
+
+    def tf32(x):  # to nearest, half away from zero
+        return ((x.float().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+
+    q, k, v, _ = draw("spread", (1, 325, 353, 3, 1), torch.float32)
+    want, rounded = attention(q, k, v), attention(tf32(q), tf32(k), tf32(v))
+    precision = Precision(multiply="tf32")
+    assert oracle.form_of("spread", torch.float32, precision) == "linear"
+    assert oracle.form_of("spread", torch.float16, precision) == "independent"  # half operands are whole in tf32
+    for form, holds in (("independent", False), ("linear", True)):
+        sigma = budget(q, k, v, want, precision=precision, form=form)
+        assert sigma.score("lse", rounded.lse, want.lse).within == holds, form
+        assert sigma.score("out", rounded.out, want.out).within or not holds, form
+
+
+def test_flushed_probabilities_add_up():
+    """P below 2^-126 is 0 on a GPU, in all rows alike: n of them are n times one, not the root of n."""
+    q, k, v, dout = draw("mean", (1, 400, 2, 1, 1), torch.float32)
+    k, v = torch.tensor([-1.0, 1.0]).view(1, 2, 1, 1), torch.tensor([2.0, 1.0]).view(1, 2, 1, 1)
+    q, dout = torch.full_like(q, 87.6 / 2), torch.ones_like(dout)  # P_0 = exp(-87.6), just below 2^-126
+    want = attention(q, k, v, dout=dout)
+    sigma = budget(q, k, v, want, dout=dout, precision=Precision())
+    assert 0 < want.dv[0, 0, 0, 0] < 400 * 2.0**-126
+    assert sigma.score("dv", torch.where(want.dv < 1, 0.0, want.dv), want.dv).within
+
+
 def test_the_linear_bound_is_no_less_than_one_independent_deviation():
     for regime in FORM_OF_REGIME:
         q, k, v, dout = draw(regime, (1, 60, 100, 2, 16), torch.float16)

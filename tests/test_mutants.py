@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from impls import python_tiled, torch_math
-from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source
-from mutants.judging import CONTRACT, judge_mutant, laws, plan
+from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
+from mutants.judging import CONTRACT, judge_mutant, laws, of_mutant, plan
 from mutants.mutant import IMPLS, build
 from properties.case import parse_case
 from properties.judge import judge
+from properties.trial import Trial
 from properties.verdict import FAIL, PASS
 
 # What the first line of a message must name: a tensor, or who sees what.
@@ -27,22 +28,33 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")  # NaN in NumPy, in the interpreter
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_law_catches_its_mutant(mutant):
-    """By the law it names, small, in words, and again when the case is given back as text, as the replay command does."""
+    """By the law it names, small, in words, and again when the case is given back as text, as the replay command does.
+
+    It is the edit that is caught: without it, the law holds on that very case.
+    """
+    if reason := elsewhere(mutant):
+        pytest.skip(reason)
     result = judge_mutant(mutant, plan())
     assert result.verdict == FAIL, f"{mutant.law} gives {result.verdict}: {result.reason}"
     first_line = result.message.splitlines()[0]
     assert first_line == result.reason and NAMED.search(first_line), first_line
     if mutant.law != CONTRACT:
         assert beyond_smallest(mutant, result.smallest) == [], result.smallest
-        again = judge(laws()[mutant.law], build(mutant), replace(plan(), case=parse_case(result.smallest)))
-        assert again.verdict == FAIL, f"the replay of {result.smallest} gives {again.verdict}"
+        law, case = laws()[mutant.law], parse_case(result.smallest)
+        how = replace(of_mutant(mutant, plan()), case=case)
+        tries = 200 if mutant.device == "cuda" else 1  # what races may hold now and then
+        again = any(judge(law, build(mutant), how).verdict == FAIL for _ in range(tries))
+        assert again, f"the replay of {result.smallest} does not fail in {tries}"
+        law.function(Trial(build(replace(mutant, edits=())), case, mutant.device, repeats=plan().repeats))
 
 
 def test_every_law_has_a_mutant():
-    """Otherwise nobody knows whether it can fail."""
-    assert sorted(set(laws()) - {mutant.law for mutant in ALL}) == []
+    """Otherwise nobody knows whether it can fail. One that is judged everywhere: Triton and a GPU may not be here."""
+    everywhere = [mutant for mutant in ALL if mutant.device == "cpu" and not mutant.source.startswith("triton/")]
+    assert sorted(set(laws()) - {mutant.law for mutant in everywhere}) == []
 
 
 def test_every_mutant_names_a_law():
