@@ -89,6 +89,7 @@ class Implementation:
     repeatable: Collection[str] = frozenset(OUTPUTS)
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
+    traced: bool = False  # on a CPU its kernels run under races.cuda, so test_races can watch every access of them
     share: float = 1.0  # of a profile's cases and repeats: less for what is interpreted, and so a thousand times slower
     known_failures: Mapping[str, str] = field(default_factory=dict)
 
@@ -163,6 +164,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
         problems.append(f"precision={p!r}: should be a Precision(...)")
     tile_fits = impl.tile is None or (len(impl.tile) == 2 and all(isinstance(n, int) and n > 0 for n in impl.tile))
     must(tile_fits, f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
+    must(
+        impl.traced is False or (impl.traced is True and _subset(impl.devices, DEVICES) and "cpu" in impl.devices),
+        f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, as kernels are traced there',
+    )
     share_fits = isinstance(impl.share, (int, float)) and 0 < impl.share <= 1
     must(share_fits, f"share={impl.share!r}: should be a number above 0, at most 1")
     for law, why in dict(impl.known_failures).items():

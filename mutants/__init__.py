@@ -8,6 +8,7 @@ from mutants import (
     backward,
     boundaries,
     calling,
+    cuda_forward,
     masks,
     memory,
     races,
@@ -20,10 +21,11 @@ from mutants.mutant import Mutant, MutantError, beyond_smallest, build, edited_s
 
 OF_TENSOR_OPERATIONS = (backward, boundaries, calling, masks, memory, races, softmax)
 OF_TRITON = (triton_forward, triton_backward, triton_compiled)
+OF_CUDA = (cuda_forward,)
 
 ALL: tuple[Mutant, ...] = tuple(
     sorted(
-        (mutant for file in (*OF_TENSOR_OPERATIONS, *OF_TRITON) for mutant in file.MUTANTS),
+        (mutant for file in (*OF_TENSOR_OPERATIONS, *OF_TRITON, *OF_CUDA) for mutant in file.MUTANTS),
         key=lambda mutant: mutant.name,
     )
 )

@@ -6,6 +6,7 @@ that it replaces must occur exactly once in the source: if the implementation is
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import linecache
 import shutil
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +24,8 @@ import torch
 from impls import Implementation
 from properties.case import parse_case
 
-IMPLS = Path(__file__).parent.parent / "impls"
+ROOT = Path(__file__).parent.parent
+IMPLS = ROOT / "impls"
 
 
 class MutantError(ValueError):
@@ -35,8 +37,9 @@ class Mutant:
     """One planted bug.
 
     name: the mistake, in the present tense. law: the name of the law that must catch it, or "test_contract_is_kept".
-    edits: (old, new) snippets of impls/<source>.py; each old occurs there exactly once.
-    source: a module of impls, or package/module. impl: the implementation that it is planted in, if not of that name.
+    edits: (old, new) snippets of the source; each old occurs there exactly once.
+    source: a module of impls, package/module, or the path of a .cu with a Python file of its name beside it.
+    impl: the implementation that it is planted in, if not of the module's name.
     smallest: what the shrunk case must not exceed, field by field: numbers are upper bounds, anything else is exact.
     story: the real bug that this is, in a line. declares: fields of the Implementation that it declares otherwise.
     device: where it shows; "cuda" for a mistake of which a CPU, or an interpreter on one, knows nothing.
@@ -56,13 +59,19 @@ class Mutant:
         return f"Mutant({self.name})"
 
 
+def source_file(mutant: Mutant) -> Path:
+    """The file that the mutant edits."""
+    return ROOT / mutant.source if mutant.source.endswith(".cu") else IMPLS / f"{mutant.source}.py"
+
+
 def edited_source(mutant: Mutant) -> str:
     """The source of the implementation with the mutant's edits made. Raises MutantError if a snippet does not fit."""
-    text = (IMPLS / f"{mutant.source}.py").read_text()
+    path = source_file(mutant)
+    text = path.read_text()
     for old, new in mutant.edits:
         if (times := text.count(old)) != 1:
             raise MutantError(
-                f"mutant {mutant.name}: the snippet\n{old}\noccurs {times} times in impls/{mutant.source}.py, "
+                f"mutant {mutant.name}: the snippet\n{old}\noccurs {times} times in {path.relative_to(ROOT)}, "
                 "should occur once: edit the mutant along with the implementation"
             )
         text = text.replace(old, new)
@@ -73,10 +82,11 @@ def edited_source(mutant: Mutant) -> str:
 def build(mutant: Mutant) -> Implementation:
     """The mutant as an Implementation called mutant_<name>, from a module of its own; tracebacks show its lines."""
     text, wanted = edited_source(mutant), mutant.impl or mutant.source
-    module = _from_package(mutant, text) if "/" in mutant.source else _from_module(mutant, text)
+    kind = _beside_cuda if mutant.source.endswith(".cu") else _from_package if "/" in mutant.source else _from_module
+    module = kind(mutant, text)
     known = {impl.name: impl for impl in getattr(module, "IMPLS", None) or [module.IMPL]}
     if not isinstance(known.get(wanted), Implementation):
-        raise MutantError(f"mutant {mutant.name}: impls/{mutant.source}.py has no implementation called {wanted} here")
+        raise MutantError(f"mutant {mutant.name}: {mutant.source} has no implementation called {wanted} here")
     return replace(known[wanted], name=f"mutant_{mutant.name}", **mutant.declares)
 
 
@@ -109,6 +119,19 @@ def _from_package(mutant: Mutant, text: str) -> ModuleType:
         for path in map(str, copy.glob("*.py")):
             lines = linecache.getlines(path)
             linecache.cache[path] = (sum(map(len, lines)), None, lines, path)  # None: never looked for on disk again
+    return module
+
+
+def _beside_cuda(mutant: Mutant, text: str) -> ModuleType:
+    """The Python file beside a .cu, imported beside the edited one. Both stay until the process ends: they are read late."""
+    path = source_file(mutant)
+    folder = Path(mkdtemp(prefix=f"mutant_{mutant.name}_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / path.name).write_text(text)
+    wrapper = shutil.copy(path.with_suffix(".py"), folder)
+    spec = importlib.util.spec_from_file_location(f"mutants.built.{mutant.name}", wrapper)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
@@ -44,6 +45,8 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     """The verdict of one law on one implementation. Never raises for what the implementation does."""
     started = time.perf_counter()
     meter = Meter()
+    if law.device and not missing(impl, law.needs):
+        plan = replace(plan, device=law.device)
     result = Result(impl.name, law.chapter, law.name, UNKNOWN)
     result.verdict, result.reason, result.message, case = _verdict(law, impl, plan, meter)
     result.cases, result.worst_z = meter.cases, meter.worst_z

@@ -22,13 +22,17 @@ from properties.trial import Trial
 
 @dataclass(frozen=True)
 class Law:
-    """One law. `bug` is its section in docs/bugs.md; `share` is its part of the profile's number of cases."""
+    """One law. `bug` is its section in docs/bugs.md; `share` is its part of the profile's number of cases.
+
+    `device` is where it is judged, whatever device the run is on; None for where the run is.
+    """
 
     function: Callable[[Trial], None]
     draws: Draws
     needs: tuple[str, ...] = ()
     bug: str = ""
     share: float = 1.0
+    device: str | None = None
 
     @property
     def name(self) -> str:
@@ -58,11 +62,13 @@ def all_laws() -> list[Law]:
     return laws
 
 
-def law(*, needs: tuple[str, ...] = (), bug: str, share: float = 1.0, **draws: Any) -> Callable:
+def law(
+    *, needs: tuple[str, ...] = (), bug: str, share: float = 1.0, device: str | None = None, **draws: Any
+) -> Callable:
     """Make a pytest test of a function of a Trial; keywords that are not Law's are Draws'."""
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        made = Law(function, Draws(**draws), needs, bug, share)
+        made = Law(function, Draws(**draws), needs, bug, share, device)
 
         def test(impl, judge):
             judge(made, impl)

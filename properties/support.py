@@ -20,6 +20,7 @@ NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "cross": (lambda impl: impl.supports.cross, "takes no seqlen_q != seqlen_k"),
     "softmax_scale": (lambda impl: impl.supports.softmax_scale, "takes no softmax_scale"),
     "strides": (lambda impl: impl.supports.strides, "takes contiguous inputs only"),
+    "traced": (lambda impl: impl.traced, "declares no CUDA kernels that run under the tracer (traced=True)"),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",
         'empty_rows="undefined": rows with no visible key promise nothing',

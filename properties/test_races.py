@@ -1,12 +1,27 @@
 """The same call, the same answer: repeated under disturbance, each output compared by itself."""
 
 from properties.broken import LawBroken
+from properties.case import Case
 from properties.checks import check_agree
 from properties.law import law
 from properties.pictures import plural, share, where
 from properties.regimes import build
+from races.cuda.tracing import tracing
 from races.poison import PATTERNS, poisoned
 from races.repeat import compare_repeats
+
+TRACED = 2**20  # products q k of a case that is traced: about 0.2 s forward
+
+
+def _work(case: Case) -> int:
+    return case.batch * case.nheads * case.seqlen_q * case.seqlen_k * case.headdim
+
+
+def _traceable(case: Case) -> Case:
+    """The case with fewer heads, then with shorter sequences, if it would take too long access by access."""
+    if _work(case) > TRACED:
+        case = case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1, bias_batch=1, bias_nheads=1)
+    return case if _work(case) <= TRACED else case.but(seqlen_q=min(case.seqlen_q, 70), seqlen_k=min(case.seqlen_k, 70))
 
 
 @law(
@@ -54,3 +69,28 @@ def test_repeats_agree(trial):
     trial.meter.repeats += found.n
     over = f"{trial.meter.repeats} repeats of {plural(trial.meter.cases + 1, 'case')}"
     trial.meter.note = f"none found in {over}, p < {found.bound:.2g} for each at 95 %"
+
+
+@law(
+    needs=("traced",), device="cpu", share=0.5, regimes=("spread",), scales=(), bug="races",
+    where=lambda case: _work(case) <= TRACED, toward=_traceable,
+)  # fmt: skip
+def test_no_race_is_traced(trial):
+    """No two threads of a launch touch the same byte, one of them writing, without a barrier between: races/rule.py.
+
+    The kernels run on the CPU, every access is seen and judged, in an order of threads and blocks of the case's own. Also
+    found: what lies outside of every tensor, shared memory read before anything wrote it in its block, barriers that not all
+    reach, threads that wait for ever, misaligned vectors, launches that fail unasked.
+    """
+    with tracing(seed=trial.case.seed) as found:
+        trial.run(backward=trial.backward)
+    if not found.launches and not found.reports and _work(trial.case):
+        raise LawBroken(
+            "traced=True, but no kernel that races.cuda has loaded was launched",
+            "load the .cu with races.cuda.load and call its functions, or declare traced=False",
+        )
+    if found.reports:
+        first, *others = found.reports
+        raise LawBroken(first.headline, *(f"{report}\n" for report in [first, *others]))
+    trial.meter.launches += found.launches
+    trial.meter.note = f"none for {plural(trial.meter.cases + 1, 'case')} traced, {trial.meter.launches} launches"

@@ -38,6 +38,7 @@ class Meter:
     in_oracle: float = 0.0  # seconds
     worst_z: dict[str, float] = field(default_factory=dict)
     repeats: int = 0
+    launches: int = 0  # that were traced
     note: str = ""  # what the law wants to say beside its verdict, "none in 300 repeats, p < 1 %"
 
     def saw(self, name: str, z: float) -> None:

@@ -1,0 +1,36 @@
+"""flash_forward.cu as an Implementation: pytest --impl-from docs/examples/flash_forward.py --device cpu."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from impls import Implementation, Supports
+from races.cuda import load
+
+cu = load(Path(__file__).with_name("flash_forward.cu"), "flash_forward")
+
+
+def forward(q, k, v, *, causal=False, softmax_scale=None):
+    """(batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads, headdim) x 2 -> out like q, lse (b, h, seqlen_q)."""
+    batch, seqlen_q, nheads, headdim = q.shape
+    scale = headdim**-0.5 if softmax_scale is None else softmax_scale
+    out, lse = torch.empty_like(q), q.new_empty(batch, nheads, seqlen_q)
+    status = cu.flash_forward(q, k, v, out, lse, batch, nheads, seqlen_q, k.shape[1], headdim, scale, causal)
+    if status:
+        raise RuntimeError(f"flash_forward returns error {status}")
+    return out, lse
+
+
+IMPL = Implementation(
+    name="cuda_flash_forward",
+    forward=forward,
+    devices={"cpu"},
+    lse="natural",
+    supports=Supports(
+        dtypes={torch.float32}, headdims=range(1, 129), causal="optional", cross=True, softmax_scale=True
+    ),
+    tile=(32, 32),
+    traced=True,
+)

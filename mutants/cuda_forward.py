@@ -1,0 +1,112 @@
+"""Bugs of the CUDA forward of docs/examples, run under the tracer: most give right results, on a CPU and on many a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mutants.mutant import Mutant
+
+TRACED, CONTRACT = "test_no_race_is_traced", "test_contract_is_kept"
+ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
+
+
+def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None = None, law: str = TRACED) -> Mutant:
+    """A mutant of flash_forward.cu, which the tracer must catch."""
+    return Mutant(
+        name=f"cuda_{name}",
+        law=law,
+        source="docs/examples/flash_forward.cu",
+        impl="cuda_flash_forward",
+        edits=edits,
+        smallest=ONE | (smallest or {}),
+        story=story,
+    )
+
+
+def barrier(reason: str) -> tuple[tuple[str, str], ...]:
+    """The edit that removes the barrier with this reason beside it."""
+    return ((f"__syncthreads();  // {reason}", f"// {reason}"),)
+
+
+MUTANTS = [
+    planted(
+        "tiles_are_read_before_they_are_loaded",
+        barrier("Q, K, V were loaded by all threads: no product before they are whole"),
+        "the barrier after the load is missing: every value right in 50 of 50 runs on a GPU, one warp a block",
+    ),
+    planted(
+        "scores_are_read_before_they_are_written",
+        barrier("a row of S comes from PER_ROW threads: no maximum of it before it is whole"),
+        "no barrier between S and its row maximum",
+    ),
+    planted(
+        "probabilities_are_read_before_they_are_written",
+        barrier("P and alpha of a row come from one thread, PER_ROW others are about to use them"),
+        "no barrier between P and the product P V",
+    ),
+    planted(
+        "next_tile_is_loaded_over_the_last",
+        barrier("V, P and alpha are still being read: nobody may write the next ones yet"),
+        "write after read: the barrier at the end of the loop is missing, and shows from the second tile on",
+        dict(seqlen_q=33, seqlen_k=33),
+    ),
+    planted(
+        "last_factor_is_read_before_it_is_written",
+        barrier("1 / l comes from one thread, PER_ROW others are about to use it"),
+        "a barrier after the loop is forgotten more easily than one within",
+        dict(seqlen_q=2),
+    ),
+    planted(
+        "rows_behind_the_last_are_loaded",
+        (
+            (
+                "tile[e] = i < seqlen ? x[row_start(b, i, h, seqlen, nheads, headdim) + e % headdim] : 0.0f;",
+                "tile[e] = x[row_start(b, i, h, seqlen, nheads, headdim) + e % headdim];",
+            ),
+        ),
+        "no guard for seqlen % 32: the neighbouring head, or what lies behind the tensor, is read",
+    ),
+    planted(
+        "rows_behind_the_last_are_stored",
+        (("    if (i >= seqlen_q) return;\n", ""),),
+        "no guard for seqlen % 32: the neighbouring head is overwritten, blocks race",
+    ),
+    planted(
+        "shared_memory_is_a_row_short",
+        (("TILE * TILE + TILE) * sizeof(float)", "TILE * TILE) * sizeof(float)"),),
+        "a launch that asks for less shared memory than the kernel uses",
+    ),
+    planted(
+        "scores_of_hidden_keys_are_not_written",
+        (
+            (
+                "            S[row * TILE + c] = first_key + c <= last_key ? softmax_scale * sum : -INFINITY;",
+                "            if (first_key + c <= last_key) S[row * TILE + c] = softmax_scale * sum;",
+            ),
+        ),
+        "what shared memory held before is taken for scores",
+    ),
+    planted(
+        "barrier_stands_in_a_branch",
+        (
+            (
+                "        __syncthreads();  // a row of S comes",
+                "        if (keeps_row) __syncthreads();\n        else\n            __syncthreads();  // a row of S comes",
+            ),
+        ),
+        "threads of one block wait at different barriers: seen without the tracer, too",
+        law=CONTRACT,
+    ),
+    planted(
+        "failed_launch_is_not_noticed",
+        (
+            (
+                "        cudaFuncSetAttribute(flash_forward_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);\n",
+                "        (void)0;\n",
+            ),
+            ("    return cudaGetLastError();", "    return 0;"),
+        ),
+        "above 48 KiB of shared memory the launch fails, nobody asks, and zeros come back",
+        dict(headdim=118),
+    ),
+]

@@ -1,0 +1,117 @@
+"""Tensors handed to a kernel, in memory with margins: what is written beside them harms nobody and is seen.
+
+Whole storages are copied, so that views, strides and what lies between stay as they are, and copied back afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+MARGIN = 64 * 1024  # bytes; a tile of 128 rows of 128 float32
+POISON = 0xFF  # NaN in every floating type
+_PATTERN = bytes([POISON]) * MARGIN
+
+
+@dataclass
+class View:
+    """One tensor argument: its name, shape, strides and bytes per element, and the first of its bytes in its storage."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    width: int
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The byte behind its last element."""
+        if 0 in self.shape:
+            return self.start
+        return self.start + self.width * (1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)))
+
+    def index_of(self, offset: int) -> tuple[int, ...]:
+        """The element that holds the byte at `offset` of the storage (of a broadcast tensor: the first such)."""
+        left, index = (offset - self.start) // self.width, [0] * len(self.shape)
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            if self.strides[axis]:
+                index[axis] = min(left // self.strides[axis], self.shape[axis] - 1)
+                left -= index[axis] * self.strides[axis]
+        return tuple(index)
+
+
+@dataclass
+class Stored:
+    """A storage in the arena: where it came from, where it is, and the tensors that look at it."""
+
+    source: int
+    nbytes: int
+    address: int = 0
+    views: list[View] = field(default_factory=list)
+
+    @property
+    def width(self) -> int:
+        return min(view.width for view in self.views)
+
+    def beside(self) -> str:
+        """What was written outside of it, in words; "" if nothing was."""
+        name = ", ".join(view.name for view in self.views)
+        after = ctypes.string_at(self.address + self.nbytes, MARGIN)
+        if after != _PATTERN:
+            return f"{_first_other(after)} bytes past the end of {name}"
+        before = ctypes.string_at(self.address - MARGIN, MARGIN)
+        if before != _PATTERN:
+            return f"{_first_other(before[::-1]) + 1} bytes before the start of {name}"
+        return ""
+
+
+def _first_other(text: bytes) -> int:
+    return next(i for i, byte in enumerate(text) if byte != POISON)
+
+
+class Arena:
+    """Memory for the storages of one call; kept and grown, as fresh pages are what costs."""
+
+    def __init__(self):
+        self._memory: mmap.mmap | None = None
+        self._base = 0
+
+    @contextmanager
+    def holding(self, tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[list[Stored], list[int]]]:
+        """Copies in; gives the storages and each tensor's address; copies back at the end, whatever happened."""
+        stored: dict[int, Stored] = {}
+        for name, tensor in tensors:
+            storage = tensor.untyped_storage()
+            place = stored.setdefault(storage.data_ptr(), Stored(storage.data_ptr(), storage.nbytes()))
+            place.nbytes = max(place.nbytes, storage.nbytes())
+            start = tensor.storage_offset() * tensor.element_size()
+            place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start))
+        self._lay_out(list(stored.values()))
+        for place in stored.values():
+            ctypes.memset(place.address - MARGIN, POISON, MARGIN)
+            ctypes.memset(place.address + place.nbytes, POISON, MARGIN)
+            ctypes.memmove(place.address, place.source, place.nbytes)
+        addresses = [
+            stored[t.untyped_storage().data_ptr()].address + t.storage_offset() * t.element_size() for _, t in tensors
+        ]
+        try:
+            yield list(stored.values()), addresses
+        finally:
+            for place in stored.values():
+                ctypes.memmove(place.source, place.address, place.nbytes)
+
+    def _lay_out(self, stored: list[Stored]) -> None:
+        total = MARGIN
+        for place in stored:
+            place.address = total
+            total += -(-place.nbytes // 256) * 256 + 2 * MARGIN
+        if self._memory is None or len(self._memory) < total:
+            self._memory = mmap.mmap(-1, 2 * total)
+            self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        for place in stored:
+            place.address += self._base

@@ -1,0 +1,219 @@
+"""Compiles the runtime and the authors' files with g++: each once, by content, under a lock, into the user's cache."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from filelock import FileLock
+
+from races.cuda.errors import CompileError, NoCompiler, Refused
+from races.cuda.source import rewrite
+
+HERE = Path(__file__).parent
+INCLUDE, RUNTIME = HERE / "include", HERE / "runtime"
+# Hidden and not unique: two libraries made of one file (plain and traced) must not share a variable.
+COMMON = ("-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-ffp-contract=off")
+HIDDEN = ("-fvisibility=hidden",)
+PLAIN = ("-O2", "-g1")
+# -fno-optimize-sibling-calls, -fno-crossjumping: an access keeps a line of its own.
+# -fno-tree-loop-distribute-patterns: a loop stays one, and is no call of memset.
+# -fno-tree-vectorize: accesses stay as wide as they were written.
+TRACED = (
+    "-g", "-fsanitize=thread,alignment", "--param", "tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls",
+    "-fno-crossjumping", "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", "-fno-ipa-icf",
+)  # fmt: skip
+LEVEL = "-O1"  # of the traced build, unless asked otherwise
+NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # by the compiler: calls of these go to hooks.cpp
+
+
+def cache_folder() -> Path:
+    """Where compiled files are kept: $FLASH_ATTEST_CACHE, else flash-attest in the user's cache."""
+    chosen = os.environ.get("FLASH_ATTEST_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(chosen) if chosen else Path(base) / "flash-attest" / "cuda"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@functools.cache
+def compiler() -> tuple[str, str]:
+    """(g++, its version). Raises NoCompiler."""
+    gxx = os.environ.get("CXX") or shutil.which("g++")
+    if gxx is None or shutil.which(gxx) is None:
+        raise NoCompiler(
+            "no g++ found: install it (apt install g++), or name one in CXX; CUDA files run on the CPU need it"
+        )
+    return gxx, subprocess.run([gxx, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+@functools.cache
+def runtime() -> ctypes.CDLL:
+    """The runtime's library, loaded so that the compiled files find it."""
+    sources = sorted(RUNTIME.glob("*"))
+    path = _built(_key("runtime", *(p.read_bytes() for p in sources)), lambda to: _build_runtime(to))
+    return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: bool, level: str = LEVEL) -> Path:
+    """A .cu compiled for the CPU, with an entry for each of `names`.
+
+    Raises NoCompiler, CompileError (g++'s words), Refused (what is not covered, with the line).
+    """
+    names = list(names)
+    how = (*(TRACED if traced else PLAIN), *((level,) if traced else ()), *COMMON, *HIDDEN)
+    key = _key(str(source), source.read_bytes(), *names, *flags, *how, _shim())
+    folder = cache_folder()
+    known = folder / f"{key}.headers.json"
+    headers = json.loads(known.read_text()) if known.exists() else None
+    if headers is not None and all(Path(p).exists() for p in headers):
+        final = folder / f"{_key(key, *(Path(p).read_bytes() for p in headers))}.so"
+        if final.exists():
+            return final
+    with FileLock(folder / f"{key}.lock"):
+        preprocessed, headers = _preprocessed(source, flags)
+        text = rewrite(preprocessed, str(INCLUDE)) + _entries(names, traced)
+        _write(known, json.dumps(headers))
+        return _built(
+            _key(key, *(Path(p).read_bytes() for p in headers)),
+            lambda to: _compile(text, how, names, source, traced, to),
+        )
+
+
+def _key(*parts: str | bytes) -> str:
+    made = hashlib.sha256(compiler()[1].encode())
+    for part in parts:
+        part = part.encode() if isinstance(part, str) else part
+        made.update(len(part).to_bytes(8, "little") + part)
+    return made.hexdigest()[:32]
+
+
+@functools.cache
+def _shim() -> str:
+    """What the shim and this file are: a change of either compiles everything anew."""
+    files = sorted(p for p in INCLUDE.rglob("*") if p.is_file())
+    return _key(*(p.read_bytes() for p in [*files, Path(__file__), HERE / "source.py"]))
+
+
+def _built(key: str, make) -> Path:
+    """The library of that key, made if it is not there; only whole files get their name."""
+    path = cache_folder() / f"{key}.so"
+    if path.exists():
+        return path
+    with FileLock(cache_folder() / f"{key}.build.lock"):
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
+                made = Path(folder) / path.name
+                make(made)
+                os.replace(made, path)
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    os.replace(file.name, path)
+
+
+def _run(*command: str | Path) -> subprocess.CompletedProcess:
+    plain = os.environ | {"LC_ALL": "C"}  # messages in ASCII English, as they are read below
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, env=plain)
+
+
+def _build_runtime(to: Path) -> None:
+    sources = sorted(RUNTIME.glob("*.cpp"))
+    objects = [to.with_name(f"{source.stem}.o") for source in sources]
+    with ThreadPoolExecutor() as pool:
+        made = list(
+            pool.map(lambda s, o: _run(compiler()[0], "-O2", "-g1", *COMMON, "-c", s, "-o", o), sources, objects)
+        )
+    made.append(_run(compiler()[0], "-shared", *objects, "-o", to, "-lrt", "-pthread"))
+    if wrong := [m.stderr for m in made if m.returncode]:
+        raise CompileError(f"the runtime of races/cuda does not compile with {compiler()[1]}:\n{wrong[0]}")
+
+
+def _preprocessed(source: Path, flags: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The .cu with all includes and macros expanded, and which of the author's headers went in."""
+    made = _run(
+        compiler()[0],
+        "-E",
+        "-x",
+        "c++",
+        *COMMON,
+        *flags,
+        "-isystem",
+        INCLUDE,
+        "-include",
+        INCLUDE / "cuda_shim.h",
+        source,
+    )
+    if made.returncode:
+        raise _explained(made.stderr, source)
+    files = re.findall(r'^# \d+ "([^"<]+)"(?: [12])*$', made.stdout, re.MULTILINE)
+    return made.stdout, sorted({f for f in files if Path(f).is_file() and not Path(f).samefile(source)} - _shim_files())
+
+
+def _shim_files() -> set[str]:
+    return {str(p) for p in INCLUDE.rglob("*")}
+
+
+def _entries(names: list[str], traced: bool) -> str:
+    """The table that Python reads, behind the author's last line."""
+    rows = "".join(f'\n# 1 "{name}"\n    ::cuda_trace::entry<&{name}>({json.dumps(name)}),' for name in names)
+    return f"""
+namespace cuda_trace {{ extern const Module this_module = {{{int(traced)}, &anchor}}; }}
+extern "C" __attribute__((visibility("default"))) const ::cuda_trace::Entry* cuda_trace_entries() {{
+    static const ::cuda_trace::Entry entries[] = {{{rows}
+    {{nullptr, nullptr, 0, nullptr}}}};
+    return entries;
+}}
+"""
+
+
+def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, traced: bool, to: Path) -> None:
+    file, obj = to.with_suffix(".ii"), to.with_suffix(".o")
+    file.write_text(text)
+    made = _run(compiler()[0], "-fpreprocessed", "-x", "c++", *how, "-c", file, "-o", obj)
+    if made.returncode:
+        raise _explained(made.stderr, source, names)
+    if traced:
+        renamed = [f"--redefine-sym={name}=cuda_trace_{name}" for name in NOT_ANNOUNCED]
+        made = _run("objcopy", *renamed, obj)
+        if made.returncode:
+            raise CompileError(f"objcopy: {made.stderr}")
+    made = _run(compiler()[0], "-shared", obj, "-o", to, "-Wl,-z,now")
+    if made.returncode:
+        raise _explained(made.stderr, source, names)
+
+
+def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileError:
+    """g++'s message as ours: what is not covered as Refused, with the line of the author's file that asks for it."""
+    if found := re.search(r"CUDA_TRACE_REFUSED:? ?([^\"\n]*)", stderr):
+        own = re.findall(r"(?:In file included from|from|^)\s*([^\s:]+):(\d+)", stderr, re.MULTILINE)
+        own = [(file, line) for file, line in own if str(INCLUDE) not in file]
+        file, line = own[0] if own else (str(source), "0")
+        return Refused(found[1].strip(), file, int(line))
+    lines = [line for line in stderr.splitlines() if " error: " in line or "fatal error" in line]
+    shown = lines[:5] or stderr.splitlines()[:8]
+    hints = []
+    for name in names:
+        if any(line.startswith(f"{name}:1:") for line in lines):
+            hints.append(
+                f"{name!r} should be a C++ expression that names one function of {source.name}: "
+                "a host function or a kernel, template arguments written out"
+            )
+    for unknown in dict.fromkeys(re.findall(r"'(\w+)' was not declared in this scope", stderr)):
+        hints.append(
+            f"{unknown}: neither {source.name} nor the shim for the CPU has it (docs/tracing-cuda.md lists what is covered)"
+        )
+    return CompileError("\n".join([f"{source} does not compile for the CPU:", *shown, *hints]))

@@ -1,0 +1,1 @@
+#error "CUDA_TRACE_REFUSED: the driver API: TMA descriptors are not covered"

@@ -1,0 +1,2 @@
+// The CUDA runtime: in cuda_shim.h, which is included before the author's first line.
+#pragma once

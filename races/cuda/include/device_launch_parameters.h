@@ -1,0 +1,2 @@
+// threadIdx and its kin: in cuda_shim.h, which is included before the author's first line.
+#pragma once

@@ -1,0 +1,91 @@
+// kernel<<<grid, block, shared, stream>>>(arguments) becomes bind(Config(grid, block, shared, stream), "kernel", kernel)(arguments).
+#pragma once
+
+// `extern __shared__ T name[]` refers to this.
+extern "C" unsigned char cuda_trace_dynamic_shared[];
+
+namespace cuda_trace {
+
+struct Module {  // as in runtime/runtime.h
+    int traced;
+    void* (*anchor)();
+};
+extern const Module this_module;
+
+struct Request {  // as in runtime/runtime.h
+    const Module* module;
+    const char* kernel;
+    const char* file;
+    int line;
+    const void* function;
+    cuda_trace_dim grid, block;
+    size_t shared;
+    void (*entry)(void*);
+    void* params;
+    size_t params_bytes;
+};
+extern "C" void cuda_trace_launch(const Request*);
+
+struct Config {
+    dim3 grid, block;
+    size_t shared;
+    Config(dim3 grid, dim3 block, size_t shared = 0, const void* = nullptr) : grid(grid), block(block), shared(shared) {}
+};
+
+template <class F, class Tuple, size_t... I>
+CUDA_TRACE_INLINE void unpack(F& function, Tuple& arguments, std::index_sequence<I...>) {
+    function(std::get<I>(arguments)...);
+}
+
+template <class F, class... P>
+void run(const Config& config, const char* kernel, const void* identity, F function, std::tuple<P...> arguments, const char* file, int line) {
+    struct Call {
+        F function;
+        std::tuple<P...> arguments;
+    } call{function, std::move(arguments)};
+    auto entry = [](void* data) {
+        Call& call = *static_cast<Call*>(data);
+        unpack(call.function, call.arguments, std::index_sequence_for<P...>());
+    };
+    Request request = {&this_module, kernel, file, line, identity, {config.grid.x, config.grid.y, config.grid.z},
+                       {config.block.x, config.block.y, config.block.z}, config.shared, entry, &call, sizeof call};
+    cuda_trace_launch(&request);
+}
+
+template <class... P>
+struct Bound {
+    Config config;
+    const char* kernel;
+    void (*function)(P...);
+    const char* file;
+    int line;
+    void operator()(P... arguments) const {
+        run(config, kernel, reinterpret_cast<const void*>(function), function, std::tuple<P...>(arguments...), file, line);
+    }
+};
+
+template <class... P>
+Bound<P...> bind(Config config, const char* kernel, void (*function)(P...), const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {config, kernel, function, file, line};
+}
+
+// A kernel template whose arguments are deduced comes as a lambda that calls it.
+template <class F>
+struct BoundTemplate {
+    Config config;
+    const char* kernel;
+    F function;
+    const char* file;
+    int line;
+    template <class... A>
+    void operator()(A... arguments) const {
+        run(config, kernel, nullptr, function, std::tuple<A...>(arguments...), file, line);
+    }
+};
+
+template <class F>
+BoundTemplate<F> bind_template(Config config, const char* kernel, F function, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {config, kernel, function, file, line};
+}
+
+}  // namespace cuda_trace

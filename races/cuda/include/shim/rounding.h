@@ -1,0 +1,66 @@
+// Rounding in a direction, and floats to integers as a GPU does it.
+#pragma once
+
+#include "inline.h"
+
+namespace cuda_trace {
+
+enum class Round { nearest, zero, up, down };
+
+// Towards an integer, which may be too large for any integer type.
+template <Round DIRECTION>
+CUDA_TRACE_INLINE double rounded(double value) {
+    if (DIRECTION == Round::nearest) return __builtin_rint(value);
+    if (DIRECTION == Round::zero) return __builtin_trunc(value);
+    return DIRECTION == Round::up ? __builtin_ceil(value) : __builtin_floor(value);
+}
+
+// Towards zero. What is too large becomes the largest, as on a GPU; a C++ cast leaves it undefined. A NaN is 0, or the
+// highest bit where the result has 64.
+template <class Integer>
+CUDA_TRACE_INLINE Integer to_integer(double value) {
+    constexpr bool has_sign = static_cast<Integer>(-1) < static_cast<Integer>(1);
+    constexpr int bits = 8 * sizeof(Integer);
+    constexpr unsigned long long high = 1ull << (bits - 1);
+    constexpr Integer most = static_cast<Integer>(has_sign ? high - 1 : high - 1 + high);
+    constexpr Integer least = static_cast<Integer>(has_sign ? high : 0);
+    constexpr double beyond = has_sign ? 1.0 * high : 2.0 * high;
+    if (value != value) return bits == 64 ? static_cast<Integer>(high) : Integer(0);
+    if (value >= beyond) return most;
+    if (value <= static_cast<double>(least)) return least;
+    return static_cast<Integer>(value);
+}
+
+template <Round DIRECTION>
+CUDA_TRACE_INLINE float to_float(double value) {
+    float near = static_cast<float>(value);
+    double back = near;
+    if (DIRECTION == Round::zero && __builtin_fabs(back) > __builtin_fabs(value)) return __builtin_nextafterf(near, 0.0f);
+    if (DIRECTION == Round::up && back < value) return __builtin_nextafterf(near, __builtin_inff());
+    if (DIRECTION == Round::down && back > value) return __builtin_nextafterf(near, -__builtin_inff());
+    return near;
+}
+
+// a + b; where that is no double, its neighbour with an odd last bit, which says that there was more and on which side.
+CUDA_TRACE_INLINE double to_odd_sum(double a, double b) {
+    double sum = a + b, b_in_sum = sum - a, a_in_sum = sum - b_in_sum;
+    double lost = (a - a_in_sum) + (b - b_in_sum);  // exactly; NaN where the sum is not finite
+    long long bits = bits_as<long long>(sum);
+    // From an even last bit, one step towards what was lost makes it odd.
+    bool step = (bits & 1) == 0 && (lost < 0 || lost > 0);
+    return bits_as<double>(bits + (step ? ((lost > 0) == (sum > 0) ? 1 : -1) : 0));
+}
+
+// A double that is rounded correctly when it is then rounded to 24 bits or fewer: what a large integer has below them is
+// kept as one odd bit, as rounding to odd does.
+template <class Integer>
+CUDA_TRACE_INLINE double to_odd_double(Integer value) {
+    constexpr long long enough = 1ll << 45;
+    if (sizeof(Integer) < 8) return static_cast<double>(value);
+    bool small = static_cast<double>(value) < enough && static_cast<double>(value) > -enough;
+    constexpr Integer low = static_cast<Integer>(0xffff), odd = static_cast<Integer>(0x10000);
+    Integer kept = static_cast<Integer>((value & ~low) | ((value & low) ? odd : Integer(0)));
+    return static_cast<double>(small ? value : kept);
+}
+
+}  // namespace cuda_trace

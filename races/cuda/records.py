@@ -1,0 +1,166 @@
+"""The runtime's records (runtime/runtime.h) -> Reports: addresses become lines of the author's, elements of tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import linecache
+import re
+import subprocess
+
+from races.cuda.arena import Stored
+from races.cuda.build import INCLUDE, runtime
+from races.report import Access, Report, Site
+
+KINDS = ("race", "outside", "uninitialised", "barrier", "deadlock", "misaligned", "mask", "async", "launch", "trap")
+WHAT = ("read", "write", "atomic", "wait", "touch")
+NOWHERE, GLOBAL, STATIC, DYNAMIC, MODULE, LOCAL, _PARAMETER = range(7)
+SPACES = {NOWHERE: "", GLOBAL: "global", STATIC: "shared", DYNAMIC: "shared", MODULE: "global", LOCAL: "local"}
+DYNAMIC_NAME = "dynamic shared memory"
+
+
+class Side(ctypes.Structure):
+    """struct Side: who, where; pc is 0 where file and line are known."""
+
+    _fields_ = (
+        ("what", ctypes.c_int), ("thread", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("pc", ctypes.c_uint64),
+        ("file", ctypes.c_char_p), ("line", ctypes.c_int),
+    )  # fmt: skip
+
+
+class Record(ctypes.Structure):
+    """struct Record."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int), ("space", ctypes.c_int), ("region", ctypes.c_int), ("same_value", ctypes.c_int),
+        ("offset", ctypes.c_int64), ("size", ctypes.c_uint64), ("count", ctypes.c_uint64), ("sides", ctypes.c_int),
+        ("first", Side), ("second", Side), ("code", ctypes.c_uint64), ("library", ctypes.c_char_p),
+        ("text", ctypes.c_char * 1024),
+    )  # fmt: skip
+
+
+def take_reports(storages: dict[int, Stored]) -> list[Report]:
+    """All that the runtime has found since it was last asked; `storages` are those that its regions are numbers of."""
+    lib = runtime()
+    lib.cuda_trace_records.restype = ctypes.c_size_t
+    lib.cuda_trace_record.restype = ctypes.POINTER(Record)
+    records = [lib.cuda_trace_record(ctypes.c_size_t(i)).contents for i in range(lib.cuda_trace_records())]
+    wanted: dict[str, set[int]] = {}
+    for record in records:
+        for side in _sides(record):
+            if side.pc:
+                wanted.setdefault(record.library.decode(), set()).add(side.pc - record.code)
+    for library, offsets in wanted.items():
+        _look_up(library, offsets)
+    reports = [_report(record, storages) for record in records]
+    lib.cuda_trace_forget_records()
+    return reports
+
+
+def _sides(record: Record) -> list[Side]:
+    return [record.first, record.second][: record.sides]
+
+
+def _report(record: Record, storages: dict[int, Stored]) -> Report:
+    kind, space = KINDS[record.kind], SPACES[record.space]
+    tensor, index, where = _place(record, storages)
+    accesses = [Access(WHAT[s.what], _site(record, s), tuple(s.thread), tuple(s.block)) for s in _sides(record)]
+    detail = record.text.decode(errors="replace").strip()
+    if kind == "outside" and not detail:
+        detail = f"{accesses[0].what}s {record.size} bytes {where}"
+    same = None if record.same_value < 0 else bool(record.same_value)
+    return Report(
+        kind, space, tensor, index, *accesses, *[None] * (2 - len(accesses)), same, record.count, "trace", detail
+    )
+
+
+def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int, ...] | None, str]:
+    """(tensor or variable, index, where that is in words if it is outside)."""
+    offset, size = record.offset, max(record.size, 1)
+    if record.space == NOWHERE:
+        return "", None, f"at address {offset & (2**64 - 1):#x}, where no tensor is" if record.kind == 1 else ""
+    if record.space == LOCAL:
+        return "", None, "in the local memory of another thread"
+    if record.space == GLOBAL and record.region in storages:
+        return _in_tensor(storages[record.region], offset, size)
+    if record.space == DYNAMIC:
+        return DYNAMIC_NAME, (offset // size,), "beyond what the launch asked for"
+    if record.space == GLOBAL:
+        return "memory of cudaMalloc", (offset // size,), "beyond its end" if offset >= 0 else "before its start"
+    symbols = _symbols(record.library.decode())[0 if record.space == STATIC else 1]
+    for start, end, name in symbols:
+        if start <= offset < end:
+            return name, ((offset - start) // size,), f"past the end of {name}"
+    behind = [(start, end, name) for start, end, name in symbols if end <= offset]
+    if behind:
+        start, end, name = max(behind, key=lambda symbol: symbol[1])
+        return (
+            name,
+            ((offset - start) // size,),
+            f"{offset - end} bytes past the end of {name}" if offset > end else f"right past the end of {name}",
+        )
+    return (
+        ("shared memory" if record.space == STATIC else "a global variable"),
+        (offset // size,),
+        "beside every variable",
+    )
+
+
+def _in_tensor(stored: Stored, offset: int, size: int) -> tuple[str, tuple[int, ...] | None, str]:
+    inside = [view for view in stored.views if view.start <= offset and offset + size <= view.end]
+    if inside:
+        return inside[0].name, inside[0].index_of(offset), "inside"
+    over = [view for view in stored.views if view.start <= offset < view.end]
+    if over:
+        return over[0].name, None, f"across the end of {over[0].name}"
+    below = [view for view in stored.views if view.end <= offset]
+    if below:
+        view = max(below, key=lambda view: view.end)
+        far = f"{offset - view.end} bytes" if offset > view.end else "right"
+        return view.name, None, f"{far} past the end of {view.name}, whose shape is {view.shape}"
+    view = min(stored.views, key=lambda view: view.start)
+    return view.name, None, f"{view.start - offset} bytes before the start of {view.name}"
+
+
+@functools.cache
+def _symbols(library: str) -> tuple[list[tuple[int, int, str]], list[tuple[int, int, str]]]:
+    """(start, end, name) of the variables of a compiled .cu: the shared ones (in its TLS block), and the global ones."""
+    shared, other = [], []
+    tls = {line.split()[-1] for line in _run("readelf", "-sW", library).splitlines() if " TLS " in line}
+    for line in _run("nm", "-S", library).splitlines():
+        parts = line.split()
+        if len(parts) == 4 and parts[2] in "bBdDuVvrR":
+            start, size, name = int(parts[0], 16), int(parts[1], 16), parts[3]
+            (shared if name in tls else other).append((start, start + size, name))
+    names = _run("c++filt", input="\n".join(name for *_, name in shared + other)).splitlines()
+    plain = iter(re.sub(r"^.*::", "", re.sub(r"\[abi:.*?\]|\.\d+$", "", name)) for name in names)
+    return [(s, e, next(plain)) for s, e, _ in shared], [(s, e, next(plain)) for s, e, _ in other]
+
+
+def _site(record: Record, side: Side) -> Site:
+    if not side.pc:
+        file = side.file.decode() if side.file else ""
+        return Site(file, side.line, "", linecache.getline(file, side.line).strip())
+    return _sites.get((record.library.decode(), side.pc - record.code), Site("", 0))
+
+
+_sites: dict[tuple[str, int], Site] = {}
+
+
+def _look_up(library: str, offsets: set[int]) -> None:
+    """Ask addr2line for the author's lines of these addresses, all at once. An address is that behind the call: one less."""
+    left = sorted(offset for offset in offsets if (library, offset) not in _sites)
+    if not left:
+        return
+    answer = _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in left))
+    for stretch in re.split(r"^0x(?=[0-9a-f]+$)", answer, flags=re.MULTILINE)[1:]:
+        address, *lines = stretch.splitlines()
+        frames = [(f, *where.rsplit(":", 1)) for f, where in zip(lines[::2], lines[1::2], strict=False)]
+        own = [frame for frame in frames if not frame[1].startswith((str(INCLUDE), "/usr/", "??"))] or frames[-1:]
+        function, file, line = own[0]
+        number = int(re.match(r"\d*", line)[0] or 0)
+        _sites[library, int(address, 16) + 1] = Site(file, number, function, linecache.getline(file, number).strip())
+
+
+def _run(*command: str, input: str | None = None) -> str:
+    return subprocess.run(command, input=input, capture_output=True, text=True).stdout

@@ -1,0 +1,244 @@
+// What threads do together: block barriers, warp operations, atomics, asynchronous copies.
+#include "runtime.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace cuda_trace {
+namespace {
+
+bool same_place(const Wait& a, const Wait& b) { return a.line == b.line && !strcmp(a.file, b.file); }
+
+std::string threads_of(const Block& in, bool (*member)(const Thread&)) {
+    std::string text;
+    size_t count = 0, first = 0;
+    for (size_t i = 0; i < in.threads.size(); ++i)
+        if (member(in.threads[i]) && !count++) first = i;
+    text = std::to_string(count) + (count == 1 ? " thread" : " threads") + " (the first is " + std::to_string(first) + ")";
+    return text;
+}
+
+// Everybody who is still here waits at a block barrier: is it the same one, and did nobody run past it?
+void judge_barrier(const Block& in) {
+    const Thread *first = nullptr, *other = nullptr, *past = nullptr;
+    for (const Thread& thread : in.threads) {
+        if (thread.state == State::at_barrier) {
+            if (!first) first = &thread;
+            else if (!other && !same_place(first->wait, thread.wait)) other = &thread;
+        } else if (thread.state == State::done && !thread.left_early && !past) {
+            past = &thread;
+        }
+    }
+    if (other) {
+        Record& record = add_record(BARRIER, nullptr, 0, 0, 2, side_waiting(*first, in), side_waiting(*other, in));
+        snprintf(record.text, sizeof record.text, "threads of one block wait at different barriers");
+    }
+    if (past) {
+        Record& record = add_record(BARRIER, nullptr, 0, 0, 1, side_waiting(*first, in));
+        std::string who = threads_of(in, [](const Thread& t) { return t.state == State::done && !t.left_early; });
+        snprintf(record.text, sizeof record.text, "%s ran past it to the end of the kernel", who.c_str());
+    }
+}
+
+uint64_t shuffled(const Block& in, const Thread& thread) {
+    const Wait& wait = thread.wait;
+    unsigned lane = thread.lane(), base = thread.warp() * WARP, width = static_cast<unsigned>(wait.width);
+    unsigned segment = lane & ~(width - 1);
+    int source = static_cast<int>(lane);
+    switch (wait.op) {
+        case SHFL: source = static_cast<int>(segment + (static_cast<unsigned>(wait.argument) & (width - 1))); break;
+        case SHFL_UP: source -= wait.argument; break;
+        case SHFL_DOWN: source += wait.argument; break;
+        default: source ^= wait.argument; break;
+    }
+    bool inside = source >= static_cast<int>(segment) && source < static_cast<int>(segment + width);
+    if (wait.op == SHFL_XOR && source < static_cast<int>(segment)) inside = source >= 0;  // an earlier segment may be read
+    if (!inside) source = static_cast<int>(lane);
+    size_t from = base + static_cast<unsigned>(source);
+    bool takes_part = from < in.threads.size() && (wait.mask >> source & 1) && in.threads[from].state == State::at_warp;
+    return takes_part ? in.threads[from].wait.value : ~uint64_t(0);  // undefined on a GPU: poison here
+}
+
+uint64_t reduced(int op, uint32_t a, uint32_t b) {
+    auto sa = static_cast<int32_t>(a), sb = static_cast<int32_t>(b);
+    switch (op) {
+        case REDUCE_ADD: return a + b;
+        case REDUCE_MIN_S: return static_cast<uint32_t>(sa < sb ? sa : sb);
+        case REDUCE_MAX_S: return static_cast<uint32_t>(sa > sb ? sa : sb);
+        case REDUCE_MIN_U: return a < b ? a : b;
+        case REDUCE_MAX_U: return a > b ? a : b;
+        case REDUCE_AND: return a & b;
+        case REDUCE_OR: return a | b;
+        default: return a ^ b;
+    }
+}
+
+struct Lanes {
+    Thread* member[WARP];
+    unsigned count = 0;
+};
+
+uint64_t result_of(const Block& in, const Lanes& lanes, const Thread& thread) {
+    const Wait& wait = thread.wait;
+    if (wait.op >= SHFL && wait.op <= SHFL_XOR) return shuffled(in, thread);
+    uint64_t ballot = 0, same = 0;
+    uint32_t total = static_cast<uint32_t>(lanes.member[0]->wait.value);
+    for (unsigned i = 0; i < lanes.count; ++i) {
+        const Thread& other = *lanes.member[i];
+        if (other.wait.value) ballot |= 1u << other.lane();
+        if (other.wait.value == wait.value) same |= 1u << other.lane();
+        if (i) total = static_cast<uint32_t>(reduced(wait.op, total, static_cast<uint32_t>(other.wait.value)));
+    }
+    uint64_t everybody = 0;
+    for (unsigned i = 0; i < lanes.count; ++i) everybody |= 1u << lanes.member[i]->lane();
+    switch (wait.op) {
+        case SYNCWARP: return 0;
+        case ALL: return ballot == everybody;
+        case ANY: return ballot != 0;
+        case BALLOT: return ballot;
+        case MATCH_ANY: return same;
+        case MATCH_ALL: return same == everybody ? everybody : 0;
+        default: return total;
+    }
+}
+
+// __syncwarp: what its lanes did before is ordered before what they do from now on, and what that was ordered after.
+void order_lanes(Warp& warp, const Lanes& lanes) {
+    uint32_t joined[WARP] = {};
+    for (unsigned i = 0; i < lanes.count; ++i)
+        for (unsigned m = 0; m < WARP; ++m) {
+            uint32_t seen = warp.seen[lanes.member[i]->lane()][m];
+            if (seen > joined[m]) joined[m] = seen;
+        }
+    ++warp.syncs;
+    for (unsigned i = 0; i < lanes.count; ++i) joined[lanes.member[i]->lane()] = warp.syncs;
+    for (unsigned i = 0; i < lanes.count; ++i) memcpy(warp.seen[lanes.member[i]->lane()], joined, sizeof joined);
+}
+
+}  // namespace
+
+void release_if_complete(Block& in) {
+    if (!in.waiting || in.waiting != in.alive) return;
+    judge_barrier(in);
+    int count = 0;
+    for (const Thread& thread : in.threads)
+        if (thread.state == State::at_barrier) count += thread.wait.value != 0;
+    for (Thread& thread : in.threads) {
+        if (thread.state != State::at_barrier) continue;
+        int op = thread.wait.op;
+        thread.wait.result = static_cast<uint64_t>(op == SYNC_AND ? count == static_cast<int>(in.waiting) : op == SYNC_OR ? count > 0 : count);
+        make_ready(in, thread);
+    }
+    in.waiting = 0;
+    ++in.interval;
+    for (Warp& warp : in.warps)
+        if (warp.syncs) warp = Warp{};
+}
+
+void complete_warp_op(Block& in, unsigned warp) {
+    // Each lane that waits may be one of a group: the lanes of its mask that are still here, at the same operation.
+    for (unsigned lane = 0; lane < WARP; ++lane) {
+        size_t at = size_t(warp) * WARP + lane;
+        if (at >= in.threads.size() || in.threads[at].state != State::at_warp) continue;
+        const Wait wait = in.threads[at].wait;
+        Lanes lanes;
+        bool complete = true;
+        for (unsigned other = 0; other < WARP && complete; ++other) {
+            size_t to = size_t(warp) * WARP + other;
+            if (!(wait.mask >> other & 1) || to >= in.threads.size() || in.threads[to].state == State::done) continue;
+            Thread& thread = in.threads[to];
+            complete = thread.state == State::at_warp && thread.wait.op == wait.op && thread.wait.mask == wait.mask;
+            lanes.member[lanes.count++] = &thread;
+        }
+        if (!complete) continue;
+        if (wait.op == SYNCWARP && !in.warps.empty()) order_lanes(in.warps[warp], lanes);
+        for (unsigned i = 0; i < lanes.count; ++i)
+            lanes.member[i]->wait.result = result_of(in, lanes, *lanes.member[i]);
+        for (unsigned i = 0; i < lanes.count; ++i) make_ready(in, *lanes.member[i]);
+    }
+}
+
+void finish_copies(Thread& thread, unsigned before_batch) {
+    std::vector<Copy> left;
+    for (const Copy& copy : thread.copies) {
+        if (copy.batch >= before_batch) {
+            left.push_back(copy);
+            continue;
+        }
+        if (launch->traced) see_copy(copy, false);
+        memcpy(copy.to, copy.from, copy.bytes - copy.filled);
+        memset(copy.to + copy.bytes - copy.filled, 0, copy.filled);
+    }
+    thread.copies.swap(left);
+}
+
+}  // namespace cuda_trace
+
+using namespace cuda_trace;
+
+extern "C" {
+
+int cuda_trace_barrier(int op, int value, const char* file, int line) {
+    if (!now) return 0;
+    if (launch->traced) settle_value();
+    now->wait = {op, 0, static_cast<uint64_t>(value != 0), 0, 0, 0, file, line};
+    now->state = State::at_barrier;
+    now->since_new = 0;
+    ++block->waiting;
+    release_if_complete(*block);
+    wait_here();
+    return static_cast<int>(now->wait.result);
+}
+
+uint64_t cuda_trace_warp(int op, unsigned mask, uint64_t value, int argument, int width, const char* file, int line) {
+    if (!now) return value;
+    if (launch->traced) settle_value();
+    now->wait = {op, mask, value, 0, argument, width, file, line};
+    now->since_new = 0;
+    if (!(mask >> now->lane() & 1)) {
+        Record& record = add_record(MASK, nullptr, 0, 0, 1, side_waiting(*now, *block));
+        snprintf(record.text, sizeof record.text, "lane %u calls it with mask 0x%08x, which does not name it", now->lane(), mask);
+        now->wait.mask |= 1u << now->lane();
+    }
+    now->state = State::at_warp;
+    complete_warp_op(*block, now->warp());
+    wait_here();
+    return now->wait.result;
+}
+
+// An atomic of the running thread, in two halves that nothing comes between: what was there, and what is there then.
+void cuda_trace_atomic(void* place, unsigned bytes, void* old) {
+    auto pc = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+    if (now && launch->traced)
+        see_access(reinterpret_cast<uintptr_t>(place), bytes, ATOMIC, pc);
+    else if (now)
+        watch_spinning(reinterpret_cast<uintptr_t>(place), pc);
+    memcpy(old, place, bytes);
+}
+
+void cuda_trace_put(void* place, unsigned bytes, const void* value) { memcpy(place, value, bytes); }
+
+void cuda_trace_copy_async(void* to, const void* from, unsigned bytes, unsigned filled, const char* file, int line) {
+    if (!now) return;
+    if (!(bytes == 4 || bytes == 8 || bytes == 16) || reinterpret_cast<uintptr_t>(to) % bytes || reinterpret_cast<uintptr_t>(from) % bytes) {
+        Side side = side_of(*now, *block, WRITE, 0);
+        side.file = file;
+        side.line = line;
+        Record& record = add_record(MISALIGNED, region_of(reinterpret_cast<uintptr_t>(to)), reinterpret_cast<uintptr_t>(to), bytes, 1, side);
+        snprintf(record.text, sizeof record.text, "__pipeline_memcpy_async copies 4, 8 or 16 bytes, aligned to as many: this is %u bytes", bytes);
+        stop_launch();
+    }
+    Copy copy = {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, filled, now->batch,
+                 reinterpret_cast<uintptr_t>(__builtin_return_address(0))};
+    if (launch->traced) see_copy(copy, true);
+    now->copies.push_back(copy);
+}
+
+void cuda_trace_copy_commit() {
+    if (now) ++now->batch;
+}
+
+void cuda_trace_copy_wait(unsigned batches) {
+    if (now) finish_copies(*now, now->batch > batches ? now->batch - batches : 0);
+}
+}

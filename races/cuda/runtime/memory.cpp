@@ -1,0 +1,267 @@
+// Which addresses a kernel may touch, and what each is: tensors, memory of cudaMalloc, shared memory, the module's globals.
+//
+// Shared memory is where the compiled file keeps it: `__shared__` variables are thread_local variables of its library, so
+// they are one block of memory (TLS) that nothing else of the program is in; dynamic shared memory is one buffer.
+#include "host.h"
+#include "runtime.h"
+
+#include <algorithm>
+#include <cstring>
+#include <link.h>
+#include <map>
+#include <unistd.h>
+
+// What `extern __shared__ T name[]` refers to; the margin behind it takes what is written past its end.
+extern "C" {
+alignas(1024) unsigned char cuda_trace_dynamic_shared[cuda_trace::LARGEST_SHARED + 64 * 1024] = {};
+}
+
+namespace cuda_trace {
+namespace {
+
+constexpr size_t HEAP_MARGIN = 64 * 1024;
+constexpr uintptr_t NEAR = 4096;  // what is touched so near to static shared memory was meant for it
+
+std::vector<Region*> regions;  // by margin_low; margins do not overlap other regions
+Region* last = nullptr;
+
+struct Loaded {  // where a module's own data lie
+    uintptr_t code = 0;
+    std::vector<Region> globals;
+    Region shared = {};
+};
+std::map<const Module*, Loaded> modules;
+thread_local std::map<const Module*, uintptr_t> shared_of_thread;
+Loaded* entered = nullptr;
+Region dynamic = {};
+Region parameters = {};
+
+void insert(Region* region) {
+    auto at = std::lower_bound(regions.begin(), regions.end(), region,
+                               [](Region* a, Region* b) { return a->low < b->low; });
+    regions.insert(at, region);
+    last = nullptr;
+}
+
+void remove(Region* region) {
+    auto at = std::find(regions.begin(), regions.end(), region);
+    if (at != regions.end()) regions.erase(at);
+    last = nullptr;
+}
+
+// The module's segments, and where its TLS block is in this OS thread.
+struct Search {
+    uintptr_t inside, tls, tls_bytes;
+    Loaded* loaded;
+};
+
+int visit(dl_phdr_info* info, size_t, void* data) {
+    auto* search = static_cast<Search*>(data);
+    bool ours = false;
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        auto& header = info->dlpi_phdr[i];
+        ours |= header.p_type == PT_LOAD && search->inside - (info->dlpi_addr + header.p_vaddr) < header.p_memsz;
+    }
+    if (!ours) return 0;
+    search->loaded->code = info->dlpi_addr;
+    search->loaded->globals.clear();
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        auto& header = info->dlpi_phdr[i];
+        uintptr_t low = info->dlpi_addr + header.p_vaddr, high = low + header.p_memsz;
+        if (header.p_type == PT_TLS) {
+            search->tls = reinterpret_cast<uintptr_t>(info->dlpi_tls_data);
+            search->tls_bytes = header.p_memsz;
+        } else if (header.p_type == PT_LOAD) {
+            Region region = {};
+            region.low = region.margin_low = low;
+            region.high = region.margin_high = high;
+            region.space = MODULE;
+            region.read_only = !(header.p_flags & PF_W);
+            region.id = -1;
+            search->loaded->globals.push_back(region);
+        }
+    }
+    return 1;
+}
+
+Region* find(uintptr_t address) {
+    auto at = std::upper_bound(regions.begin(), regions.end(), address,
+                               [](uintptr_t a, Region* region) { return a < region->low; });
+    return at == regions.begin() ? nullptr : *(at - 1);
+}
+
+std::map<void*, Region> heap;  // by the address that cudaMalloc gave
+
+}  // namespace
+
+Region* region_of(uintptr_t address) {
+    if (last && address - last->low < last->high - last->low) return last;
+    Region* region = find(address);
+    if (!region || address >= region->high) return nullptr;
+    return last = region;
+}
+
+Region* region_around(uintptr_t address) {
+    for (Region* region : regions)
+        if (address >= region->margin_low && address < region->margin_high) return region;
+    return nullptr;
+}
+
+void enter_module(const Module* module) {
+    void* anchor = module->anchor();
+    Loaded& loaded = modules[module];
+    auto [shared, is_new] = shared_of_thread.try_emplace(module, 0);
+    if (is_new || !loaded.code) {
+        Search search = {reinterpret_cast<uintptr_t>(module), 0, 0, &loaded};
+        dl_iterate_phdr(visit, &search);
+        shared->second = search.tls;
+        loaded.shared.high = search.tls_bytes;  // a size until low is known
+        loaded.shared.low = 0;
+    }
+    (void)anchor;
+    size_t bytes = loaded.shared.high - loaded.shared.low;
+    Region& region = loaded.shared;
+    region.low = shared->second;
+    region.high = region.low + bytes;
+    region.margin_low = region.low - NEAR;
+    region.margin_high = region.high + NEAR;
+    region.space = SHARED_STATIC;
+    region.shift = 2;
+    region.id = -1;
+    entered = &loaded;
+    launch->code = loaded.code;
+    for (Region& each : loaded.globals) insert(&each);
+    insert(&region);
+    dynamic.low = reinterpret_cast<uintptr_t>(cuda_trace_dynamic_shared);
+    dynamic.high = dynamic.low + launch->request->shared;
+    dynamic.margin_low = dynamic.low;
+    dynamic.margin_high = dynamic.low + sizeof cuda_trace_dynamic_shared;
+    dynamic.soft = true;
+    dynamic.space = SHARED_DYNAMIC;
+    dynamic.shift = 2;
+    dynamic.id = -1;
+    insert(&dynamic);
+    parameters.low = parameters.margin_low = reinterpret_cast<uintptr_t>(launch->request->params);
+    parameters.high = parameters.margin_high = parameters.low + launch->request->params_bytes;
+    parameters.space = PARAMETER;
+    insert(&parameters);
+}
+
+void leave_module() {
+    for (Region& each : entered->globals) remove(&each);
+    remove(&entered->shared);
+    remove(&dynamic);
+    remove(&parameters);
+    entered->shared.cells = dynamic.cells = nullptr;
+    entered = nullptr;
+}
+
+size_t static_shared_bytes() { return entered->shared.high - entered->shared.low; }
+
+void map_shared(Block& of, size_t dynamic_bytes) {
+    if (of.shared_static.empty()) {
+        of.shared_static.resize(static_shared_bytes() / 4 + 1);
+        of.shared_dynamic.resize(dynamic_bytes / 4 + 1);
+    }
+    entered->shared.cells = of.shared_static.data();
+    dynamic.cells = of.shared_dynamic.data();
+}
+
+void poison_shared(size_t dynamic_bytes) {
+    memset(reinterpret_cast<void*>(entered->shared.low), POISON, static_shared_bytes());
+    memset(cuda_trace_dynamic_shared, POISON, std::min(dynamic_bytes + 4096, sizeof cuda_trace_dynamic_shared));
+}
+
+void swap_shared(Block* out, Block* in) {
+    auto* statics = reinterpret_cast<unsigned char*>(entered->shared.low);
+    size_t bytes = static_shared_bytes(), more = launch->request->shared;
+    if (out) {
+        out->image.assign(statics, statics + bytes);
+        out->image.insert(out->image.end(), cuda_trace_dynamic_shared, cuda_trace_dynamic_shared + more);
+    }
+    if (in->image.empty()) {
+        poison_shared(more);
+    } else {
+        memcpy(statics, in->image.data(), bytes);
+        memcpy(cuda_trace_dynamic_shared, in->image.data() + bytes, more);
+    }
+}
+
+void heap_added(void* base, size_t bytes) {
+    Region& region = heap[base] = Region{};
+    region.low = reinterpret_cast<uintptr_t>(base);
+    region.high = region.low + bytes;
+    region.margin_low = region.low - HEAP_MARGIN;
+    region.margin_high = region.high + HEAP_MARGIN;
+    region.soft = true;
+    region.space = GLOBAL;
+    region.shift = 2;
+    region.id = -1;
+    region.written.assign(bytes, false);
+    insert(&region);
+}
+
+void heap_removed(void* base) {
+    auto found = heap.find(base);
+    if (found == heap.end()) return;
+    remove(&found->second);
+    heap.erase(found);
+}
+
+void written_by_host(const void* base, size_t bytes) {
+    auto low = reinterpret_cast<uintptr_t>(base);
+    Region* region = region_of(low);
+    if (!region || region->written.empty() || low + bytes > region->high) return;
+    std::fill_n(region->written.begin() + static_cast<long>(low - region->low), bytes, true);
+}
+
+bool known(const void* base, size_t bytes) {
+    Region* region = region_of(reinterpret_cast<uintptr_t>(base));
+    return region && region->allows(reinterpret_cast<uintptr_t>(base), bytes);
+}
+
+}  // namespace cuda_trace
+
+using namespace cuda_trace;
+
+extern "C" {
+
+// A tensor's storage, in memory with `margin` bytes on both sides; `width` bytes are a cell. Python gives the numbers.
+void* cuda_trace_add_storage(void* base, size_t bytes, size_t margin, int id, unsigned width) {
+    auto* region = new Region{};
+    region->low = reinterpret_cast<uintptr_t>(base);
+    region->high = region->low + bytes;
+    region->margin_low = region->low - margin;
+    region->margin_high = region->high + margin;
+    region->soft = true;
+    region->space = GLOBAL;
+    region->id = id;
+    region->shift = width >= 4 ? 2 : width == 2 ? 1 : 0;
+    region->spans.push_back({region->low, region->low});  // nothing, until a tensor says what
+    insert(region);
+    return region;
+}
+
+void cuda_trace_add_span(void* storage, size_t from, size_t to) {
+    auto* region = static_cast<Region*>(storage);
+    region->spans.insert(region->spans.begin(), {region->low + from, region->low + to});
+}
+
+void cuda_trace_remove_storage(void* storage) {
+    remove(static_cast<Region*>(storage));
+    delete static_cast<Region*>(storage);
+}
+
+void cuda_trace_forget_shadows() {
+    for (auto& [module, loaded] : modules)
+        for (Region& region : loaded.globals) {
+            region.cells = nullptr;
+            region.own.clear();
+        }
+    for (auto& [base, region] : heap) {
+        region.cells = nullptr;
+        region.own.clear();
+    }
+    forget_shadows();
+}
+}

@@ -1,0 +1,415 @@
+// Runs a launch: block after block, the threads of a block one after another until each waits, returns, or is stopped.
+#include "host.h"
+#include "runtime.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <numeric>
+
+namespace cuda_trace {
+
+Thread* now = nullptr;
+Block* block = nullptr;
+Launch* launch = nullptr;
+Options options;
+
+namespace {
+
+constexpr unsigned SIDE_BY_SIDE = 4;  // blocks in flight where threads are switched at random
+constexpr unsigned MOST_IN_FLIGHT = 32;  // where a block may be waiting for one that has not begun
+constexpr uint64_t SPINNING = 1 << 20;  // accesses to the same few places, then a thread counts as waiting
+
+std::mutex launch_lock;
+uint64_t random_state;
+uint32_t next_serial = 1;
+uint64_t launches = 0;
+uint64_t progress = 0;  // threads that came to an end or to a barrier, in all
+bool dead = false;  // a launch of this call was stopped: as on a GPU, nothing more can be launched
+uintptr_t fault_address, fault_pc;
+int fault_signal;
+
+void body() { launch->request->entry(launch->request->params); }
+
+// The order in which n things are taken: as they are for seed 0, else shuffled.
+std::vector<unsigned> order_of(unsigned n) {
+    std::vector<unsigned> order(n);
+    std::iota(order.begin(), order.end(), 0u);
+    if (options.seed)
+        for (unsigned i = n; i > 1; --i) std::swap(order[i - 1], order[random_bits() % i]);
+    return order;
+}
+
+// In a signal handler: the launch ends here, and the report says where it was.
+void on_fault(int signal, uintptr_t address, uintptr_t pc) {
+    fault_signal = signal;
+    fault_address = address;
+    fault_pc = pc;
+    if (signal == SIGINT) launch->interrupted = true;
+    launch->stopped = true;
+    abandon_fiber();
+}
+
+void report_fault() {
+    bool memory = fault_signal == SIGSEGV || fault_signal == SIGBUS;
+    // Local memory that is too large is touched from its far end, which may be far below the stack.
+    bool local = memory && fault_address + 4 * STACK - reinterpret_cast<uintptr_t>(now->fiber->stack) < 4 * STACK + 4096;
+    Kind kind = memory ? OUTSIDE : fault_signal == SIGFPE || fault_signal == SIGILL ? TRAP : DEADLOCK;
+    Record& record = add_record(kind, nullptr, memory ? fault_address : 0, 0, 1, side_of(*now, *block, TOUCH, fault_pc + 1));
+    auto say = [&](const char* format, auto... values) { snprintf(record.text, sizeof record.text, format, values...); };
+    if (local) {
+        record.space = LOCAL;
+        say("more than %zu KiB of local memory in one thread (arrays of its own, deep recursion)", STACK / 1024 - 64);
+    } else if (memory) {
+        say("address %#llx, where no tensor is", static_cast<unsigned long long>(fault_address));
+    } else if (kind == TRAP) {
+        say("%s", fault_signal == SIGFPE ? "division of an integer by zero" : "an illegal instruction");
+    } else {
+        say("the launch had not ended after %g s; this thread was running", options.limit);
+    }
+}
+
+// ---- one block ----------------------------------------------------------------------------------------------------
+
+void begin_block(Block& in, unsigned linear, unsigned first_slot) {
+    const Request& request = *launch->request;
+    unsigned count = request.block.x * request.block.y * request.block.z;
+    in.index = {linear % request.grid.x, linear / request.grid.x % request.grid.y, linear / request.grid.x / request.grid.y};
+    in.serial = launch->first_serial + linear;
+    in.interval = 1;
+    in.alive = count;
+    in.waiting = 0;
+    in.threads.resize(count);
+    if (launch->traced) in.warps.assign((count + WARP - 1) / WARP, Warp{});
+    in.ready.clear();
+    in.next_ready = 0;
+    in.image.clear();
+    for (unsigned i = 0; i < count; ++i) {
+        Thread& thread = in.threads[i];
+        thread.fiber = fiber(first_slot + i);
+        thread.index = {i % request.block.x, i / request.block.x % request.block.y, i / request.block.x / request.block.y};
+        thread.linear = i;
+        thread.state = State::ready;
+        thread.left_early = false;
+        thread.batch = 0;
+        thread.copies.clear();
+        thread.since_new = 0;
+    }
+    for (unsigned i : order_of(count)) in.ready.push_back(static_cast<uint16_t>(i));
+}
+
+Thread& take_ready(Block& in) {
+    if (in.next_ready > 4096) {
+        in.ready.erase(in.ready.begin(), in.ready.begin() + static_cast<long>(in.next_ready));
+        in.next_ready = 0;
+    }
+    if (options.seed) {
+        size_t left = in.ready.size() - in.next_ready;
+        std::swap(in.ready[in.next_ready], in.ready[in.next_ready + random_bits() % left]);
+    }
+    return in.threads[in.ready[in.next_ready++]];
+}
+
+bool has_ready(const Block& in) { return in.next_ready < in.ready.size(); }
+
+void run_thread(Block& in, Thread& thread) {
+    if (block != &in) {
+        swap_shared(block && block->alive ? block : nullptr, &in);
+        block = &in;
+        map_shared(in, launch->request->shared);
+    }
+    now = &thread;
+    run_fiber(thread.fiber, [] {
+        body();
+        finish_copies(*now, ~0u);
+        now->state = State::done;
+    });
+    bool faulted = launch->stopped && fault_signal;
+    if (faulted && !launch->interrupted) report_fault();
+    if (launch->traced) settle_value();
+    now = nullptr;
+    if (launch->stopped) return;
+    progress += thread.state != State::ready;
+    if (thread.state == State::done) {
+        --in.alive;
+        release_if_complete(in);
+        complete_warp_op(in, thread.warp());
+    }
+}
+
+// ---- nobody can go on ---------------------------------------------------------------------------------------------
+
+std::string called(const Wait& wait, State state) {
+    char text[64] = "__syncthreads()";
+    if (state == State::at_warp) snprintf(text, sizeof text, "a warp operation with mask 0x%08x", wait.mask);
+    if (state == State::at_warp && wait.op == SYNCWARP) snprintf(text, sizeof text, "__syncwarp(0x%08x)", wait.mask);
+    return text;
+}
+
+// "threads 0-15 wait at __syncthreads(), flash.cu:12", a line for each group.
+std::string who_waits(const Block& in) {
+    std::string text;
+    std::vector<bool> told(in.threads.size(), false);
+    unsigned returned = 0;
+    for (size_t i = 0; i < in.threads.size(); ++i) {
+        const Thread& thread = in.threads[i];
+        if (thread.state == State::done) ++returned;
+        if (told[i] || thread.state == State::done) continue;
+        std::string members;
+        size_t start = i, end = i, count = 0;
+        auto flush = [&] {
+            members += (members.empty() ? "" : ", ") + std::to_string(start) + (end > start ? "-" + std::to_string(end) : "");
+        };
+        for (size_t j = i; j < in.threads.size(); ++j) {
+            const Thread& other = in.threads[j];
+            bool same = other.state == thread.state &&
+                        (thread.state == State::ready ||
+                         (other.wait.line == thread.wait.line && !strcmp(other.wait.file, thread.wait.file) &&
+                          (thread.state == State::at_barrier || (other.wait.mask == thread.wait.mask && other.wait.op == thread.wait.op))));
+            if (!same) continue;
+            told[j] = true;
+            if (count++ && j != end + 1) {
+                flush();
+                start = j;
+            }
+            end = j;
+        }
+        flush();
+        const char* file = thread.wait.file;
+        text += (count == 1 ? "thread " : "threads ") + members;
+        text += thread.state == State::ready
+                    ? (count == 1 ? " reads" : " read") + std::string(" the same few places for ever\n")
+                    : (count == 1 ? " waits at " : " wait at ") + called(thread.wait, thread.state) + ", " + (strrchr(file, '/') ? strrchr(file, '/') + 1 : file) + ":" +
+                          std::to_string(thread.wait.line) + "\n";
+    }
+    if (returned) text += std::to_string(returned) + (returned == 1 ? " thread has returned\n" : " threads have returned\n");
+    return text;
+}
+
+void report_deadlock(const Block& in) {
+    const Thread *first = nullptr, *second = nullptr;
+    for (const Thread& thread : in.threads) {
+        if (thread.state != State::at_barrier && thread.state != State::at_warp) continue;
+        if (!first) first = &thread;
+        else if (!second && (thread.wait.line != first->wait.line || thread.state != first->state)) second = &thread;
+    }
+    Side a = first ? side_waiting(*first, in) : Side{};
+    if (!first)
+        for (const Thread& thread : in.threads)
+            if (thread.state == State::ready) {
+                a = side_of(thread, in, READ, thread.recent_pc);
+                break;
+            }
+    Record& record = add_record(DEADLOCK, nullptr, 0, 0, second ? 2 : 1, a, second ? side_waiting(*second, in) : Side{});
+    snprintf(record.text, sizeof record.text, "%s", who_waits(in).c_str());
+    launch->stopped = true;
+}
+
+bool all_spin(const std::vector<Block*>& flying) {
+    bool any = false;
+    for (Block* in : flying)
+        for (Thread& thread : in->threads) {
+            if (thread.state == State::ready && thread.since_new < SPINNING) return false;
+            any |= thread.state == State::ready;
+        }
+    return any;
+}
+
+// ---- the grid -----------------------------------------------------------------------------------------------------
+
+void run_blocks(std::vector<Block*>& flying) {
+    const Dim &grid = launch->request->grid, &size = launch->request->block;
+    unsigned blocks = grid.x * grid.y * grid.z, threads = size.x * size.y * size.z;
+    std::vector<unsigned> order = order_of(blocks);
+    static std::vector<std::unique_ptr<Block>> made;
+    made.clear();
+    size_t wanted = options.switch_chance > 0 && launch->traced ? SIDE_BY_SIDE : 1, next = 0;
+    std::vector<Block*> idle;
+    uint64_t progress_when_stuck = progress;
+    while (!launch->stopped && !launch->interrupted) {
+        while (flying.size() < wanted && next < blocks) {
+            if (idle.empty()) {
+                made.push_back(std::make_unique<Block>());
+                made.back()->slot = static_cast<unsigned>(made.size() - 1) * threads;
+                idle.push_back(made.back().get());
+            }
+            Block* in = idle.back();
+            idle.pop_back();
+            begin_block(*in, order[next++], in->slot);
+            if (block == in) block = nullptr;  // a new block in an old one's place: its shared memory is not that one's
+            flying.push_back(in);
+        }
+        if (flying.empty()) return;
+        std::vector<Block*> able;
+        for (Block* in : flying)
+            if (has_ready(*in)) able.push_back(in);
+        bool stuck = able.empty() || all_spin(flying);
+        if (stuck && !able.empty() && progress != progress_when_stuck) {  // what they wait for may have come since
+            progress_when_stuck = progress;
+            for (Block* in : flying)
+                for (Thread& thread : in->threads) thread.since_new = 0;
+            continue;
+        }
+        if (stuck && next < blocks && wanted < MOST_IN_FLIGHT) {  // perhaps for a block that has not begun
+            ++wanted;
+            continue;
+        }
+        if (stuck) return report_deadlock(*flying[0]);
+        Block* in = able[able.size() > 1 ? random_bits() % able.size() : 0];
+        bool more;
+        do {  // without random switches a block goes on until none of its threads can
+            Thread& thread = take_ready(*in);
+            run_thread(*in, thread);
+            more = has_ready(*in) && flying.size() == 1 && !launch->stopped && !launch->interrupted;
+            more &= thread.state != State::ready || !all_spin(flying);
+        } while (more);
+        if (in->alive == 0) {
+            tell_early(*in);
+            flying.erase(std::find(flying.begin(), flying.end(), in));
+            idle.push_back(in);
+        }
+    }
+}
+
+void run_grid() {
+    std::vector<Block*> flying;
+    run_blocks(flying);
+    for (Block* in : flying) tell_early(*in);
+    for (Block* in : flying)  // a launch that was stopped leaves fibers in the middle of a kernel
+        for (Thread& thread : in->threads)
+            if (thread.state != State::done) thread.fiber->started = false;
+}
+
+const char* why_not(const Request& request) {
+    static char text[256];
+    auto& g = request.grid;
+    auto& b = request.block;
+    uint64_t threads = uint64_t(b.x) * b.y * b.z;
+    size_t limit = dynamic_shared_limit(request.function);
+    if (!threads || !g.x || !g.y || !g.z)
+        snprintf(text, sizeof text, "a grid of %ux%ux%u blocks of %ux%ux%u threads: none may be 0", g.x, g.y, g.z, b.x, b.y, b.z);
+    else if (threads > MOST_THREADS || b.z > 64)
+        snprintf(text, sizeof text, "%ux%ux%u = %llu threads a block: at most 1024, and 64 in z", b.x, b.y, b.z,
+                 static_cast<unsigned long long>(threads));
+    else if (g.y > 65535 || g.z > 65535)
+        snprintf(text, sizeof text, "a grid of %ux%ux%u: y and z may be 65535", g.x, g.y, g.z);
+    else if (request.shared > limit)
+        snprintf(text, sizeof text, "%zu bytes of dynamic shared memory, at most %zu%s", request.shared, limit,
+                 limit < LARGEST_SHARED ? " without cudaFuncSetAttribute" : "");
+    else
+        return nullptr;
+    return text;
+}
+
+}  // namespace
+
+uint64_t random_bits() {  // splitmix64
+    uint64_t z = (random_state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+void wait_here() { leave_fiber(now->fiber); }
+
+void yield_now() {
+    make_ready(*block, *now);
+    wait_here();
+}
+
+void stop_launch() {
+    fault_signal = 0;
+    launch->stopped = true;
+    abandon_fiber();
+}
+
+void make_ready(Block& in, Thread& thread) {
+    thread.state = State::ready;
+    in.ready.push_back(static_cast<uint16_t>(thread.linear));
+}
+
+}  // namespace cuda_trace
+
+using namespace cuda_trace;
+
+extern "C" {
+
+void cuda_trace_launch(const Request* request) {
+    std::lock_guard<std::mutex> lock(launch_lock);
+    if (dead) return fail(719, "an earlier launch was stopped");
+    if (now) return fail(801, "a kernel launched from within a kernel: not covered");
+    if (const char* reason = why_not(*request)) {
+        char text[512];
+        const char* name = strrchr(request->file, '/') ? strrchr(request->file, '/') + 1 : request->file;
+        if (*name) snprintf(text, sizeof text, "%s at %s:%d, %s", request->kernel, name, request->line, reason);
+        else snprintf(text, sizeof text, "%s, %s", request->kernel, reason);
+        return fail(strstr(text, "shared memory") ? 1 : 9, text);
+    }
+    ++launches;
+    uint64_t blocks = uint64_t(request->grid.x) * request->grid.y * request->grid.z;
+    Launch running = {};
+    running.request = request;
+    running.traced = options.trace && request->module->traced;
+    running.first_serial = next_serial;
+    next_serial += static_cast<uint32_t>(blocks);
+    launch = &running;
+    block = nullptr;
+    fault_signal = 0;
+    random_state = options.seed * 0x2545F4914F6CDD1Du + launches;
+    enter_module(request->module);
+    watch_signals(options.limit, on_fault);
+    run_grid();
+    unwatch_signals();
+    leave_module();
+    launch = nullptr;
+    block = nullptr;
+    if ((dead = running.stopped)) fail(719, "the launch was stopped");
+    if (running.interrupted) raise(SIGINT);
+}
+
+// trace: whether traced modules are watched; seed: order of threads and blocks; limit: seconds for one launch.
+void cuda_trace_configure(int trace, uint64_t seed, double switch_chance, double limit) {
+    options = {trace != 0, seed, switch_chance, limit};
+    launches = 0;
+}
+
+void cuda_trace_begin_call() {
+    dead = false;
+    forget_error();
+}
+
+void cuda_trace_end_call() {
+    if (!unasked() || dead) return;
+    snprintf(add_record(LAUNCH, nullptr, 0, 0, 0, Side{}).text, sizeof(Record::text), "%s", unasked_text());
+}
+
+uint64_t cuda_trace_launches() { return launches; }
+
+Dim cuda_trace_thread_index() { return now ? now->index : Dim{0, 0, 0}; }
+Dim cuda_trace_block_index() { return now ? block->index : Dim{0, 0, 0}; }
+Dim cuda_trace_block_size() { return now ? launch->request->block : Dim{1, 1, 1}; }
+Dim cuda_trace_grid_size() { return now ? launch->request->grid : Dim{1, 1, 1}; }
+
+void cuda_trace_left() {  // a `return` in a kernel
+    if (now) now->left_early = true;
+}
+
+void cuda_trace_trap(const char* text, const char* file, int line) {
+    if (!now) abort();
+    Side side = side_of(*now, *block, TOUCH, 0);
+    side.file = file;
+    side.line = line;
+    snprintf(add_record(TRAP, nullptr, 0, 0, 1, side).text, sizeof(Record::text), "%s", text);
+    stop_launch();
+}
+
+void cuda_trace_assert_failed(const char* expression, const char* file, int line) {
+    char text[512];
+    snprintf(text, sizeof text, "assert(%s)", expression);
+    cuda_trace_trap(text, file, line);
+}
+}

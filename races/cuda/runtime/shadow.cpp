@@ -1,0 +1,323 @@
+// Every access of a traced kernel comes through here: is it inside a tensor, is it ordered after what it conflicts with?
+#include "runtime.h"
+
+#include <cstring>
+#include <deque>
+
+namespace cuda_trace {
+namespace {
+
+std::deque<Crowd> crowds;
+std::deque<Older> olders;
+std::deque<std::vector<Cell>> split;
+
+struct {  // a write that raced: did it change what was there?
+    long record = -1;
+    const unsigned char* place;
+    unsigned size;
+    unsigned char was[16];
+} unsettled;
+
+bool shared;  // the memory looked at belongs to the running block, and what another one left in these cells is over
+bool in_copy;  // the write that is seen now is that of an asynchronous copy, and comes later
+uint16_t me() { return static_cast<uint16_t>(now->linear); }
+uint32_t syncs_now() { return block->warps[now->warp()].syncs; }
+bool counts(uint32_t serial) { return shared ? serial == block->serial : serial >= launch->first_serial; }
+uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - launch->code); }
+
+// Is what that thread of this block did ordered before what the running thread does now?
+bool ordered(uint32_t interval, uint16_t thread, uint32_t syncs) {
+    if (interval != block->interval || thread == me()) return true;
+    if (thread / WARP != now->warp()) return false;
+    return block->warps[now->warp()].seen[now->lane()][thread % WARP] > syncs;
+}
+
+struct Conflict {
+    uint32_t serial;
+    uint16_t thread;
+    uint32_t site;
+    bool found;
+};
+constexpr Conflict NONE = {0, 0, 0, false};
+
+Conflict conflict_with(const Past& past) {
+    if (!counts(past.serial)) return NONE;
+    if (past.serial == block->serial && ordered(past.interval, past.thread, past.syncs)) return NONE;
+    return {past.serial, past.thread, past.site, true};
+}
+
+Conflict lanes_in_conflict(uint32_t lanes, uint32_t syncs, uint32_t site) {
+    auto& seen = block->warps[now->warp()].seen[now->lane()];
+    for (lanes &= ~(1u << now->lane()); lanes; lanes &= lanes - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
+        if (seen[lane] <= syncs)
+            return {block->serial, static_cast<uint16_t>(now->warp() * WARP + lane), site, true};
+    }
+    return NONE;
+}
+
+Conflict conflict_with(const Crowd& crowd) {
+    if (!counts(crowd.serial)) return NONE;
+    if (crowd.serial != block->serial) return {crowd.serial, crowd.first, crowd.site, true};
+    if (crowd.before != NOBODY) return {crowd.before_serial, crowd.before, crowd.before_site, true};
+    if (crowd.interval != block->interval) return NONE;
+    if (crowd.first / WARP != now->warp()) return {crowd.serial, crowd.first, crowd.site, true};
+    if (crowd.other != NOBODY) return {crowd.serial, crowd.other, crowd.other_site, true};
+    Conflict found = lanes_in_conflict(crowd.lanes, crowd.syncs, crowd.site);
+    for (Older* older = crowd.older; older && !found.found; older = older->next)
+        found = lanes_in_conflict(older->lanes, older->syncs, older->site);
+    return found;
+}
+
+void begin(Crowd& crowd, uint32_t site) {
+    crowd.serial = block->serial;
+    crowd.interval = block->interval;
+    crowd.syncs = syncs_now();
+    crowd.lanes = 1u << now->lane();
+    crowd.site = site;
+    crowd.older = nullptr;
+    crowd.first = me();
+    crowd.other = NOBODY;
+}
+
+// Those of `lanes` that nothing orders before what the running thread does now.
+uint32_t unordered(uint32_t lanes, uint32_t syncs) {
+    auto& seen = block->warps[now->warp()].seen[now->lane()];
+    uint32_t left = 0;
+    for (lanes &= ~(1u << now->lane()); lanes; lanes &= lanes - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
+        if (seen[lane] <= syncs) left |= 1u << lane;
+    }
+    return left;
+}
+
+void join(Crowd& crowd, uint32_t site) {
+    if (crowd.serial != block->serial) {
+        bool earlier = counts(crowd.serial);
+        uint32_t serial = crowd.serial, at = crowd.site;
+        uint16_t who = crowd.first;
+        begin(crowd, site);
+        crowd.before = earlier ? who : NOBODY;
+        crowd.before_serial = serial;
+        crowd.before_site = at;
+    } else if (crowd.interval != block->interval) {
+        begin(crowd, site);
+    } else if (crowd.first / WARP != now->warp()) {
+        if (crowd.other == NOBODY) {
+            crowd.other = me();
+            crowd.other_site = site;
+        }
+    } else if (crowd.syncs == syncs_now()) {
+        crowd.lanes |= 1u << now->lane();
+    } else {  // the warp has synced since: who is ordered before this access needs no memory any more
+        Older* kept = nullptr;
+        uint32_t left = unordered(crowd.lanes, crowd.syncs);
+        if (left) {
+            olders.push_back({crowd.syncs, left, crowd.site, kept});
+            kept = &olders.back();
+        }
+        for (Older* older = crowd.older; older; older = older->next)
+            if ((left = unordered(older->lanes, older->syncs))) {
+                olders.push_back({older->syncs, left, older->site, kept});
+                kept = &olders.back();
+            }
+        crowd.older = kept;
+        crowd.syncs = syncs_now();
+        crowd.lanes = 1u << now->lane();
+        crowd.site = site;
+        crowd.first = me();
+    }
+}
+
+bool is_shared(const Region& region) { return region.space == SHARED_STATIC || region.space == SHARED_DYNAMIC; }
+
+void race(const Region& region, Conflict with, What was, uintptr_t address, size_t size, What what, uintptr_t pc) {
+    Record& record = add_record(RACE, &region, address, size, 2, side_of_past(with.serial, with.thread, was, with.site),
+                                side_of(*now, *block, what, pc));
+    if (what != WRITE || was == ATOMIC || in_copy || record.count > 64 || size > sizeof unsettled.was) return;
+    settle_value();
+    unsettled.record = record_number(record);
+    unsettled.place = reinterpret_cast<const unsigned char*>(address);
+    unsettled.size = static_cast<unsigned>(size);
+    memcpy(unsettled.was, unsettled.place, size);
+}
+
+void read_early(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
+    if (cell.early_in != block->serial) cell.early = 0;
+    cell.early_in = block->serial;
+    for (uint32_t at = cell.early; at; at = block->early[at - 1].next)
+        if (block->early[at - 1].side.pc == pc) return;
+    block->early.push_back({&region, address, size, side_of(*now, *block, what, pc), cell.early});
+    cell.early = static_cast<uint32_t>(block->early.size());
+}
+
+void tell(Early& early) {
+    if (early.region) add_record(UNINITIALISED, early.region, early.address, early.size, 1, early.side);
+    early.region = nullptr;
+}
+
+void settle_early(Cell& cell, bool raced) {
+    for (uint32_t at = cell.early; at; at = block->early[at - 1].next) {
+        if (raced) block->early[at - 1].region = nullptr;
+        tell(block->early[at - 1]);
+    }
+    cell.early = 0;
+}
+
+// One cell, one access of the running thread: judged against what is remembered, then remembered itself.
+void see_cell(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
+    uint32_t site = site_of(pc);
+    Crowd& reads = cell.reads;
+    if (what == READ && reads.serial == block->serial && reads.interval == block->interval &&
+        reads.first / WARP == now->warp() && reads.syncs == syncs_now() && (reads.lanes >> now->lane() & 1) && !cell.copying)
+        return;  // it has read this before, and nothing has happened since that was not judged then
+    if (cell.copying == block->serial)
+        add_record(ASYNC, &region, address, size, 1, side_of(*now, *block, what, pc));
+    if (what != WRITE && is_shared(region) && cell.write.serial != block->serial &&
+        !(cell.atomics && cell.atomics->serial == block->serial) && cell.copying != block->serial)
+        read_early(cell, region, address, size, what, pc);
+    Conflict with = conflict_with(cell.write);
+    if (with.found) race(region, with, WRITE, address, size, what, pc);
+    if (what != ATOMIC && cell.atomics && (with = conflict_with(*cell.atomics)).found)
+        race(region, with, ATOMIC, address, size, what, pc);
+    if (what != READ) {
+        if ((with = conflict_with(reads)).found) race(region, with, READ, address, size, what, pc);
+        if (cell.early && cell.early_in == block->serial) settle_early(cell, with.found);
+    }
+    if (what == READ) {
+        join(reads, site);
+    } else if (what == ATOMIC) {
+        if (!cell.atomics) {
+            crowds.push_back({});
+            crowds.back().before = NOBODY;
+            cell.atomics = &crowds.back();
+        }
+        join(*cell.atomics, site);
+    } else {
+        cell.write = {block->serial, block->interval, syncs_now(), site, me()};
+        reads.serial = 0;
+        if (cell.atomics) cell.atomics->serial = 0;
+    }
+}
+
+Cell* bytes_of(Cell& cell, unsigned count) {
+    if (!cell.bytes) {
+        Cell each = cell;
+        std::vector<Cell> parts(count, each);
+        for (auto& part : parts)  // what each remembers goes its own way from here
+            if (each.atomics) {
+                crowds.push_back(*each.atomics);
+                part.atomics = &crowds.back();
+            }
+        split.push_back(std::move(parts));
+        cell.bytes = split.back().data();
+    }
+    return cell.bytes;
+}
+
+template <class See>
+void each_cell(Region& region, uintptr_t address, size_t bytes, See see) {
+    uintptr_t at = address - region.low, end = at + bytes;
+    const uintptr_t width = uintptr_t(1) << region.shift;
+    while (at < end) {
+        Cell& cell = region.cells[at >> region.shift];
+        uintptr_t low = at & ~(width - 1), next = low + width;
+        uintptr_t stop = next < end ? next : end;
+        if (!cell.bytes && at == low && stop == next)
+            see(cell);
+        else
+            for (uintptr_t i = at; i < stop; ++i) see(bytes_of(cell, static_cast<unsigned>(width))[i - low]);
+        at = stop;
+    }
+}
+
+void make_cells(Region& region) {
+    region.own.resize(((region.high - region.low) >> region.shift) + 1);
+    region.cells = region.own.data();
+}
+
+// Outside of all that may be touched. Where no memory of ours is, the launch ends here, as it would on a GPU.
+void stray(Region* near, uintptr_t address, size_t bytes, What what, uintptr_t pc) {
+    add_record(OUTSIDE, near, address, bytes, 1, side_of(*now, *block, what, pc));
+    if (!near || !near->soft || address < near->margin_low || address + bytes > near->margin_high) stop_launch();
+}
+
+}  // namespace
+
+// A thread that touches the same few places for ever, while all others wait, waits for something that never comes.
+// It lets the others run now and then; the scheduler ends what goes on for too long.
+void watch_spinning(uintptr_t address, uintptr_t pc) {
+    for (uintptr_t seen : now->recent)
+        if (seen == address) {
+            now->recent_pc = pc;
+            if ((++now->since_new & 0x3FFF) == 0) yield_now();
+            return;
+        }
+    now->recent[now->next_recent++ & 3] = address;
+    now->since_new = 0;
+}
+
+void tell_early(Block& of) {
+    for (Early& early : of.early) tell(early);
+    of.early.clear();
+}
+
+void settle_value() {
+    if (unsettled.record < 0) return;
+    bool same = memcmp(unsettled.was, unsettled.place, unsettled.size) == 0;
+    note_value(unsettled.record, same);
+    unsettled.record = -1;
+}
+
+void see_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
+    if (!bytes) return;
+    if (address - reinterpret_cast<uintptr_t>(now->fiber->stack) < STACK) return;  // its own local memory
+    settle_value();
+    if (options.switch_chance > 0 && (random_bits() >> 11) * 0x1p-53 < options.switch_chance) yield_now();
+    watch_spinning(address, pc);
+    Region* region = region_of(address);
+    if (!region || !region->allows(address, bytes)) {
+        if (in_stacks(address)) {
+            add_record(OUTSIDE, nullptr, address, bytes, 1, side_of(*now, *block, what, pc)).space = LOCAL;
+            return;
+        }
+        return stray(region ? region : region_around(address), address, bytes, what, pc);
+    }
+    if (region->space == PARAMETER || region->read_only) return;
+    if (!region->cells) make_cells(*region);
+    shared = is_shared(*region);
+    new_access();
+    if (!region->written.empty()) {
+        for (size_t i = address - region->low, end = i + bytes; i < end; ++i) {
+            if (what == READ && !region->written[i]) {
+                add_record(UNINITIALISED, region, address, bytes, 1, side_of(*now, *block, what, pc));
+                break;
+            }
+            if (what != READ) region->written[i] = true;
+        }
+    }
+    each_cell(*region, address, bytes, [&](Cell& cell) { see_cell(cell, *region, address, bytes, what, pc); });
+}
+
+void see_copy(const Copy& copy, bool begins) {
+    auto to = reinterpret_cast<uintptr_t>(copy.to);
+    if (begins) {
+        see_access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes - copy.filled, READ, copy.pc);
+        in_copy = true;
+        see_access(to, copy.bytes, WRITE, copy.pc);
+        in_copy = false;
+    }
+    Region* region = region_of(to);
+    if (!region || !region->cells || !region->allows(to, copy.bytes)) return;
+    uint32_t mark = begins ? block->serial : 0;
+    each_cell(*region, to, copy.bytes, [&](Cell& cell) { cell.copying = mark; });
+    if (!begins) see_access(to, copy.bytes, WRITE, copy.pc);
+}
+
+void forget_shadows() {
+    crowds.clear();
+    olders.clear();
+    split.clear();
+}
+
+}  // namespace cuda_trace

@@ -1,0 +1,151 @@
+"""The rule of races, once, for every detector; and a checker that applies it by brute force, to hold detectors against.
+
+Two accesses of one launch are a race if
+
+    they touch a common byte,                                 whatever their sizes
+    different threads make them,
+    at least one writes,                                      an atomic operation writes, even a compare-and-swap that fails
+    not both are atomic, and
+    neither is before the other.
+
+`a` is before `b` if a path leads from a to b, and a path has two kinds of steps:
+
+    along a thread, from each event to the next               program order
+    at a barrier, from any thread there to all that wait      what came before it, anywhere, is before what comes after it
+
+and nothing else is a step. From this follows:
+
+- Order is passed on: with a barrier of lanes 0 and 1, then one of lanes 1 and 2, what lane 0 did before the first is
+  before what lane 2 does after the second. In the other order it is not.
+- Between blocks nothing is ordered, since no barrier joins threads of two blocks.
+- A shuffle, a vote, a memory fence, a value that was read, an atomic operation order nothing, so what an atomic lock
+  protects is a race here. `__syncthreads` is a barrier of its block, `__syncwarp(mask)` one of the lanes in its mask.
+- A thread that has returned counts at every later barrier that names it (an Arrival), as that waits until each thread
+  has come or has left: what it did is before what comes after. It passes nothing on from one barrier to another.
+- A read and an atomic operation can be a race. Two atomic operations cannot, whatever their sizes and scopes.
+- Whether the values differ does not matter: two writes of the same value are a race.
+- It does not matter which thread ran first in this execution: another schedule of the same events has the same races.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, NamedTuple
+
+
+class Thread(NamedTuple):
+    """Which thread of a launch: the index of its block, and its own in the block (numbers, or tuples of them)."""
+
+    block: Hashable
+    index: Hashable
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes start .. start + size - 1 of some memory; the shared memory of two blocks is two memories, of two names."""
+
+    what: Literal["read", "write", "atomic"]
+    memory: Hashable
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """A meeting of threads of one block: those that have it among their events, each once. The next has another name."""
+
+    name: Hashable
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """To be counted at a barrier without waiting there, as who has returned is: order goes from here to there only."""
+
+    at: Barrier
+
+
+class Event(NamedTuple):
+    """An access, and where in the launch: its thread, and its number among all events of that thread."""
+
+    thread: Thread
+    step: int
+    access: Access
+
+
+class Launch:
+    """One execution of one launch: what each thread did, in program order."""
+
+    def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival]]):
+        """Raises ValueError for what cannot have happened: a barrier of two blocks, twice in a thread, or after itself."""
+        self.threads = {thread: tuple(events) for thread, events in threads.items()}
+        self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(list)  # who waits there, and at which step
+        named: dict[Barrier, list[Thread]] = defaultdict(list)  # and who arrives only
+        for thread, events in self.threads.items():
+            for step, event in enumerate(events):
+                if isinstance(event, Barrier):
+                    self.waiting[event].append((thread, step))
+                if not isinstance(event, Access):
+                    named[event.at if isinstance(event, Arrival) else event].append(thread)
+        for barrier, here in named.items():
+            if len({thread.block for thread in here}) > 1:
+                raise ValueError(f"{barrier} joins threads of two blocks: {here}")
+            if len(set(here)) < len(here):
+                raise ValueError(f"{barrier} comes twice in a thread: {here}")
+        for barrier, points in self.waiting.items():
+            if any(self.threads[thread][step] == barrier for thread, step in self._after(*points[0])):
+                raise ValueError(f"{barrier} comes after itself, so its threads wait for ever: {points}")
+
+    def accesses(self) -> list[Event]:
+        every = ((thread, step, e) for thread, events in self.threads.items() for step, e in enumerate(events))
+        return [Event(*event) for event in every if isinstance(event[2], Access)]
+
+    def before(self, a: Event, b: Event) -> bool:
+        return (b.thread, b.step) in self._after(a.thread, a.step)
+
+    def ordered(self, a: Event, b: Event) -> bool:
+        return self.before(a, b) or self.before(b, a)
+
+    def _next(self, thread: Thread, step: int) -> Iterator[tuple[Thread, int]]:
+        """One step on: in this thread, and from a barrier in every thread that waits there."""
+        event = self.threads[thread][step]
+        barrier = event.at if isinstance(event, Arrival) else event
+        for other, at in [(thread, step), *self.waiting.get(barrier, ())]:
+            if at + 1 < len(self.threads[other]):
+                yield other, at + 1
+
+    def _after(self, thread: Thread, step: int) -> set[tuple[Thread, int]]:
+        """Every (thread, step) that a path leads to from here."""
+        reached: set[tuple[Thread, int]] = set()
+        todo = list(self._next(thread, step))
+        while todo:
+            if (point := todo.pop()) not in reached:
+                reached.add(point)
+                todo += self._next(*point)
+        return reached
+
+
+def common_bytes(a: Access, b: Access) -> range:
+    """The bytes that both touch; empty if none."""
+    if a.memory != b.memory:
+        return range(0)
+    return range(max(a.start, b.start), min(a.start + a.size, b.start + b.size))
+
+
+def conflict(a: Event, b: Event) -> bool:
+    """Whether the two would be a race if nothing ordered them."""
+    whats = {a.access.what, b.access.what}
+    one_writes, both_atomic = whats != {"read"}, whats == {"atomic"}
+    return a.thread != b.thread and one_writes and not both_atomic and len(common_bytes(a.access, b.access)) > 0
+
+
+def races(launch: Launch) -> list[tuple[Event, Event]]:
+    """Every pair of accesses that is a race: each once, in the order of launch.accesses()."""
+    return [(a, b) for a, b in combinations(launch.accesses(), 2) if conflict(a, b) and not launch.ordered(a, b)]
+
+
+def kind(first: Access, second: Access) -> str:
+    """How a pair is called whose `first` was seen first: "write after read", "read after write", "write after write"."""
+    return " after ".join("read" if access.what == "read" else "write" for access in (second, first))
