@@ -15,7 +15,7 @@ constexpr int PER_ROW = THREADS / TILE;     // threads that share a row of S and
 constexpr int MAX_HEADDIM = 128;
 constexpr int FREE_SHARED = 48 * 1024;      // bytes that a kernel may have without asking
 
-// Where the row of position i begins, in (batch, seqlen, nheads, headdim). 64 bits: b * seqlen alone may need 32.
+// Where row i of head h begins, in (batch, seqlen, nheads, headdim). 64 bits: a large q has more than 2^31 elements.
 __device__ size_t row_start(int b, int i, int h, int seqlen, int nheads, int headdim) {
     return ((size_t(b) * seqlen + i) * nheads + h) * headdim;
 }

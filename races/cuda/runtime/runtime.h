@@ -171,6 +171,17 @@ void make_ready(Block& in, Thread& thread);
 void watch_spinning(uintptr_t address, uintptr_t pc);
 void finish_copies(Thread& thread, unsigned before_batch);  // of the batches numbered below
 
+// ---- endings.cpp --------------------------------------------------------------------------------------------------
+
+struct Fault {
+    int signal;
+    uintptr_t address, pc;
+};
+
+void report_fault(const Fault& fault);  // of the running thread
+void report_deadlock(const Block& in);  // none of whose threads can go on
+const char* why_not(const Request& request);  // cannot be launched on a GPU, in words; null if it can
+
 // ---- fibers.cpp ---------------------------------------------------------------------------------------------------
 
 Fiber* fiber(unsigned slot);  // slots are numbered from 0; made when first asked for

@@ -30,8 +30,7 @@ uint32_t next_serial = 1;
 uint64_t launches = 0;
 uint64_t progress = 0;  // threads that came to an end or to a barrier, in all
 bool dead = false;  // a launch of this call was stopped: as on a GPU, nothing more can be launched
-uintptr_t fault_address, fault_pc;
-int fault_signal;
+Fault fault;
 
 void body() { launch->request->entry(launch->request->params); }
 
@@ -46,31 +45,10 @@ std::vector<unsigned> order_of(unsigned n) {
 
 // In a signal handler: the launch ends here, and the report says where it was.
 void on_fault(int signal, uintptr_t address, uintptr_t pc) {
-    fault_signal = signal;
-    fault_address = address;
-    fault_pc = pc;
+    fault = {signal, address, pc};
     if (signal == SIGINT) launch->interrupted = true;
     launch->stopped = true;
     abandon_fiber();
-}
-
-void report_fault() {
-    bool memory = fault_signal == SIGSEGV || fault_signal == SIGBUS;
-    // Local memory that is too large is touched from its far end, which may be far below the stack.
-    bool local = memory && fault_address + 4 * STACK - reinterpret_cast<uintptr_t>(now->fiber->stack) < 4 * STACK + 4096;
-    Kind kind = memory ? OUTSIDE : fault_signal == SIGFPE || fault_signal == SIGILL ? TRAP : DEADLOCK;
-    Record& record = add_record(kind, nullptr, memory ? fault_address : 0, 0, 1, side_of(*now, *block, TOUCH, fault_pc + 1));
-    auto say = [&](const char* format, auto... values) { snprintf(record.text, sizeof record.text, format, values...); };
-    if (local) {
-        record.space = LOCAL;
-        say("more than %zu KiB of local memory in one thread (arrays of its own, deep recursion)", STACK / 1024 - 64);
-    } else if (memory) {
-        say("address %#llx, where no tensor is", static_cast<unsigned long long>(fault_address));
-    } else if (kind == TRAP) {
-        say("%s", fault_signal == SIGFPE ? "division of an integer by zero" : "an illegal instruction");
-    } else {
-        say("the launch had not ended after %g s; this thread was running", options.limit);
-    }
 }
 
 // ---- one block ----------------------------------------------------------------------------------------------------
@@ -128,8 +106,7 @@ void run_thread(Block& in, Thread& thread) {
         finish_copies(*now, ~0u);
         now->state = State::done;
     });
-    bool faulted = launch->stopped && fault_signal;
-    if (faulted && !launch->interrupted) report_fault();
+    if (launch->stopped && fault.signal && !launch->interrupted) report_fault(fault);
     if (launch->traced) settle_value();
     now = nullptr;
     if (launch->stopped) return;
@@ -139,74 +116,6 @@ void run_thread(Block& in, Thread& thread) {
         release_if_complete(in);
         complete_warp_op(in, thread.warp());
     }
-}
-
-// ---- nobody can go on ---------------------------------------------------------------------------------------------
-
-std::string called(const Wait& wait, State state) {
-    char text[64] = "__syncthreads()";
-    if (state == State::at_warp) snprintf(text, sizeof text, "a warp operation with mask 0x%08x", wait.mask);
-    if (state == State::at_warp && wait.op == SYNCWARP) snprintf(text, sizeof text, "__syncwarp(0x%08x)", wait.mask);
-    return text;
-}
-
-// "threads 0-15 wait at __syncthreads(), flash.cu:12", a line for each group.
-std::string who_waits(const Block& in) {
-    std::string text;
-    std::vector<bool> told(in.threads.size(), false);
-    unsigned returned = 0;
-    for (size_t i = 0; i < in.threads.size(); ++i) {
-        const Thread& thread = in.threads[i];
-        if (thread.state == State::done) ++returned;
-        if (told[i] || thread.state == State::done) continue;
-        std::string members;
-        size_t start = i, end = i, count = 0;
-        auto flush = [&] {
-            members += (members.empty() ? "" : ", ") + std::to_string(start) + (end > start ? "-" + std::to_string(end) : "");
-        };
-        for (size_t j = i; j < in.threads.size(); ++j) {
-            const Thread& other = in.threads[j];
-            bool same = other.state == thread.state &&
-                        (thread.state == State::ready ||
-                         (other.wait.line == thread.wait.line && !strcmp(other.wait.file, thread.wait.file) &&
-                          (thread.state == State::at_barrier || (other.wait.mask == thread.wait.mask && other.wait.op == thread.wait.op))));
-            if (!same) continue;
-            told[j] = true;
-            if (count++ && j != end + 1) {
-                flush();
-                start = j;
-            }
-            end = j;
-        }
-        flush();
-        const char* file = thread.wait.file;
-        text += (count == 1 ? "thread " : "threads ") + members;
-        text += thread.state == State::ready
-                    ? (count == 1 ? " reads" : " read") + std::string(" the same few places for ever\n")
-                    : (count == 1 ? " waits at " : " wait at ") + called(thread.wait, thread.state) + ", " + (strrchr(file, '/') ? strrchr(file, '/') + 1 : file) + ":" +
-                          std::to_string(thread.wait.line) + "\n";
-    }
-    if (returned) text += std::to_string(returned) + (returned == 1 ? " thread has returned\n" : " threads have returned\n");
-    return text;
-}
-
-void report_deadlock(const Block& in) {
-    const Thread *first = nullptr, *second = nullptr;
-    for (const Thread& thread : in.threads) {
-        if (thread.state != State::at_barrier && thread.state != State::at_warp) continue;
-        if (!first) first = &thread;
-        else if (!second && (thread.wait.line != first->wait.line || thread.state != first->state)) second = &thread;
-    }
-    Side a = first ? side_waiting(*first, in) : Side{};
-    if (!first)
-        for (const Thread& thread : in.threads)
-            if (thread.state == State::ready) {
-                a = side_of(thread, in, READ, thread.recent_pc);
-                break;
-            }
-    Record& record = add_record(DEADLOCK, nullptr, 0, 0, second ? 2 : 1, a, second ? side_waiting(*second, in) : Side{});
-    snprintf(record.text, sizeof record.text, "%s", who_waits(in).c_str());
-    launch->stopped = true;
 }
 
 bool all_spin(const std::vector<Block*>& flying) {
@@ -258,7 +167,10 @@ void run_blocks(std::vector<Block*>& flying) {
             ++wanted;
             continue;
         }
-        if (stuck) return report_deadlock(*flying[0]);
+        if (stuck) {
+            launch->stopped = true;
+            return report_deadlock(*flying[0]);
+        }
         Block* in = able[able.size() > 1 ? random_bits() % able.size() : 0];
         bool more;
         do {  // without random switches a block goes on until none of its threads can
@@ -284,27 +196,6 @@ void run_grid() {
             if (thread.state != State::done) thread.fiber->started = false;
 }
 
-const char* why_not(const Request& request) {
-    static char text[256];
-    auto& g = request.grid;
-    auto& b = request.block;
-    uint64_t threads = uint64_t(b.x) * b.y * b.z;
-    size_t limit = dynamic_shared_limit(request.function);
-    if (!threads || !g.x || !g.y || !g.z)
-        snprintf(text, sizeof text, "a grid of %ux%ux%u blocks of %ux%ux%u threads: none may be 0", g.x, g.y, g.z, b.x, b.y, b.z);
-    else if (threads > MOST_THREADS || b.z > 64)
-        snprintf(text, sizeof text, "%ux%ux%u = %llu threads a block: at most 1024, and 64 in z", b.x, b.y, b.z,
-                 static_cast<unsigned long long>(threads));
-    else if (g.y > 65535 || g.z > 65535)
-        snprintf(text, sizeof text, "a grid of %ux%ux%u: y and z may be 65535", g.x, g.y, g.z);
-    else if (request.shared > limit)
-        snprintf(text, sizeof text, "%zu bytes of dynamic shared memory, at most %zu%s", request.shared, limit,
-                 limit < LARGEST_SHARED ? " without cudaFuncSetAttribute" : "");
-    else
-        return nullptr;
-    return text;
-}
-
 }  // namespace
 
 uint64_t random_bits() {  // splitmix64
@@ -322,7 +213,7 @@ void yield_now() {
 }
 
 void stop_launch() {
-    fault_signal = 0;
+    fault = {};
     launch->stopped = true;
     abandon_fiber();
 }
@@ -358,7 +249,7 @@ void cuda_trace_launch(const Request* request) {
     next_serial += static_cast<uint32_t>(blocks);
     launch = &running;
     block = nullptr;
-    fault_signal = 0;
+    fault = {};
     random_state = options.seed * 0x2545F4914F6CDD1Du + launches;
     enter_module(request->module);
     watch_signals(options.limit, on_fault);

@@ -1,5 +1,5 @@
 // Every access of a traced kernel comes through here: is it inside a tensor, is it ordered after what it conflicts with?
-#include "runtime.h"
+#include "order.h"
 
 #include <cstring>
 #include <deque>
@@ -8,8 +8,9 @@ namespace cuda_trace {
 namespace {
 
 std::deque<Crowd> crowds;
-std::deque<Older> olders;
 std::deque<std::vector<Cell>> split;
+
+bool in_copy;  // the write that is seen now is that of an asynchronous copy, and comes later
 
 struct {  // a write that raced: did it change what was there?
     long record = -1;
@@ -17,117 +18,6 @@ struct {  // a write that raced: did it change what was there?
     unsigned size;
     unsigned char was[16];
 } unsettled;
-
-bool shared;  // the memory looked at belongs to the running block, and what another one left in these cells is over
-bool in_copy;  // the write that is seen now is that of an asynchronous copy, and comes later
-uint16_t me() { return static_cast<uint16_t>(now->linear); }
-uint32_t syncs_now() { return block->warps[now->warp()].syncs; }
-bool counts(uint32_t serial) { return shared ? serial == block->serial : serial >= launch->first_serial; }
-uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - launch->code); }
-
-// Is what that thread of this block did ordered before what the running thread does now?
-bool ordered(uint32_t interval, uint16_t thread, uint32_t syncs) {
-    if (interval != block->interval || thread == me()) return true;
-    if (thread / WARP != now->warp()) return false;
-    return block->warps[now->warp()].seen[now->lane()][thread % WARP] > syncs;
-}
-
-struct Conflict {
-    uint32_t serial;
-    uint16_t thread;
-    uint32_t site;
-    bool found;
-};
-constexpr Conflict NONE = {0, 0, 0, false};
-
-Conflict conflict_with(const Past& past) {
-    if (!counts(past.serial)) return NONE;
-    if (past.serial == block->serial && ordered(past.interval, past.thread, past.syncs)) return NONE;
-    return {past.serial, past.thread, past.site, true};
-}
-
-Conflict lanes_in_conflict(uint32_t lanes, uint32_t syncs, uint32_t site) {
-    auto& seen = block->warps[now->warp()].seen[now->lane()];
-    for (lanes &= ~(1u << now->lane()); lanes; lanes &= lanes - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
-        if (seen[lane] <= syncs)
-            return {block->serial, static_cast<uint16_t>(now->warp() * WARP + lane), site, true};
-    }
-    return NONE;
-}
-
-Conflict conflict_with(const Crowd& crowd) {
-    if (!counts(crowd.serial)) return NONE;
-    if (crowd.serial != block->serial) return {crowd.serial, crowd.first, crowd.site, true};
-    if (crowd.before != NOBODY) return {crowd.before_serial, crowd.before, crowd.before_site, true};
-    if (crowd.interval != block->interval) return NONE;
-    if (crowd.first / WARP != now->warp()) return {crowd.serial, crowd.first, crowd.site, true};
-    if (crowd.other != NOBODY) return {crowd.serial, crowd.other, crowd.other_site, true};
-    Conflict found = lanes_in_conflict(crowd.lanes, crowd.syncs, crowd.site);
-    for (Older* older = crowd.older; older && !found.found; older = older->next)
-        found = lanes_in_conflict(older->lanes, older->syncs, older->site);
-    return found;
-}
-
-void begin(Crowd& crowd, uint32_t site) {
-    crowd.serial = block->serial;
-    crowd.interval = block->interval;
-    crowd.syncs = syncs_now();
-    crowd.lanes = 1u << now->lane();
-    crowd.site = site;
-    crowd.older = nullptr;
-    crowd.first = me();
-    crowd.other = NOBODY;
-}
-
-// Those of `lanes` that nothing orders before what the running thread does now.
-uint32_t unordered(uint32_t lanes, uint32_t syncs) {
-    auto& seen = block->warps[now->warp()].seen[now->lane()];
-    uint32_t left = 0;
-    for (lanes &= ~(1u << now->lane()); lanes; lanes &= lanes - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
-        if (seen[lane] <= syncs) left |= 1u << lane;
-    }
-    return left;
-}
-
-void join(Crowd& crowd, uint32_t site) {
-    if (crowd.serial != block->serial) {
-        bool earlier = counts(crowd.serial);
-        uint32_t serial = crowd.serial, at = crowd.site;
-        uint16_t who = crowd.first;
-        begin(crowd, site);
-        crowd.before = earlier ? who : NOBODY;
-        crowd.before_serial = serial;
-        crowd.before_site = at;
-    } else if (crowd.interval != block->interval) {
-        begin(crowd, site);
-    } else if (crowd.first / WARP != now->warp()) {
-        if (crowd.other == NOBODY) {
-            crowd.other = me();
-            crowd.other_site = site;
-        }
-    } else if (crowd.syncs == syncs_now()) {
-        crowd.lanes |= 1u << now->lane();
-    } else {  // the warp has synced since: who is ordered before this access needs no memory any more
-        Older* kept = nullptr;
-        uint32_t left = unordered(crowd.lanes, crowd.syncs);
-        if (left) {
-            olders.push_back({crowd.syncs, left, crowd.site, kept});
-            kept = &olders.back();
-        }
-        for (Older* older = crowd.older; older; older = older->next)
-            if ((left = unordered(older->lanes, older->syncs))) {
-                olders.push_back({older->syncs, left, older->site, kept});
-                kept = &olders.back();
-            }
-        crowd.older = kept;
-        crowd.syncs = syncs_now();
-        crowd.lanes = 1u << now->lane();
-        crowd.site = site;
-        crowd.first = me();
-    }
-}
 
 bool is_shared(const Region& region) { return region.space == SHARED_STATIC || region.space == SHARED_DYNAMIC; }
 
