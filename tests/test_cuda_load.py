@@ -162,7 +162,7 @@ def test_names_that_are_not_there(cu, tmp_path):
     with pytest.raises(ValueError, match="name the functions to be called"):
         cu(SCALE)
     with pytest.raises(
-        CompileError, match=r"'scael_all' should be a C\\+\\+ expression that names one function of kernel.cu"
+        CompileError, match=r"'scael_all' should be a C\+\+ expression that names one function of kernel.cu"
     ):
         cu(SCALE, "scael_all")
     file = cu(SCALE, "scale_all")

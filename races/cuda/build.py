@@ -22,8 +22,17 @@ from races.cuda.source import rewrite
 
 HERE = Path(__file__).parent
 INCLUDE, RUNTIME = HERE / "include", HERE / "runtime"
-# Hidden and not unique: two libraries made of one file (plain and traced) must not share a variable.
-COMMON = ("-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-ffp-contract=off")
+# -fno-gnu-unique, HIDDEN: two libraries made of one file (plain and traced) must not share a variable.
+# -fstack-clash-protection: local memory that is too large meets the guard below its stack, and not another thread's stack.
+COMMON = (
+    "-std=c++17",
+    "-fPIC",
+    "-w",
+    "-fno-strict-aliasing",
+    "-fno-gnu-unique",
+    "-ffp-contract=off",
+    "-fstack-clash-protection",
+)
 HIDDEN = ("-fvisibility=hidden",)
 PLAIN = ("-O2", "-g1")
 # -fno-optimize-sibling-calls, -fno-crossjumping: an access keeps a line of its own.

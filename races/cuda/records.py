@@ -133,8 +133,13 @@ def _symbols(library: str) -> tuple[list[tuple[int, int, str]], list[tuple[int, 
             start, size, name = int(parts[0], 16), int(parts[1], 16), parts[3]
             (shared if name in tls else other).append((start, start + size, name))
     names = _run("c++filt", input="\n".join(name for *_, name in shared + other)).splitlines()
-    plain = iter(re.sub(r"^.*::", "", re.sub(r"\[abi:.*?\]|\.\d+$", "", name)) for name in names)
-    return [(s, e, next(plain)) for s, e, _ in shared], [(s, e, next(plain)) for s, e, _ in other]
+    plain = iter(
+        "" if "cuda_trace::" in name else re.sub(r"^.*::|\.\d+$", "", name) for name in names
+    )  # "": the shim's own
+    named = [
+        [(s, e, name) for (s, e, _), name in zip(symbols, plain, strict=False) if name] for symbols in (shared, other)
+    ]
+    return named[0], named[1]
 
 
 def _site(record: Record, side: Side) -> Site:

@@ -30,7 +30,6 @@
 #define __noinline__ __attribute__((noinline))
 #define __inline_hint__ inline
 #define __launch_bounds__(...)
-#define __cluster_dims__(...) CUDA_TRACE_REFUSED_clusters_of_blocks
 #define __maxnreg__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #ifndef __restrict__

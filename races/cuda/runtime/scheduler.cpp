@@ -230,9 +230,9 @@ using namespace cuda_trace;
 extern "C" {
 
 void cuda_trace_launch(const Request* request) {
+    if (now) return fail(801, "a kernel launched from within a kernel: not covered");
     std::lock_guard<std::mutex> lock(launch_lock);
     if (dead) return fail(719, "an earlier launch was stopped");
-    if (now) return fail(801, "a kernel launched from within a kernel: not covered");
     if (const char* reason = why_not(*request)) {
         char text[512];
         const char* name = strrchr(request->file, '/') ? strrchr(request->file, '/') + 1 : request->file;

@@ -46,7 +46,13 @@ void tell(Early& early) {
     early.region = nullptr;
 }
 
+// The cell is written: by chance late, if that raced; too late, if it was in order. A thread's own write decides nothing, as
+// another's may still come.
 void settle_early(Cell& cell, bool raced) {
+    bool own = true;
+    for (uint32_t at = cell.early; at; at = block->early[at - 1].next)
+        own &= !memcmp(block->early[at - 1].side.thread, &now->index, sizeof now->index);
+    if (own && !raced) return;
     for (uint32_t at = cell.early; at; at = block->early[at - 1].next) {
         if (raced) block->early[at - 1].region = nullptr;
         tell(block->early[at - 1]);
@@ -66,14 +72,15 @@ void see_cell(Cell& cell, const Region& region, uintptr_t address, size_t size, 
     if (what != WRITE && is_shared(region) && cell.write.serial != block->serial &&
         !(cell.atomics && cell.atomics->serial == block->serial) && cell.copying != block->serial)
         read_early(cell, region, address, size, what, pc);
-    Conflict with = conflict_with(cell.write);
-    if (with.found) race(region, with, WRITE, address, size, what, pc);
-    if (what != ATOMIC && cell.atomics && (with = conflict_with(*cell.atomics)).found)
-        race(region, with, ATOMIC, address, size, what, pc);
-    if (what != READ) {
-        if ((with = conflict_with(reads)).found) race(region, with, READ, address, size, what, pc);
-        if (cell.early && cell.early_in == block->serial) settle_early(cell, with.found);
-    }
+    bool raced = false;
+    auto judge = [&](Conflict with, What was) {
+        if (with.found) race(region, with, was, address, size, what, pc);
+        raced |= with.found;
+    };
+    judge(conflict_with(cell.write), WRITE);
+    if (what != ATOMIC && cell.atomics) judge(conflict_with(*cell.atomics), ATOMIC);
+    if (what != READ) judge(conflict_with(reads), READ);
+    if (what != READ && cell.early && cell.early_in == block->serial) settle_early(cell, raced);
     if (what == READ) {
         join(reads, site);
     } else if (what == ATOMIC) {

@@ -33,10 +33,10 @@ struct Code {
         if (std::is_same_v<T, float>) return 'f';
         if (std::is_same_v<T, double>) return 'd';
         if (std::is_same_v<T, bool>) return '?';
-        if (std::is_integral_v<T> && sizeof(T) == 1) return std::is_signed_v<T> ? 'b' : 'B';
-        if (std::is_integral_v<T> && sizeof(T) == 2) return std::is_signed_v<T> ? 'h' : 'H';
-        if (std::is_integral_v<T> && sizeof(T) == 4) return std::is_signed_v<T> ? 'i' : 'I';
-        if (std::is_integral_v<T> && sizeof(T) == 8) return std::is_signed_v<T> ? 'l' : 'L';
+        if constexpr (std::is_integral_v<T>) {  // others may be incomplete: a stream is a pointer to one of those
+            constexpr const char* codes[2] = {" BH I   L", " bh i   l"};
+            return codes[std::is_signed_v<T>][sizeof(T)];
+        }
         if (std::is_same_v<T, __half>) return 'e';
         if (std::is_same_v<T, __nv_bfloat16>) return 'g';
         return '*';
