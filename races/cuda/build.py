@@ -91,7 +91,8 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
             return final
     with FileLock(folder / f"{key}.lock"):
         preprocessed, headers = _preprocessed(source, flags)
-        text = rewrite(preprocessed, str(INCLUDE)) + _entries(names, traced)
+        text, kernels = rewrite(preprocessed, str(INCLUDE))
+        text += _entries(names, kernels, traced)
         _write(known, json.dumps(headers))
         return _built(
             _key(key, *(Path(p).read_bytes() for p in headers)),
@@ -176,16 +177,20 @@ def _shim_files() -> set[str]:
     return {str(p) for p in INCLUDE.rglob("*")}
 
 
-def _entries(names: list[str], traced: bool) -> str:
-    """The table that Python reads, behind the author's last line."""
+def _entries(names: list[str], kernels: list[str], traced: bool) -> str:
+    """What Python reads, behind the author's last line: the table of entries, the names of the kernels, the module."""
     rows = "".join(f'\n# 1 "{name}"\n    ::cuda_trace::entry<&{name}>({json.dumps(name)}),' for name in names)
     return f"""
 namespace cuda_trace {{ extern const Module this_module = {{{int(traced)}, &anchor}}; }}
-extern "C" __attribute__((visibility("default"))) const ::cuda_trace::Entry* cuda_trace_entries() {{
+#pragma GCC visibility push(default)
+extern "C" const char* cuda_trace_kernels() {{ return "{" ".join(kernels)}"; }}
+extern "C" const void* cuda_trace_module() {{ return &::cuda_trace::this_module; }}
+extern "C" const ::cuda_trace::Entry* cuda_trace_entries() {{
     static const ::cuda_trace::Entry entries[] = {{{rows}
     {{nullptr, nullptr, 0, nullptr}}}};
     return entries;
 }}
+#pragma GCC visibility pop
 """
 
 

@@ -16,6 +16,7 @@ from races.cuda import build, tracing
 from races.cuda.arena import MARGIN, Arena, Stored
 from races.cuda.errors import CudaError
 from races.cuda.records import take_reports
+from races.cuda.symbols import SharedVariable, variables
 from races.report import Report
 
 # The codes of shim/glue.h for what a pointer points to -> the dtypes that fit.
@@ -96,9 +97,11 @@ class CudaFile:
             if traced not in self._libraries:
                 build.runtime()  # the library's own names are found in it
                 path = build.library(self.path, self.names, self.flags, traced, self.level)
-                table = ctypes.CDLL(str(path)).cuda_trace_entries
-                table.restype = ctypes.POINTER(_Entry)
-                self._libraries[traced] = dict(zip(self.names, table(), strict=False))
+                library = ctypes.CDLL(str(path))
+                if traced:
+                    _tell_variables(library, str(path))
+                library.cuda_trace_entries.restype = ctypes.POINTER(_Entry)
+                self._libraries[traced] = dict(zip(self.names, library.cuda_trace_entries(), strict=False))
             return self._libraries[traced]
 
     @functools.cached_property
@@ -164,6 +167,16 @@ class Function:
             if problem:
                 raise TypeError(f"{self.name} of {self.file.path.name}, {self._name(i)}: {problem}")
         return values
+
+
+def _tell_variables(library: ctypes.CDLL, path: str) -> None:
+    """Tell the runtime where the shared variables of each kernel are."""
+    library.cuda_trace_kernels.restype, library.cuda_trace_module.restype = ctypes.c_char_p, ctypes.c_void_p
+    shared, _ = variables(path, tuple(library.cuda_trace_kernels().decode().split()))
+    told = (SharedVariable * len(shared))(*[(v.start, v.end, v.kernel, v.guard) for v in shared])
+    build.runtime().cuda_trace_shared_variables(
+        ctypes.c_void_p(library.cuda_trace_module()), ctypes.c_size_t(len(shared)), told
+    )
 
 
 def _fill(value: _Value, code: int, argument: Any) -> str:

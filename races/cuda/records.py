@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import linecache
-import re
-import subprocess
 
 from races.cuda.arena import Stored
-from races.cuda.build import INCLUDE, runtime
+from races.cuda.build import runtime
+from races.cuda.symbols import sites, variables
 from races.report import Access, Report, Site
 
 KINDS = ("race", "outside", "uninitialised", "barrier", "deadlock", "misaligned", "mask", "async", "launch", "trap")
@@ -51,7 +49,7 @@ def take_reports(storages: dict[int, Stored]) -> list[Report]:
             if side.pc:
                 wanted.setdefault(record.library.decode(), set()).add(side.pc - record.code)
     for library, offsets in wanted.items():
-        _look_up(library, offsets)
+        sites(library, offsets)  # all at once, so that the debug information is read once
     reports = [_report(record, storages) for record in records]
     lib.cuda_trace_forget_records()
     return reports
@@ -87,23 +85,28 @@ def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int,
         return DYNAMIC_NAME, (offset // size,), "beyond what the launch asked for"
     if record.space == GLOBAL:
         return "memory of cudaMalloc", (offset // size,), "beyond its end" if offset >= 0 else "before its start"
-    symbols = _symbols(record.library.decode())[0 if record.space == STATIC else 1]
-    for start, end, name in symbols:
-        if start <= offset < end:
-            return name, ((offset - start) // size,), f"past the end of {name}"
-    behind = [(start, end, name) for start, end, name in symbols if end <= offset]
-    if behind:
-        start, end, name = max(behind, key=lambda symbol: symbol[1])
+    return _in_variable(record, offset, size)
+
+
+def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int, ...], str]:
+    """In static shared memory or a global variable. What lies outside is told by the variable before it, of its kernel."""
+    shared, other = variables(record.library.decode())
+    known = [variable for variable in (shared if record.space == STATIC else other) if not variable.guard]
+    if KINDS[record.kind] == "outside":
+        function = _site(record, record.first).function
+        known = [v for v in known if v.end <= offset]
+        known = [v for v in known if v.function == function] or known
+    else:
+        known = [v for v in known if v.start <= offset < v.end]
+    if not known:
         return (
-            name,
-            ((offset - start) // size,),
-            f"{offset - end} bytes past the end of {name}" if offset > end else f"right past the end of {name}",
+            ("shared memory" if record.space == STATIC else "a global variable"),
+            (offset // size,),
+            "beside every variable",
         )
-    return (
-        ("shared memory" if record.space == STATIC else "a global variable"),
-        (offset // size,),
-        "beside every variable",
-    )
+    near = max(known, key=lambda v: v.end)
+    far = f"{offset - near.end} bytes" if offset > near.end else "right"
+    return near.name, ((offset - near.start) // size,), f"{far} past the end of {near.name}"
 
 
 def _in_tensor(stored: Stored, offset: int, size: int) -> tuple[str, tuple[int, ...] | None, str]:
@@ -122,50 +125,9 @@ def _in_tensor(stored: Stored, offset: int, size: int) -> tuple[str, tuple[int, 
     return view.name, None, f"{view.start - offset} bytes before the start of {view.name}"
 
 
-@functools.cache
-def _symbols(library: str) -> tuple[list[tuple[int, int, str]], list[tuple[int, int, str]]]:
-    """(start, end, name) of the variables of a compiled .cu: the shared ones (in its TLS block), and the global ones."""
-    shared, other = [], []
-    tls = {line.split()[-1] for line in _run("readelf", "-sW", library).splitlines() if " TLS " in line}
-    for line in _run("nm", "-S", library).splitlines():
-        parts = line.split()
-        if len(parts) == 4 and parts[2] in "bBdDuVvrR":
-            start, size, name = int(parts[0], 16), int(parts[1], 16), parts[3]
-            (shared if name in tls else other).append((start, start + size, name))
-    names = _run("c++filt", input="\n".join(name for *_, name in shared + other)).splitlines()
-    plain = iter(
-        "" if "cuda_trace::" in name else re.sub(r"^.*::|\.\d+$", "", name) for name in names
-    )  # "": the shim's own
-    named = [
-        [(s, e, name) for (s, e, _), name in zip(symbols, plain, strict=False) if name] for symbols in (shared, other)
-    ]
-    return named[0], named[1]
-
-
 def _site(record: Record, side: Side) -> Site:
-    if not side.pc:
-        file = side.file.decode() if side.file else ""
-        return Site(file, side.line, "", linecache.getline(file, side.line).strip())
-    return _sites.get((record.library.decode(), side.pc - record.code), Site("", 0))
-
-
-_sites: dict[tuple[str, int], Site] = {}
-
-
-def _look_up(library: str, offsets: set[int]) -> None:
-    """Ask addr2line for the author's lines of these addresses, all at once. An address is that behind the call: one less."""
-    left = sorted(offset for offset in offsets if (library, offset) not in _sites)
-    if not left:
-        return
-    answer = _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in left))
-    for stretch in re.split(r"^0x(?=[0-9a-f]+$)", answer, flags=re.MULTILINE)[1:]:
-        address, *lines = stretch.splitlines()
-        frames = [(f, *where.rsplit(":", 1)) for f, where in zip(lines[::2], lines[1::2], strict=False)]
-        own = [frame for frame in frames if not frame[1].startswith((str(INCLUDE), "/usr/", "??"))] or frames[-1:]
-        function, file, line = own[0]
-        number = int(re.match(r"\d*", line)[0] or 0)
-        _sites[library, int(address, 16) + 1] = Site(file, number, function, linecache.getline(file, number).strip())
-
-
-def _run(*command: str, input: str | None = None) -> str:
-    return subprocess.run(command, input=input, capture_output=True, text=True).stdout
+    if side.pc:
+        library, offset = record.library.decode(), side.pc - record.code
+        return sites(library, {offset})[offset]
+    file = side.file.decode() if side.file else ""
+    return Site(file, side.line, "", linecache.getline(file, side.line).strip())

@@ -47,19 +47,21 @@ class Token:
     line: int
 
 
-def rewrite(preprocessed: str, shim: str) -> str:
-    """What g++ -E gave, with the author's kernels, launches and shared memory as C++. `shim` is the folder of our headers.
+def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
+    """What g++ -E gave, with the author's kernels, launches and shared memory as C++; and the names of the kernels.
 
+    `shim` is the folder of our headers.
     Raises Refused, with file and line, for what is not covered.
     """
     tokens = list(_tokens(preprocessed, shim))
     own = [token for token in tokens if token.kind != "foreign" and token.kind != "space"]
+    kernels = [own[name].text for i, t in enumerate(own) if t.text == "__global__" and (name := _declared_name(own, i))]
     templates = _kernel_templates(own)
     _refuse(own)
     _mark_returns(own)
     _share(own)
     _launch(own, templates)
-    return "".join(token.text for token in tokens)
+    return "".join(token.text for token in tokens), sorted(set(kernels))
 
 
 def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:

@@ -29,6 +29,7 @@ struct Loaded {  // where a module's own data lie
     uintptr_t code = 0;
     std::vector<Region> globals;
     Region shared = {};
+    std::vector<Variable> variables;
 };
 std::map<const Module*, Loaded> modules;
 thread_local std::map<const Module*, uintptr_t> shared_of_thread;
@@ -90,6 +91,19 @@ Region* find(uintptr_t address) {
     return at == regions.begin() ? nullptr : *(at - 1);
 }
 
+// All kernels of a file have their shared variables in one TLS block; on a GPU each sees its own only.
+void share_out(Loaded& loaded) {
+    Region& region = loaded.shared;
+    auto kernel = reinterpret_cast<uintptr_t>(launch->request->function);
+    region.spans.clear();
+    region.unwatched.clear();
+    for (const Variable& variable : loaded.variables) {
+        bool foreign = variable.kernel && kernel && loaded.code + variable.kernel != kernel;
+        if (!foreign) (variable.guard ? region.unwatched : region.spans).push_back({region.low + variable.start, region.low + variable.end});
+    }
+    if (region.spans.empty() && !loaded.variables.empty()) region.spans.push_back({region.low, region.low});
+}
+
 std::map<void*, Region> heap;  // by the address that cudaMalloc gave
 
 }  // namespace
@@ -128,6 +142,7 @@ void enter_module(const Module* module) {
     region.space = SHARED_STATIC;
     region.shift = 2;
     region.id = -1;
+    share_out(loaded);
     entered = &loaded;
     launch->code = loaded.code;
     for (Region& each : loaded.globals) insert(&each);
@@ -225,6 +240,10 @@ bool known(const void* base, size_t bytes) {
 using namespace cuda_trace;
 
 extern "C" {
+
+void cuda_trace_shared_variables(const Module* module, size_t count, const Variable* variables) {
+    modules[module].variables.assign(variables, variables + count);
+}
 
 // A tensor's storage, in memory with `margin` bytes on both sides; `width` bytes are a cell. Python gives the numbers.
 void* cuda_trace_add_storage(void* base, size_t bytes, size_t margin, int id, unsigned width) {

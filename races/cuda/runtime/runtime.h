@@ -67,6 +67,7 @@ struct Thread {
     unsigned linear;
     State state;
     bool left_early;  // by a `return` in the kernel, not by its end
+    uint32_t left_in;  // the interval in which it came to its end, 0 until then: no later barrier speaks for it
     Wait wait;
     unsigned batch;  // number of __pipeline_commit so far
     std::vector<Copy> copies;
@@ -199,7 +200,7 @@ enum Space : int { NOWHERE, GLOBAL, SHARED_STATIC, SHARED_DYNAMIC, MODULE, LOCAL
 struct Region {
     uintptr_t low, high;
     uintptr_t margin_low, margin_high;  // beyond low and high; a stray access there is told as one beside this region
-    bool soft;  // and does no harm
+    bool soft;  // the margins are ours: such an access does no harm
     Space space;
     int id;
     unsigned shift;  // a cell of shadow is 1 << shift bytes
@@ -208,6 +209,7 @@ struct Region {
     std::vector<Cell> own;
     std::vector<bool> written;  // by byte, where that is followed: memory of cudaMalloc; else empty
     std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // what may be touched; empty: all of it
+    std::vector<std::pair<uintptr_t, uintptr_t>> unwatched;  // what the compiler put between for itself
 
     bool allows(uintptr_t from, size_t bytes) const {
         if (spans.empty()) return from >= low && from + bytes <= high;
@@ -215,6 +217,12 @@ struct Region {
             if (from >= span.first && from + bytes <= span.second) return true;
         return false;
     }
+};
+
+struct Variable {  // of static shared memory; a plain struct that Python fills (races/cuda/symbols.py)
+    uint64_t start, end;  // in the TLS block
+    uint64_t kernel;  // whose it is, as an offset in the library; 0: of whoever uses it
+    int guard;  // the compiler's own, which says whether a constructor has run
 };
 
 Region* region_of(uintptr_t address);  // or null

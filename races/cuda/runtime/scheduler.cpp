@@ -73,6 +73,7 @@ void begin_block(Block& in, unsigned linear, unsigned first_slot) {
         thread.linear = i;
         thread.state = State::ready;
         thread.left_early = false;
+        thread.left_in = 0;
         thread.batch = 0;
         thread.copies.clear();
         thread.since_new = 0;
@@ -105,6 +106,7 @@ void run_thread(Block& in, Thread& thread) {
         body();
         finish_copies(*now, ~0u);
         now->state = State::done;
+        now->left_in = block->interval;
     });
     if (launch->stopped && fault.signal && !launch->interrupted) report_fault(fault);
     if (launch->traced) settle_value();
@@ -233,6 +235,7 @@ void cuda_trace_launch(const Request* request) {
     if (now) return fail(801, "a kernel launched from within a kernel: not covered");
     std::lock_guard<std::mutex> lock(launch_lock);
     if (dead) return fail(719, "an earlier launch was stopped");
+    ++launches;
     if (const char* reason = why_not(*request)) {
         char text[512];
         const char* name = strrchr(request->file, '/') ? strrchr(request->file, '/') + 1 : request->file;
@@ -240,7 +243,6 @@ void cuda_trace_launch(const Request* request) {
         else snprintf(text, sizeof text, "%s, %s", request->kernel, reason);
         return fail(strstr(text, "shared memory") ? 1 : 9, text);
     }
-    ++launches;
     uint64_t blocks = uint64_t(request->grid.x) * request->grid.y * request->grid.z;
     Launch running = {};
     running.request = request;

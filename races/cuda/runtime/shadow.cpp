@@ -97,15 +97,24 @@ void see_cell(Cell& cell, const Region& region, uintptr_t address, size_t size, 
     }
 }
 
+Older* copied(const Older* older) {
+    if (!older) return nullptr;
+    Older* rest = copied(older->next);
+    olders.push_back({older->syncs, older->lanes, older->site, rest});
+    return &olders.back();
+}
+
 Cell* bytes_of(Cell& cell, unsigned count) {
     if (!cell.bytes) {
         Cell each = cell;
         std::vector<Cell> parts(count, each);
-        for (auto& part : parts)  // what each remembers goes its own way from here
-            if (each.atomics) {
-                crowds.push_back(*each.atomics);
-                part.atomics = &crowds.back();
-            }
+        for (auto& part : parts) {  // what each remembers goes its own way from here
+            part.reads.older = copied(each.reads.older);
+            if (!each.atomics) continue;
+            crowds.push_back(*each.atomics);
+            part.atomics = &crowds.back();
+            part.atomics->older = copied(each.atomics->older);
+        }
         split.push_back(std::move(parts));
         cell.bytes = split.back().data();
     }
@@ -136,7 +145,9 @@ void make_cells(Region& region) {
 // Outside of all that may be touched. Where no memory of ours is, the launch ends here, as it would on a GPU.
 void stray(Region* near, uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     add_record(OUTSIDE, near, address, bytes, 1, side_of(*now, *block, what, pc));
-    if (!near || !near->soft || address < near->margin_low || address + bytes > near->margin_high) stop_launch();
+    bool ours = near && (near->soft ? address >= near->margin_low && address + bytes <= near->margin_high
+                                    : address >= near->low && address + bytes <= near->high);
+    if (!ours) stop_launch();
 }
 
 }  // namespace
@@ -174,6 +185,9 @@ void see_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     watch_spinning(address, pc);
     Region* region = region_of(address);
     if (!region || !region->allows(address, bytes)) {
+        if (region)
+            for (auto& own : region->unwatched)
+                if (address >= own.first && address < own.second) return;
         if (in_stacks(address)) {
             add_record(OUTSIDE, nullptr, address, bytes, 1, side_of(*now, *block, what, pc)).space = LOCAL;
             return;

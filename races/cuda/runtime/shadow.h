@@ -15,7 +15,7 @@ struct Past {
     uint16_t thread;
 };
 
-// Lanes of one warp that did something when the warp had had so many syncs; the rest of a Crowd's lanes.
+// Lanes of one warp that did something when the warp had had so many syncs, on one line; the rest of a Crowd's lanes.
 struct Older {
     uint32_t syncs, lanes, site;
     Older* next;
@@ -32,6 +32,8 @@ struct Crowd {
     uint32_t other_site;
     uint16_t first, other;  // other: a thread of another warp, in this interval; or NOBODY
     uint16_t before;  // a thread of an earlier block of this launch; or NOBODY
+    uint16_t gone;  // a thread of this block that left in an earlier interval, so that no barrier speaks for it; or NOBODY
+    uint32_t gone_site;
     uint32_t before_serial, before_site;
 };
 
