@@ -99,11 +99,8 @@ class Report:
 
     def __str__(self) -> str:
         accesses = [access for access in (self.first, self.second) if access is not None]
-        width = max((len(str(access.site)) for access in accesses), default=0)
-        text = max((len(access.site.text) for access in accesses), default=0)
-        lines = [
-            f"  {access.site!s:<{width}}  {access.site.text:<{min(text, 60)}}  {access}".rstrip() for access in accesses
-        ]
+        wide, who = (max((len(str(x)) for x in of), default=0) for of in ([a.site for a in accesses], accesses))
+        lines = [f"  {access.site!s:<{wide}}  {access!s:<{who}}  {access.site.text}".rstrip() for access in accesses]
         notes = []
         if self.same_value is not None:
             notes.append("the write left the value as it was" if self.same_value else "the write changed the value")

@@ -47,8 +47,8 @@ def test_a_race_is_told_with_both_lines(cu):
     assert str(report) == textwrap.dedent(
         """\
         race: tile[1] in shared memory, write after read, no barrier between, kernel.cu:4 and kernel.cu:3
-          kernel.cu:4  out[threadIdx.x] = tile[n - 1 - threadIdx.x];  thread 0 of block 0 reads
-          kernel.cu:3  tile[threadIdx.x] = x[threadIdx.x];            thread 1 of block 0 writes
+          kernel.cu:4  thread 0 of block 0 reads   out[threadIdx.x] = tile[n - 1 - threadIdx.x];
+          kernel.cu:3  thread 1 of block 0 writes  tile[threadIdx.x] = x[threadIdx.x];
           the write changed the value; 2 accesses"""
     )
     first, second = report.first, report.second
