@@ -1,6 +1,7 @@
 // What threads do together: block barriers, warp operations, atomics, asynchronous copies.
 #include "runtime.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -103,15 +104,16 @@ uint64_t result_of(const Block& in, const Lanes& lanes, const Thread& thread) {
 }
 
 // __syncwarp: what its lanes did before is ordered before what they do from now on, and what that was ordered after.
-void order_lanes(Warp& warp, const Lanes& lanes) {
+// A lane that has returned counts as having come.
+void order_lanes(const Block& in, unsigned warp_number, Warp& warp, const Lanes& lanes) {
     uint32_t joined[WARP] = {};
-    for (unsigned i = 0; i < lanes.count; ++i)
-        for (unsigned m = 0; m < WARP; ++m) {
-            uint32_t seen = warp.seen[lanes.member[i]->lane()][m];
-            if (seen > joined[m]) joined[m] = seen;
-        }
     ++warp.syncs;
-    for (unsigned i = 0; i < lanes.count; ++i) joined[lanes.member[i]->lane()] = warp.syncs;
+    unsigned mask = lanes.member[0]->wait.mask;
+    for (unsigned lane = 0; lane < WARP; ++lane) {
+        if (!(mask >> lane & 1) || warp_number * WARP + lane >= in.threads.size()) continue;
+        for (unsigned m = 0; m < WARP; ++m) joined[m] = std::max(joined[m], warp.seen[lane][m]);
+        joined[lane] = warp.syncs;
+    }
     for (unsigned i = 0; i < lanes.count; ++i) memcpy(warp.seen[lanes.member[i]->lane()], joined, sizeof joined);
 }
 
@@ -151,7 +153,7 @@ void complete_warp_op(Block& in, unsigned warp) {
             lanes.member[lanes.count++] = &thread;
         }
         if (!complete) continue;
-        if (wait.op == SYNCWARP && !in.warps.empty()) order_lanes(in.warps[warp], lanes);
+        if (wait.op == SYNCWARP && !in.warps.empty()) order_lanes(in, warp, in.warps[warp], lanes);
         for (unsigned i = 0; i < lanes.count; ++i)
             lanes.member[i]->wait.result = result_of(in, lanes, *lanes.member[i]);
         for (unsigned i = 0; i < lanes.count; ++i) make_ready(in, *lanes.member[i]);

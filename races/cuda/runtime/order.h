@@ -16,9 +16,7 @@ inline uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - launch
 
 // Is what that thread of this block did ordered before what the running thread does now?
 inline bool ordered(uint32_t interval, uint16_t thread, uint32_t syncs) {
-    if (thread == me()) return true;
-    // What was done before a barrier is before what comes after it, but for who left instead of meeting there.
-    if (interval != block->interval) return block->threads[thread].left_in != interval;
+    if (interval != block->interval || thread == me()) return true;
     if (thread / WARP != now->warp()) return false;
     return block->warps[now->warp()].seen[now->lane()][thread % WARP] > syncs;
 }
@@ -54,28 +52,11 @@ inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t sit
     return {block->serial, static_cast<uint16_t>(now->warp() * WARP + static_cast<unsigned>(__builtin_ctz(left))), site, true};
 }
 
-// One of the crowd's threads that left in its interval instead of meeting the others at the barrier that ended it.
-inline uint16_t gone_of(const Crowd& crowd) {
-    auto gone = [&](unsigned thread) { return thread < block->threads.size() && block->threads[thread].left_in == crowd.interval; };
-    if (crowd.other != NOBODY && gone(crowd.other)) return crowd.other;
-    uint32_t lanes = crowd.lanes;
-    for (Older* older = crowd.older; older; older = older->next) lanes |= older->lanes;
-    for (; lanes; lanes &= lanes - 1) {
-        unsigned thread = crowd.first / WARP * WARP + static_cast<unsigned>(__builtin_ctz(lanes));
-        if (gone(thread)) return static_cast<uint16_t>(thread);
-    }
-    return NOBODY;
-}
-
 inline Conflict conflict_with(const Crowd& crowd) {
     if (!counts(crowd.serial)) return NONE;
     if (crowd.serial != block->serial) return {crowd.serial, crowd.first, crowd.site, true};
     if (crowd.before != NOBODY) return {crowd.before_serial, crowd.before, crowd.before_site, true};
-    if (crowd.gone != NOBODY && crowd.gone != me()) return {crowd.serial, crowd.gone, crowd.gone_site, true};
-    if (crowd.interval != block->interval) {
-        uint16_t left = gone_of(crowd);
-        return left == NOBODY ? NONE : Conflict{crowd.serial, left, crowd.site, true};
-    }
+    if (crowd.interval != block->interval) return NONE;
     if (crowd.first / WARP != now->warp()) return {crowd.serial, crowd.first, crowd.site, true};
     if (crowd.other != NOBODY) return {crowd.serial, crowd.other, crowd.other_site, true};
     Conflict found = conflict_with_lanes(crowd.lanes, crowd.syncs, crowd.site);
@@ -101,15 +82,10 @@ inline void join(Crowd& crowd, uint32_t site) {
         uint32_t serial = crowd.serial, at = crowd.site;
         uint16_t who = crowd.first;
         begin(crowd, site);
-        crowd.gone = NOBODY;
         crowd.before = earlier ? who : NOBODY;
         crowd.before_serial = serial;
         crowd.before_site = at;
     } else if (crowd.interval != block->interval) {
-        if (crowd.gone == NOBODY) {
-            crowd.gone = gone_of(crowd);
-            crowd.gone_site = crowd.site;
-        }
         begin(crowd, site);
     } else if (crowd.first / WARP != now->warp()) {
         if (crowd.other == NOBODY) {

@@ -67,7 +67,6 @@ struct Thread {
     unsigned linear;
     State state;
     bool left_early;  // by a `return` in the kernel, not by its end
-    uint32_t left_in;  // the interval in which it came to its end, 0 until then: no later barrier speaks for it
     Wait wait;
     unsigned batch;  // number of __pipeline_commit so far
     std::vector<Copy> copies;

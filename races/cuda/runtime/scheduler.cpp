@@ -73,7 +73,6 @@ void begin_block(Block& in, unsigned linear, unsigned first_slot) {
         thread.linear = i;
         thread.state = State::ready;
         thread.left_early = false;
-        thread.left_in = 0;
         thread.batch = 0;
         thread.copies.clear();
         thread.since_new = 0;
@@ -106,7 +105,6 @@ void run_thread(Block& in, Thread& thread) {
         body();
         finish_copies(*now, ~0u);
         now->state = State::done;
-        now->left_in = block->interval;
     });
     if (launch->stopped && fault.signal && !launch->interrupted) report_fault(fault);
     if (launch->traced) settle_value();

@@ -32,8 +32,6 @@ struct Crowd {
     uint32_t other_site;
     uint16_t first, other;  // other: a thread of another warp, in this interval; or NOBODY
     uint16_t before;  // a thread of an earlier block of this launch; or NOBODY
-    uint16_t gone;  // a thread of this block that left in an earlier interval, so that no barrier speaks for it; or NOBODY
-    uint32_t gone_site;
     uint32_t before_serial, before_site;
 };
 

@@ -229,10 +229,9 @@ __global__ void last_writer(float* out) {
     if (!ONE || threadIdx.x == 63) out[0] = threadIdx.x;  //! put
 }
 
-// What a thread wrote before it left is not ordered before what others do after a barrier: that thread was not there.
+// What a thread wrote before it left is ordered before what others do after a barrier: that waits until it has left.
 //: zeros_and_leaves<true><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40) -> out = cat((x, zeros(24))).flip(0)[:40]
-//: zeros_and_leaves<false><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40)
-//:     -> race tile zero get; maybe uninitialised tile get
+//: zeros_and_leaves<false><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40) -> out = cat((x, zeros(24))).flip(0)[:40]
 template <bool STAYS>
 __global__ void __launch_bounds__(64) zeros_and_leaves(const float* x, float* out, int n) {
     __shared__ float tile[64];
