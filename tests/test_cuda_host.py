@@ -21,7 +21,8 @@ pytestmark = pytest.mark.skipif(GXX is None, reason="no g++ to compile the shim 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("host") / "host.so"
-    command = [GXX, "-std=c++17", "-O1", "-shared", "-fPIC", "-isystem", INCLUDE, "-I", ROOT]
+    # -Bsymbolic: its own runtime, and not the one that another test of this process has loaded.
+    command = [GXX, "-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-isystem", INCLUDE, "-I", ROOT]
     subprocess.run([*command, HOST, *RUNTIME, "-o", library], check=True)
     return ctypes.CDLL(str(library))
 

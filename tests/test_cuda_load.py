@@ -184,6 +184,11 @@ REFUSALS = [
     ("\n#include <mma.h>\n__global__ void k(int* x) {}", "", 2),
     ("#include <cuda/barrier>\n__global__ void k(int* x) {}", "", 1),
     ("#include <cuda/pipeline>\n__global__ void k(int* x) {}", "", 1),
+    (
+        "#include <torch/extension.h>\n__global__ void k(int* x) {}",
+        "keep kernels and bindings in files of their own",
+        1,
+    ),
     ("__global__ void k(unsigned* x) {\n\n  x[0] = __activemask(); }", "__activemask", 3),
     ("__global__ void k(int* x) {\n extern __shared__ int s[4]; x[0] = s[0]; }", "without a size", 2),
 ]

@@ -383,7 +383,8 @@ def test_names_are_known_to_the_shim(tmp_path):
     command = [GXX, "-std=c++17", "-x", "c++", "-O1", "-w", "-isystem", INCLUDE, "-include", "cuda_shim.h"]
     # Nothing is launched in it, so that kernels may be functions and shared memory static.
     subprocess.run(
-        [*command, "-D__global__=", "-D__shared__=static", "-c", NAMES, "-o", tmp_path / "names.o"], check=True
+        [*command, "-D__global__=", "-D__device__=", "-D__shared__=static", "-c", NAMES, "-o", tmp_path / "names.o"],
+        check=True,
     )
 
 

@@ -223,7 +223,7 @@ def test_switching_threads_shows_what_a_race_does(cu):
     file, sums = cu(LOST_UPDATE, "k"), set()
     for seed in range(5):
         x = torch.zeros(1, dtype=torch.int32)
-        assert kinds(reports_of(file, "k", x, grid=4, block=8, seed=seed, switch=0.3)) == ["race", "race"]
+        assert kinds(reports_of(file, "k", x, grid=4, block=8, seed=seed, switch=0.3)) == ["race"]
         sums.add(x.item())
     assert max(sums) < 32 and len(sums) > 1
     x.zero_()
@@ -268,7 +268,7 @@ def test_a_seed_gives_the_same_run_twice_and_another_seed_another_order(cu):
 
 
 def test_nothing_launched_is_no_verdict():
-    with pytest.raises(RuntimeError, match="launched no kernel"):
+    with pytest.raises(RuntimeError, match=r"no kernel of a file that races\.cuda has loaded has run"):
         trace(lambda: None)
 
 
@@ -288,9 +288,9 @@ def test_one_tracing_at_a_time_and_plain_mode_afterwards(cu):
         file.k.launch(2, 4)(x)
         with pytest.raises(RuntimeError, match="one at a time"), tracing():
             pass
-    assert found.launches == 2 and len(found.reports) == 2
+    assert found.launches == 2 and len(found.reports) == 1
     file.k.launch(2, 4)(x)  # plain: a race is no exception there
-    assert len(found.reports) == 2 and x.item() == 24
+    assert len(found.reports) == 1 and x.item() == 24
 
 
 def test_an_exception_inside_ends_the_tracing(cu):

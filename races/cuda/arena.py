@@ -58,6 +58,17 @@ class Stored:
     def width(self) -> int:
         return min(view.width for view in self.views)
 
+    def holds(self, storage: torch.UntypedStorage) -> bool:
+        """Whether a storage is this one, or lies in it."""
+        start = storage.data_ptr()
+        return start == self.source or self.source <= start < self.source + self.nbytes
+
+    def copy_back(self) -> None:
+        """Only if something changed: an input may be read-only memory."""
+        new = ctypes.string_at(self.address, self.nbytes)
+        if new != ctypes.string_at(self.source, self.nbytes):
+            ctypes.memmove(self.source, new, self.nbytes)
+
     def beside(self) -> str:
         """What was written outside of it, in words; "" if nothing was."""
         name = ", ".join(view.name for view in self.views)
@@ -68,6 +79,24 @@ class Stored:
         if before != _PATTERN:
             return f"{_first_other(before[::-1]) + 1} bytes before the start of {name}"
         return ""
+
+
+def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], list[tuple[Stored, int]]]:
+    """One for each storage (those that overlap, as two NumPy arrays may, are one), and where each tensor starts in which."""
+    found: list[Stored] = []
+    starts = []
+    for storage in sorted((t.untyped_storage() for _, t in tensors), key=lambda s: s.data_ptr()):
+        start, nbytes = storage.data_ptr(), storage.nbytes()
+        if found and start < found[-1].source + found[-1].nbytes:
+            found[-1].nbytes = max(found[-1].nbytes, start + nbytes - found[-1].source)
+        elif not any(place.holds(storage) for place in found):
+            found.append(Stored(start, nbytes))
+    for name, tensor in tensors:
+        place = next(p for p in found if p.holds(tensor.untyped_storage()))
+        start = tensor.data_ptr() - place.source if tensor.numel() else 0
+        place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start))
+        starts.append((place, start))
+    return found, starts
 
 
 def _first_other(text: bytes) -> int:
@@ -84,26 +113,17 @@ class Arena:
     @contextmanager
     def holding(self, tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[list[Stored], list[int]]]:
         """Copies in; gives the storages and each tensor's address; copies back at the end, whatever happened."""
-        stored: dict[int, Stored] = {}
-        for name, tensor in tensors:
-            storage = tensor.untyped_storage()
-            place = stored.setdefault(storage.data_ptr(), Stored(storage.data_ptr(), storage.nbytes()))
-            place.nbytes = max(place.nbytes, storage.nbytes())
-            start = tensor.storage_offset() * tensor.element_size()
-            place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start))
-        self._lay_out(list(stored.values()))
-        for place in stored.values():
+        stored, starts = _storages(tensors)
+        self._lay_out(stored)
+        for place in stored:
             ctypes.memset(place.address - MARGIN, POISON, MARGIN)
             ctypes.memset(place.address + place.nbytes, POISON, MARGIN)
             ctypes.memmove(place.address, place.source, place.nbytes)
-        addresses = [
-            stored[t.untyped_storage().data_ptr()].address + t.storage_offset() * t.element_size() for _, t in tensors
-        ]
         try:
-            yield list(stored.values()), addresses
+            yield stored, [place.address + start for place, start in starts]
         finally:
-            for place in stored.values():
-                ctypes.memmove(place.source, place.address, place.nbytes)
+            for place in stored:
+                place.copy_back()
 
     def _lay_out(self, stored: list[Stored]) -> None:
         total = MARGIN
@@ -111,7 +131,8 @@ class Arena:
             place.address = total
             total += -(-place.nbytes // 256) * 256 + 2 * MARGIN
         if self._memory is None or len(self._memory) < total:
-            self._memory = mmap.mmap(-1, 2 * total)
+            private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a process that is forked off gets its own
+            self._memory = mmap.mmap(-1, 2 * total, flags=private)
             self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for place in stored:
             place.address += self._base

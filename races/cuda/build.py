@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from races.cuda.errors import CompileError, NoCompiler, Refused
+from races.cuda.errors import CompileError, CudaError, NoCompiler, Refused
 from races.cuda.source import rewrite
 
 HERE = Path(__file__).parent
@@ -38,9 +38,11 @@ PLAIN = ("-O2", "-g1")
 # -fno-optimize-sibling-calls, -fno-crossjumping: an access keeps a line of its own.
 # -fno-tree-loop-distribute-patterns: a loop stays one, and is no call of memset.
 # -fno-tree-vectorize: accesses stay as wide as they were written.
+# -fno-builtin-memcpy and kin: they stay calls, see NOT_ANNOUNCED.
 TRACED = (
     "-g", "-fsanitize=thread,alignment", "--param", "tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls",
     "-fno-crossjumping", "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", "-fno-ipa-icf",
+    "-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
 )  # fmt: skip
 LEVEL = "-O1"  # of the traced build, unless asked otherwise
 NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # by the compiler: calls of these go to hooks.cpp
@@ -51,7 +53,12 @@ def cache_folder() -> Path:
     chosen = os.environ.get("FLASH_ATTEST_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(chosen) if chosen else Path(base) / "flash-attest" / "cuda"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CudaError(
+            f"{folder}, for compiled files, cannot be made ({error}): name another in FLASH_ATTEST_CACHE"
+        ) from error
     return folder
 
 
@@ -69,8 +76,8 @@ def compiler() -> tuple[str, str]:
 @functools.cache
 def runtime() -> ctypes.CDLL:
     """The runtime's library, loaded so that the compiled files find it."""
-    sources = sorted(RUNTIME.glob("*"))
-    path = _built(_key("runtime", *(p.read_bytes() for p in sources)), lambda to: _build_runtime(to))
+    sources = sorted([*RUNTIME.glob("*"), *(INCLUDE / "shim").glob("*")])  # it shares a few headers with the shim
+    path = _built(_key("runtime", *COMMON, *(p.read_bytes() for p in sources)), lambda to: _build_runtime(to))
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -84,7 +91,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
     key = _key(str(source), source.read_bytes(), *names, *flags, *how, _shim())
     folder = cache_folder()
     known = folder / f"{key}.headers.json"
-    headers = json.loads(known.read_text()) if known.exists() else None
+    headers = _read(known)
     if headers is not None and all(Path(p).exists() for p in headers):
         final = folder / f"{_key(key, *(Path(p).read_bytes() for p in headers))}.so"
         if final.exists():
@@ -129,6 +136,14 @@ def _built(key: str, make) -> Path:
     return path
 
 
+def _read(path: Path) -> list[str] | None:
+    """A list that was written before; None if it was not, or is not whole."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def _write(path: Path, text: str) -> None:
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text)
@@ -154,23 +169,19 @@ def _build_runtime(to: Path) -> None:
 
 def _preprocessed(source: Path, flags: tuple[str, ...]) -> tuple[str, list[str]]:
     """The .cu with all includes and macros expanded, and which of the author's headers went in."""
+    # Macros of the author are defined behind the shim, so that one called T does it no harm.
+    defines = cache_folder() / f"{_key(*flags)}.defines.h"
+    lines = [flag.removeprefix("-D").partition("=") for flag in flags if flag.startswith("-D")]
+    _write(defines, "".join(f"#define {name} {value}\n" for name, _, value in lines))
     made = _run(
-        compiler()[0],
-        "-E",
-        "-x",
-        "c++",
-        *COMMON,
-        *flags,
-        "-isystem",
-        INCLUDE,
-        "-include",
-        INCLUDE / "cuda_shim.h",
-        source,
-    )
+        compiler()[0], "-E", "-x", "c++", *COMMON, *(flag for flag in flags if not flag.startswith("-D")),
+        "-isystem", INCLUDE, "-include", INCLUDE / "cuda_shim.h", "-include", defines, source,
+    )  # fmt: skip
     if made.returncode:
         raise _explained(made.stderr, source)
     files = re.findall(r'^# \d+ "([^"<]+)"(?: [12])*$', made.stdout, re.MULTILINE)
-    return made.stdout, sorted({f for f in files if Path(f).is_file() and not Path(f).samefile(source)} - _shim_files())
+    own = {f for f in files if Path(f).is_file() and not Path(f).samefile(source)}
+    return made.stdout, sorted(own - _shim_files() - {str(defines)})
 
 
 def _shim_files() -> set[str]:
@@ -213,7 +224,7 @@ def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, tr
 def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileError:
     """g++'s message as ours: what is not covered as Refused, with the line of the author's file that asks for it."""
     if found := re.search(r"CUDA_TRACE_REFUSED:? ?([^\"\n]*)", stderr):
-        own = re.findall(r"(?:In file included from|from|^)\s*([^\s:]+):(\d+)", stderr, re.MULTILINE)
+        own = re.findall(r"(?:In file included from|from|^)\s*([^:\n]+):(\d+)", stderr, re.MULTILINE)
         own = [(file, line) for file, line in own if str(INCLUDE) not in file]
         file, line = own[0] if own else (str(source), "0")
         return Refused(found[1].strip(), file, int(line))

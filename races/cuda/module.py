@@ -25,6 +25,11 @@ POINTEES = {
     "b": {torch.int8}, "B": {torch.uint8, torch.bool}, "h": {torch.int16}, "H": {torch.int16, torch.uint16},
     "i": {torch.int32}, "I": {torch.int32, torch.uint32}, "l": {torch.int64}, "L": {torch.int64, torch.uint64},
 }  # fmt: skip
+RANGES = {"?": (0, 1)} | {
+    code: (-(2 ** (bits - 1)) * signed, 2 ** (bits - signed) - 1)
+    for signed, codes in ((1, "bhil"), (0, "BHIL"))
+    for code, bits in zip(codes, (8, 16, 32, 64), strict=True)
+}
 Dims = int | Sequence[int]
 
 
@@ -78,6 +83,7 @@ class CudaFile:
 
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], level: str):
         self.path, self.names, self.flags, self.level = path, names, flags, level
+        self.kernels: tuple[str, ...] = ()  # their names, without namespaces and template arguments
         self._libraries: dict[bool, dict[str, _Entry]] = {}
 
     def __getitem__(self, name: str) -> Function:
@@ -98,15 +104,14 @@ class CudaFile:
                 build.runtime()  # the library's own names are found in it
                 path = build.library(self.path, self.names, self.flags, traced, self.level)
                 library = ctypes.CDLL(str(path))
-                if traced:
-                    _tell_variables(library, str(path))
+                self.kernels = _tell_variables(library, str(path))
                 library.cuda_trace_entries.restype = ctypes.POINTER(_Entry)
                 self._libraries[traced] = dict(zip(self.names, library.cuda_trace_entries(), strict=False))
             return self._libraries[traced]
 
     @functools.cached_property
     def text(self) -> str:
-        return self.path.read_text()
+        return self.path.read_text(errors="replace")
 
 
 class Function:
@@ -120,12 +125,23 @@ class Function:
 
     def __call__(self, *arguments: Any) -> float | int | None:
         """Call a host function. CPU tensors for pointers, None for a null pointer; numbers for numbers."""
+        if self.is_kernel:
+            raise TypeError(
+                f"{self.name} is a kernel: launch it, as in .launch(grid, block)(...), or call a host function"
+            )
         return self._run(arguments, None)
 
     def launch(self, grid: Dims, block: Dims, shared: int = 0) -> Callable[..., None]:
         """This kernel with a grid, a block (1 to 3 sizes each), and bytes of dynamic shared memory; call what comes back."""
+        if not self.is_kernel:
+            raise TypeError(f"{self.name} is no kernel, but a host function: call it")
         shape = _Shape(_three("grid", grid), _three("block", block), shared)
         return lambda *arguments: self._run(arguments, shape)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is declared __global__."""
+        return re.sub(r"<.*", "", self.name, flags=re.DOTALL).split("::")[-1].strip() in self.file.kernels
 
     @functools.cached_property
     def parameters(self) -> list[str]:
@@ -169,14 +185,16 @@ class Function:
         return values
 
 
-def _tell_variables(library: ctypes.CDLL, path: str) -> None:
-    """Tell the runtime where the shared variables of each kernel are."""
+def _tell_variables(library: ctypes.CDLL, path: str) -> tuple[str, ...]:
+    """Tell the runtime where the shared variables of each kernel are -> the kernels."""
     library.cuda_trace_kernels.restype, library.cuda_trace_module.restype = ctypes.c_char_p, ctypes.c_void_p
-    shared, _ = variables(path, tuple(library.cuda_trace_kernels().decode().split()))
+    kernels = tuple(library.cuda_trace_kernels().decode().split())
+    shared, _ = variables(path, kernels)
     told = (SharedVariable * len(shared))(*[(v.start, v.end, v.kernel, v.guard) for v in shared])
     build.runtime().cuda_trace_shared_variables(
         ctypes.c_void_p(library.cuda_trace_module()), ctypes.c_size_t(len(shared)), told
     )
+    return kernels
 
 
 def _fill(value: _Value, code: int, argument: Any) -> str:
@@ -196,10 +214,13 @@ def _fill(value: _Value, code: int, argument: Any) -> str:
         return f"should be a number, is {type(argument).__name__}"
     if chr(code) == "d":
         value.number = argument
-    elif isinstance(argument, float) and argument != int(argument):
+        return ""
+    if isinstance(argument, float) and not argument.is_integer():
         return f"should be an integer, is {argument!r}"
-    else:
-        value.integer = int(argument)
+    low, high = RANGES[chr(code)]
+    if not low <= argument <= high:
+        return f"should be from {low} to {high}, is {argument!r}"
+    value.integer = int(argument) - (2**64 if argument >= 2**63 else 0)
     return ""
 
 
@@ -223,6 +244,12 @@ def _called(entry: _Entry, values, shape: _Shape | None, result: _Value, storage
     try:
         _CALL(entry.call)(values, shape, ctypes.byref(result))
         lib.cuda_trace_end_call()
+        lib.cuda_trace_thrown.restype = ctypes.c_char_p
+        if thrown := lib.cuda_trace_thrown().decode(errors="replace"):
+            found = take_reports(dict(enumerate(storages)))
+            if (tracer := tracing.current()) is not None:
+                tracer.add(found)
+            raise CudaError("\n".join([f"the host code throws: {thrown}", *map(str, found)]))
         return take_reports(dict(enumerate(storages)))
     finally:
         for region in regions:

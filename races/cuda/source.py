@@ -135,14 +135,18 @@ def _close(own: list[Token], at: int) -> int:
 
 
 def _mark_returns(own: list[Token]) -> None:
-    """`return;` in a kernel tells the runtime: barriers do not wait for who left that way. And `__global__` goes."""
+    """`return;` in device code tells the runtime: barriers do not wait for who left that way. And the qualifiers go.
+
+    All calls in a kernel are inlined, as nvcc does it, and because an argument that is a struct in memory is read where
+    g++ announces no access.
+    """
     for i, token in enumerate(own):
-        if token.text != "__global__":
+        if token.text not in ("__global__", "__device__"):
             continue
-        token.text = ""
         name = _declared_name(own, i)
-        if name is None:
-            continue
+        token.text = "__attribute__((flatten)) " if token.text == "__global__" else ""
+        if name is None or own[name - 1].text in ("", ")", "explicit", "inline", "constexpr"):
+            continue  # a variable, or a constructor, which has nothing to return
         body = _close(own, name + 1)
         if body >= len(own) or own[body].text != "{":
             continue  # a declaration
@@ -165,7 +169,13 @@ def _share(own: list[Token]) -> None:
         if "extern" in words:
             _share_dynamic(own[start:end])
         else:
-            token.text = "thread_local" if "static" in words else "static thread_local"
+            kept = "__attribute__((used)) "  # also if nothing ever writes it: that is a finding
+            token.text = kept + ("thread_local" if "static" in words else "static thread_local")
+            if own[i + 1].text == "alignas":  # which C++ wants in front of all else
+                close = _close(own, i + 2)
+                own[start].text = f"{_joined(own[i + 1 : close])} {own[start].text}"
+                for cut in own[i + 1 : close]:
+                    cut.text = ""
 
 
 def _share_dynamic(declaration: list[Token]) -> None:
@@ -206,7 +216,8 @@ def _launch(own: list[Token], templates: set[str]) -> None:
         quoted = kernel.replace("\\", "\\\\").replace('"', '\\"')
         deduced = own[i - 1].text in templates
         bind = "bind_template" if deduced else "bind"
-        function = f"[](auto... arguments) {{ {kernel}(arguments...); }}" if deduced else kernel
+        call = f"[&](auto... arguments) -> decltype({kernel}(arguments...)) {{ return {kernel}(arguments...); }}"
+        function = call if deduced else f"{kernel}, {call}"
         for t in own[start:i]:
             t.text = ""
         token.text = f"::cuda_trace::{bind}(::cuda_trace::Config("
@@ -216,6 +227,8 @@ def _launch(own: list[Token], templates: set[str]) -> None:
 def _kernel_start(own: list[Token], at: int) -> int:
     """Where the expression in front of <<< begins: name, ns::name, name<...>."""
     i = at
+    if i > 0 and own[i - 1].text == ")":
+        return _open(own, i - 1)  # (kernel)<<<...>>>
     if i > 0 and own[i - 1].text in (">", ">>>"):
         depth, i = 0, i - 1
         while i >= 0:

@@ -6,7 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from races.cuda.build import runtime
@@ -23,13 +23,19 @@ class Tracing:
     launches: int = 0
 
     def add(self, found: list[Report]) -> None:
-        """Take reports in; of several calls with the same finding the first is kept."""
-        known = {_same(report) for report in self.reports}
-        self.reports += [report for report in found if _same(report) not in known]
+        """Take reports in: one for each kind, pair of lines and tensor, with the sum of the counts."""
+        at = {_same(report): n for n, report in enumerate(self.reports)}
+        for report in found:
+            n = at.setdefault(_same(report), len(self.reports))
+            if n == len(self.reports):
+                self.reports.append(report)
+            else:
+                self.reports[n] = replace(self.reports[n], count=self.reports[n].count + report.count)
 
 
 def _same(report: Report) -> tuple:
-    return report.kind, report.tensor, report.sites
+    lines = tuple((site.file, site.line) for site in report.sites)
+    return report.kind, report.tensor, tuple(sorted(lines)) if report.kind == "race" else lines  # whichever came first
 
 
 _current: Tracing | None = None
@@ -54,6 +60,8 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
         raise ValueError(f"switch={switch!r}: should be a chance, from 0 to 1")
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise ValueError(f"seed={seed!r}: should be an int from 0 to 2**64 - 1")
+    if not (isinstance(limit, (int, float)) and 0 < limit < 1e6):
+        raise ValueError(f"limit={limit!r}: should be seconds, above 0")
     with _lock:
         if _current is not None:
             raise RuntimeError("tracing() inside tracing(): one at a time")
@@ -66,7 +74,7 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
             lib.cuda_trace_launches.restype = ctypes.c_uint64
             found.launches = lib.cuda_trace_launches()
             _current = None
-            configure(False, 0, 0.0, limit)
+            configure(False, 0, 0.0, LIMIT)
             lib.cuda_trace_forget_shadows()
 
 
@@ -80,12 +88,18 @@ def configure(trace: bool, seed: int, switch: float, limit: float) -> None:
 def trace(call: Callable[[], Any], seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> list[Report]:
     """call() under the tracer -> everything found; [] is: none for this input. See `tracing` for the options.
 
-    Raises RuntimeError if nothing was launched, as that would prove nothing.
+    Where the call raises because of what was found (it asks for errors, say), the reports are the answer. Raises RuntimeError
+    if no kernel ran, as that would prove nothing.
     """
     with tracing(seed, switch, limit) as found:
-        call()
+        try:
+            call()
+        except Exception:
+            if not found.reports:
+                raise
     if not found.launches and not found.reports:
         raise RuntimeError(
-            "the call launched no kernel of a file that races.cuda has loaded: there was nothing to trace"
+            "no kernel of a file that races.cuda has loaded has run (none was launched, or the launch failed and the host "
+            "code took note): there was nothing to trace"
         )
     return found.reports

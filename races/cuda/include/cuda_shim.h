@@ -1,5 +1,5 @@
 // What nvcc has built in, for g++: included before the first line of an author's .cu (races/cuda/source.py).
-// __global__, __shared__ and <<<>>> are left as they are here; source.py rewrites them.
+// __global__, __device__, __shared__ and <<<>>> are left as they are here; source.py rewrites them.
 #pragma once
 
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <tuple>
 #include <utility>
 
@@ -21,7 +22,6 @@
 #define __CUDA_ARCH__ 700  // what follows needs no inline PTX: headers that choose by it take their plain way
 #endif
 
-#define __device__
 #define __host__
 #define __constant__
 #define __managed__
@@ -35,6 +35,8 @@
 #ifndef __restrict__
 #define __restrict__ __restrict
 #endif
+
+#define __builtin_assume(condition) ((void)0)
 
 #define CUDA_TRACE_INLINE inline __attribute__((always_inline))
 

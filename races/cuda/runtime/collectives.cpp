@@ -74,32 +74,33 @@ uint64_t reduced(int op, uint32_t a, uint32_t b) {
     }
 }
 
-struct Lanes {
+struct Lanes {  // that do one operation together
     Thread* member[WARP];
     unsigned count = 0;
+    uint32_t everybody = 0, ballot = 0, total = 0;
+
+    void add(Thread& thread) {
+        auto value = static_cast<uint32_t>(thread.wait.value);
+        total = count ? static_cast<uint32_t>(reduced(thread.wait.op, total, value)) : value;
+        everybody |= 1u << thread.lane();
+        if (thread.wait.value) ballot |= 1u << thread.lane();
+        member[count++] = &thread;
+    }
 };
 
 uint64_t result_of(const Block& in, const Lanes& lanes, const Thread& thread) {
-    const Wait& wait = thread.wait;
-    if (wait.op >= SHFL && wait.op <= SHFL_XOR) return shuffled(in, thread);
-    uint64_t ballot = 0, same = 0;
-    uint32_t total = static_cast<uint32_t>(lanes.member[0]->wait.value);
-    for (unsigned i = 0; i < lanes.count; ++i) {
-        const Thread& other = *lanes.member[i];
-        if (other.wait.value) ballot |= 1u << other.lane();
-        if (other.wait.value == wait.value) same |= 1u << other.lane();
-        if (i) total = static_cast<uint32_t>(reduced(wait.op, total, static_cast<uint32_t>(other.wait.value)));
-    }
-    uint64_t everybody = 0;
-    for (unsigned i = 0; i < lanes.count; ++i) everybody |= 1u << lanes.member[i]->lane();
-    switch (wait.op) {
+    uint32_t same = 0;
+    switch (thread.wait.op) {
         case SYNCWARP: return 0;
-        case ALL: return ballot == everybody;
-        case ANY: return ballot != 0;
-        case BALLOT: return ballot;
-        case MATCH_ANY: return same;
-        case MATCH_ALL: return same == everybody ? everybody : 0;
-        default: return total;
+        case SHFL: case SHFL_UP: case SHFL_DOWN: case SHFL_XOR: return shuffled(in, thread);
+        case ALL: return lanes.ballot == lanes.everybody;
+        case ANY: return lanes.ballot != 0;
+        case BALLOT: return lanes.ballot;
+        case MATCH_ANY: case MATCH_ALL:
+            for (unsigned i = 0; i < lanes.count; ++i)
+                if (lanes.member[i]->wait.value == thread.wait.value) same |= 1u << lanes.member[i]->lane();
+            return thread.wait.op == MATCH_ANY ? same : same == lanes.everybody ? same : 0;
+        default: return lanes.total;
     }
 }
 
@@ -137,27 +138,34 @@ void release_if_complete(Block& in) {
         if (warp.syncs) warp = Warp{};
 }
 
-void complete_warp_op(Block& in, unsigned warp) {
-    // Each lane that waits may be one of a group: the lanes of its mask that are still here, at the same operation.
-    for (unsigned lane = 0; lane < WARP; ++lane) {
-        size_t at = size_t(warp) * WARP + lane;
-        if (at >= in.threads.size() || in.threads[at].state != State::at_warp) continue;
-        const Wait wait = in.threads[at].wait;
-        Lanes lanes;
-        bool complete = true;
-        for (unsigned other = 0; other < WARP && complete; ++other) {
-            size_t to = size_t(warp) * WARP + other;
-            if (!(wait.mask >> other & 1) || to >= in.threads.size() || in.threads[to].state == State::done) continue;
-            Thread& thread = in.threads[to];
-            complete = thread.state == State::at_warp && thread.wait.op == wait.op && thread.wait.mask == wait.mask;
-            lanes.member[lanes.count++] = &thread;
-        }
-        if (!complete) continue;
-        if (wait.op == SYNCWARP && !in.warps.empty()) order_lanes(in, warp, in.warps[warp], lanes);
-        for (unsigned i = 0; i < lanes.count; ++i)
-            lanes.member[i]->wait.result = result_of(in, lanes, *lanes.member[i]);
-        for (unsigned i = 0; i < lanes.count; ++i) make_ready(in, *lanes.member[i]);
+void complete_warp_op(Block& in, const Thread& arrived) {
+    // Its group: the lanes of its mask that are still here, all at the same operation. The last to come completes it, and
+    // lanes mostly come in order, so the first that is missing is found soonest from above.
+    const Wait wait = arrived.wait;
+    const unsigned first = arrived.linear - arrived.lane();
+    auto missing = [&](const Thread& thread) {
+        return thread.state != State::done &&
+               !(thread.state == State::at_warp && thread.wait.op == wait.op && thread.wait.mask == wait.mask);
+    };
+    for (uint32_t left = wait.mask; left;) {
+        unsigned lane = 31 - static_cast<unsigned>(__builtin_clz(left));
+        left &= ~(1u << lane);
+        if (first + lane < in.threads.size() && missing(in.threads[first + lane])) return;
     }
+    Lanes lanes;
+    for (uint32_t left = wait.mask; left; left &= left - 1) {
+        size_t at = first + static_cast<unsigned>(__builtin_ctz(left));
+        if (at < in.threads.size() && in.threads[at].state != State::done) lanes.add(in.threads[at]);
+    }
+    if (wait.op == SYNCWARP && !in.warps.empty()) order_lanes(in, arrived.warp(), in.warps[arrived.warp()], lanes);
+    for (unsigned i = 0; i < lanes.count; ++i) lanes.member[i]->wait.result = result_of(in, lanes, *lanes.member[i]);
+    for (unsigned i = 0; i < lanes.count; ++i) make_ready(in, *lanes.member[i]);
+}
+
+void complete_without(Block& in, const Thread& gone) {
+    size_t first = gone.linear - gone.lane(), end = std::min(first + WARP, in.threads.size());
+    for (size_t i = first; i < end; ++i)
+        if (in.threads[i].state == State::at_warp && (in.threads[i].wait.mask >> gone.lane() & 1)) complete_warp_op(in, in.threads[i]);
 }
 
 void finish_copies(Thread& thread, unsigned before_batch) {
@@ -184,6 +192,8 @@ int cuda_trace_barrier(int op, int value, const char* file, int line) {
     if (!now) return 0;
     if (launch->traced) settle_value();
     now->wait = {op, 0, static_cast<uint64_t>(value != 0), 0, 0, 0, file, line};
+    stop_if_told(0, file, line);
+    now->left_early = false;
     now->state = State::at_barrier;
     now->since_new = 0;
     ++block->waiting;
@@ -197,13 +207,15 @@ uint64_t cuda_trace_warp(int op, unsigned mask, uint64_t value, int argument, in
     if (launch->traced) settle_value();
     now->wait = {op, mask, value, 0, argument, width, file, line};
     now->since_new = 0;
+    stop_if_told(0, file, line);
+    now->left_early = false;
     if (!(mask >> now->lane() & 1)) {
         Record& record = add_record(MASK, nullptr, 0, 0, 1, side_waiting(*now, *block));
         snprintf(record.text, sizeof record.text, "lane %u calls it with mask 0x%08x, which does not name it", now->lane(), mask);
         now->wait.mask |= 1u << now->lane();
     }
     now->state = State::at_warp;
-    complete_warp_op(*block, now->warp());
+    complete_warp_op(*block, *now);
     wait_here();
     return now->wait.result;
 }
@@ -213,8 +225,11 @@ void cuda_trace_atomic(void* place, unsigned bytes, void* old) {
     auto pc = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
     if (now && launch->traced)
         see_access(reinterpret_cast<uintptr_t>(place), bytes, ATOMIC, pc);
-    else if (now)
+    else if (now) {
+        stop_if_told(pc);
+        now->left_early = false;
         watch_spinning(reinterpret_cast<uintptr_t>(place), pc);
+    }
     memcpy(old, place, bytes);
 }
 

@@ -81,11 +81,17 @@ void report_fault(const Fault& fault) {
     // Local memory that is too large is touched from its far end, which may be far below the stack.
     bool local = memory && fault.address + 4 * STACK - reinterpret_cast<uintptr_t>(now->fiber->stack) < 4 * STACK + 4096;
     Kind kind = memory ? OUTSIDE : fault.signal == SIGFPE || fault.signal == SIGILL ? TRAP : DEADLOCK;
-    Record& record = add_record(kind, nullptr, memory ? fault.address : 0, 0, 1, side_of(*now, *block, TOUCH, fault.pc + 1));
+    Record& record = add_record(kind, nullptr, memory ? fault.address : 0, 0, 1, side_of(*now, *block, TOUCH, fault.pc));
+    if (fault.file) {
+        record.first.file = fault.file;
+        record.first.line = fault.line;
+    }
     auto say = [&](const char* format, auto... values) { snprintf(record.text, sizeof record.text, format, values...); };
     if (local) {
         record.space = LOCAL;
         say("more than %zu KiB of local memory in one thread (arrays of its own, deep recursion)", STACK / 1024 - 64);
+    } else if (memory && fault.address == UNKNOWN) {
+        say("an address that is misaligned, or none at all; trace() says which");
     } else if (memory) {
         say("address %#llx, where no tensor is", static_cast<unsigned long long>(fault.address));
     } else if (kind == TRAP) {
@@ -100,16 +106,21 @@ const char* why_not(const Request& request) {
     auto& g = request.grid;
     auto& b = request.block;
     uint64_t threads = uint64_t(b.x) * b.y * b.z;
-    size_t limit = dynamic_shared_limit(request.function);
+    size_t limit = dynamic_shared_limit(request.function), fixed = static_shared_of(request.module, request.function);
     if (!threads || !g.x || !g.y || !g.z)
         snprintf(text, sizeof text, "a grid of %ux%ux%u blocks of %ux%ux%u threads: none may be 0", g.x, g.y, g.z, b.x, b.y, b.z);
     else if (threads > MOST_THREADS || b.z > 64)
         snprintf(text, sizeof text, "%ux%ux%u = %llu threads a block: at most 1024, and 64 in z", b.x, b.y, b.z,
                  static_cast<unsigned long long>(threads));
+    else if (uint64_t(g.x) * g.y > (uint64_t(1) << 31) / g.z)
+        snprintf(text, sizeof text, "a grid of %ux%ux%u: more than 2^31 blocks, which no CPU gets through", g.x, g.y, g.z);
     else if (g.y > 65535 || g.z > 65535)
         snprintf(text, sizeof text, "a grid of %ux%ux%u: y and z may be 65535", g.x, g.y, g.z);
-    else if (request.shared > limit)
-        snprintf(text, sizeof text, "%zu bytes of dynamic shared memory, at most %zu%s", request.shared, limit,
+    else if (fixed > DEFAULT_SHARED)
+        snprintf(text, sizeof text, "%zu bytes of static shared memory: at most %zu", fixed, DEFAULT_SHARED);
+    else if (request.shared + fixed > limit)
+        snprintf(text, sizeof text, "%zu bytes of dynamic shared memory%s, at most %zu%s", request.shared,
+                 fixed ? (" beside " + std::to_string(fixed) + " static").c_str() : "", limit,
                  limit < LARGEST_SHARED ? " without cudaFuncSetAttribute" : "");
     else
         return nullptr;

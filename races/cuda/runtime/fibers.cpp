@@ -88,45 +88,69 @@ bool in_stacks(uintptr_t address) {
 
 namespace {
 
-const int WATCHED[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGINT, SIGRTMIN + 3};
+const int CLOCK = SIGRTMIN + 3;
+const int WATCHED[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGINT, CLOCK};
 constexpr int COUNT = sizeof WATCHED / sizeof *WATCHED;
+constexpr long TICK = 50 * 1000 * 1000;  // ns between two looks at the clock
 struct sigaction before[COUNT];
-void (*fault)(int, uintptr_t, uintptr_t);
+void (*on_fault)(int, uintptr_t, uintptr_t);
+double deadline;
 stack_t stack_before;
 timer_t timer;
 pid_t timer_of = 0;  // the OS thread that the timer signals
 
-uintptr_t program_counter(void* context) {
+pid_t gettid_now() { return static_cast<pid_t>(syscall(SYS_gettid)); }
+
+double seconds_now() {
+    timespec now = {};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+bool clock_has_run_out() { return seconds_now() > deadline; }
+
+struct Place {
+    uintptr_t pc, stack;
+};
+
+Place place_of(void* context) {
+    auto& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
-    return static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
+    return {static_cast<uintptr_t>(machine.gregs[REG_RIP]), static_cast<uintptr_t>(machine.gregs[REG_RSP])};
 #elif defined(__aarch64__)
-    return static_cast<ucontext_t*>(context)->uc_mcontext.pc;
+    return {machine.pc, machine.sp};
 #else
-    return 0;
+#error "where the program counter and the stack pointer are in a signal's context is known for x86-64 and aarch64"
 #endif
 }
 
+// A fault in a kernel ends its launch at once. The clock and Ctrl-C may come anywhere: they end it at once only where the
+// author's code runs on a fiber, and else leave word for the runtime (stop_if_told) and come again.
 void on_signal(int signal, siginfo_t* info, void* context) {
-    if (!now) {  // not in a kernel: not ours
+    bool fault = signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
+    bool here = launch && gettid_now() == launch->os_thread;
+    Place place = place_of(context);
+    bool on_fiber = here && now && place.stack - reinterpret_cast<uintptr_t>(now->fiber->stack) + 4 * STACK < 5 * STACK;
+    bool in_kernel = on_fiber && place.pc - launch->code < launch->code_bytes;
+    if (fault && !on_fiber) {  // not ours
         for (int i = 0; i < COUNT; ++i)
-            if (WATCHED[i] == signal && signal != SIGRTMIN + 3) {
-                if (signal == SIGINT) {
-                    launch->interrupted = true;
-                    return;
-                }
-                sigaction(signal, &before[i], nullptr);
-            }
+            if (WATCHED[i] == signal) sigaction(signal, &before[i], nullptr);
         return;
     }
-    fault(signal, reinterpret_cast<uintptr_t>(info->si_addr), program_counter(context));
+    if (launch && signal == SIGINT) launch->interrupted = true;
+    if (launch && !fault && signal != SIGINT) launch->expired = launch->expired || clock_has_run_out();
+    if (fault || (in_kernel && (launch->interrupted || launch->expired)))
+        on_fault(fault ? signal : launch->interrupted ? SIGINT : CLOCK,
+                 info->si_code == SI_KERNEL ? UNKNOWN : reinterpret_cast<uintptr_t>(info->si_addr), place.pc);
 }
 
 }  // namespace
 
-void watch_signals(double seconds, void (*on_fault)(int, uintptr_t, uintptr_t)) {
+void watch_signals(double seconds, void (*told)(int, uintptr_t, uintptr_t)) {
     static char* alternate = static_cast<char*>(mmap(nullptr, 1 << 16, PROT_READ | PROT_WRITE,
                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    fault = on_fault;
+    on_fault = told;
+    deadline = seconds_now() + seconds;
     stack_t stack = {};
     stack.ss_sp = alternate;
     stack.ss_size = 1 << 16;
@@ -135,18 +159,18 @@ void watch_signals(double seconds, void (*on_fault)(int, uintptr_t, uintptr_t)) 
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     for (int i = 0; i < COUNT; ++i) sigaction(WATCHED[i], &action, &before[i]);
-    pid_t self = static_cast<pid_t>(syscall(SYS_gettid));
+    pid_t self = gettid_now();
+    launch->os_thread = self;
     if (timer_of != self) {
         if (timer_of) timer_delete(timer);
         sigevent event = {};
         event.sigev_notify = SIGEV_THREAD_ID;
-        event.sigev_signo = SIGRTMIN + 3;
+        event.sigev_signo = CLOCK;
         event._sigev_un._tid = self;
         timer_of = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 ? self : 0;
     }
     itimerspec when = {};
-    when.it_value.tv_sec = static_cast<time_t>(seconds);
-    when.it_value.tv_nsec = static_cast<long>((seconds - static_cast<double>(when.it_value.tv_sec)) * 1e9) + 1;
+    when.it_value.tv_nsec = when.it_interval.tv_nsec = TICK;
     if (timer_of) timer_settime(timer, 0, &when, nullptr);
 }
 

@@ -137,7 +137,7 @@ cudaError_t cuda_trace_function_attributes(cudaFuncAttributes* attributes, const
     *attributes = {};
     attributes->maxThreadsPerBlock = 1024;
     attributes->numRegs = 32;
-    attributes->ptxVersion = attributes->binaryVersion = 90;
+    attributes->ptxVersion = attributes->binaryVersion = 70;
     attributes->maxDynamicSharedSizeBytes = static_cast<int>(dynamic_shared_limit(function));
     attributes->preferredShmemCarveout = cudaSharedmemCarveoutDefault;
     return cudaSuccess;

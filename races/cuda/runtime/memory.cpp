@@ -122,17 +122,16 @@ Region* region_around(uintptr_t address) {
 }
 
 void enter_module(const Module* module) {
-    void* anchor = module->anchor();
+    module->anchor();  // so that this thread has the TLS block
     Loaded& loaded = modules[module];
     auto [shared, is_new] = shared_of_thread.try_emplace(module, 0);
-    if (is_new || !loaded.code) {
+    if (is_new) {
         Search search = {reinterpret_cast<uintptr_t>(module), 0, 0, &loaded};
         dl_iterate_phdr(visit, &search);
         shared->second = search.tls;
         loaded.shared.high = search.tls_bytes;  // a size until low is known
         loaded.shared.low = 0;
     }
-    (void)anchor;
     size_t bytes = loaded.shared.high - loaded.shared.low;
     Region& region = loaded.shared;
     region.low = shared->second;
@@ -145,6 +144,7 @@ void enter_module(const Module* module) {
     share_out(loaded);
     entered = &loaded;
     launch->code = loaded.code;
+    for (Region& each : loaded.globals) launch->code_bytes = std::max(launch->code_bytes, each.high - loaded.code);
     for (Region& each : loaded.globals) insert(&each);
     insert(&region);
     dynamic.low = reinterpret_cast<uintptr_t>(cuda_trace_dynamic_shared);
@@ -200,6 +200,31 @@ void swap_shared(Block* out, Block* in) {
         memcpy(statics, in->image.data(), bytes);
         memcpy(cuda_trace_dynamic_shared, in->image.data() + bytes, more);
     }
+}
+
+void forget_cells() {
+    for (auto& [module, loaded] : modules)
+        for (Region& region : loaded.globals) {
+            region.cells = nullptr;
+            region.own.clear();
+        }
+    for (Region* region : regions) {
+        region->cells = nullptr;
+        region->own.clear();
+    }
+    forget_shadows();
+}
+
+size_t static_shared_of(const Module* module, const void* kernel) {
+    module->anchor();
+    Loaded& loaded = modules[module];
+    Search search = {reinterpret_cast<uintptr_t>(module), 0, 0, &loaded};
+    if (!loaded.code) dl_iterate_phdr(visit, &search);
+    size_t bytes = 0;
+    for (const Variable& variable : loaded.variables)
+        if (kernel && !variable.guard && loaded.code + variable.kernel == reinterpret_cast<uintptr_t>(kernel))
+            bytes += variable.end - variable.start;
+    return bytes;
 }
 
 void heap_added(void* base, size_t bytes) {
@@ -271,16 +296,5 @@ void cuda_trace_remove_storage(void* storage) {
     delete static_cast<Region*>(storage);
 }
 
-void cuda_trace_forget_shadows() {
-    for (auto& [module, loaded] : modules)
-        for (Region& region : loaded.globals) {
-            region.cells = nullptr;
-            region.own.clear();
-        }
-    for (auto& [base, region] : heap) {
-        region.cells = nullptr;
-        region.own.clear();
-    }
-    forget_shadows();
-}
+void cuda_trace_forget_shadows() { forget_cells(); }
 }

@@ -11,6 +11,7 @@
 #include <ucontext.h>
 #include <vector>
 
+#include "../include/shim/warp_ops.h"
 #include "shadow.h"
 
 namespace cuda_trace {
@@ -36,12 +37,6 @@ struct Fiber {
 
 enum class State : uint8_t { ready, at_barrier, at_warp, done };
 
-// The operations that lanes of a warp do together; the shim (shim/sync.h) uses the same numbers.
-enum WarpOp : int {
-    SYNCWARP, SHFL, SHFL_UP, SHFL_DOWN, SHFL_XOR, ALL, ANY, BALLOT, MATCH_ANY, MATCH_ALL,
-    REDUCE_ADD, REDUCE_MIN_S, REDUCE_MAX_S, REDUCE_MIN_U, REDUCE_MAX_U, REDUCE_AND, REDUCE_OR, REDUCE_XOR,
-};
-
 enum BarrierOp : int { SYNC, SYNC_AND, SYNC_OR, SYNC_COUNT };
 
 struct Wait {
@@ -66,7 +61,7 @@ struct Thread {
     Dim index;
     unsigned linear;
     State state;
-    bool left_early;  // by a `return` in the kernel, not by its end
+    bool left_early;  // its last doing was a `return`: it did not come to its end past what others wait at
     Wait wait;
     unsigned batch;  // number of __pipeline_commit so far
     std::vector<Copy> copies;
@@ -144,9 +139,10 @@ struct Launch {
     const Request* request;
     bool traced;
     uint32_t first_serial;  // of block 0
-    uintptr_t code;  // where the module is loaded: sites are offsets from here
+    uintptr_t code, code_bytes;  // where the module is loaded: sites are offsets from here
+    int os_thread;
     bool stopped;
-    bool interrupted;
+    volatile bool interrupted, expired;  // by Ctrl-C; by the clock
 };
 
 struct Options {
@@ -165,17 +161,23 @@ uint64_t random_bits();
 void wait_here();  // back to the scheduler, until somebody makes this thread ready
 void yield_now();  // back to the scheduler, in the queue of those that are ready
 [[noreturn]] void stop_launch();  // from within a kernel: nothing more of this launch runs
+void stop_if_told(uintptr_t pc, const char* file = nullptr, int line = 0);  // by Ctrl-C or the clock
 void release_if_complete(Block& in);
-void complete_warp_op(Block& in, unsigned warp);
+void complete_warp_op(Block& in, const Thread& arrived);
+void complete_without(Block& in, const Thread& gone);  // what waited for a lane that has now returned
 void make_ready(Block& in, Thread& thread);
 void watch_spinning(uintptr_t address, uintptr_t pc);
 void finish_copies(Thread& thread, unsigned before_batch);  // of the batches numbered below
 
 // ---- endings.cpp --------------------------------------------------------------------------------------------------
 
+constexpr uintptr_t UNKNOWN = ~uintptr_t(0);  // the address of a fault where the processor does not tell
+
 struct Fault {
     int signal;
     uintptr_t address, pc;
+    const char* file;  // where pc is 0
+    int line;
 };
 
 void report_fault(const Fault& fault);  // of the running thread
@@ -228,6 +230,8 @@ Region* region_of(uintptr_t address);  // or null
 Region* region_around(uintptr_t address);  // also in a margin
 void enter_module(const Module* module);  // its globals and its static shared memory become known
 void leave_module();
+void forget_cells();  // all that is remembered of accesses
+size_t static_shared_of(const Module* module, const void* kernel);  // bytes, of the kernel's own variables
 void map_shared(Block& block, size_t dynamic_bytes);  // the shared regions show this block's cells
 void swap_shared(Block* out, Block* in);
 void poison_shared(size_t dynamic_bytes);

@@ -28,6 +28,7 @@ std::mutex launch_lock;
 uint64_t random_state;
 uint32_t next_serial = 1;
 uint64_t launches = 0;
+std::string thrown;
 uint64_t progress = 0;  // threads that came to an end or to a barrier, in all
 bool dead = false;  // a launch of this call was stopped: as on a GPU, nothing more can be launched
 Fault fault;
@@ -45,8 +46,7 @@ std::vector<unsigned> order_of(unsigned n) {
 
 // In a signal handler: the launch ends here, and the report says where it was.
 void on_fault(int signal, uintptr_t address, uintptr_t pc) {
-    fault = {signal, address, pc};
-    if (signal == SIGINT) launch->interrupted = true;
+    fault = {signal, address, pc + 1, nullptr, 0};
     launch->stopped = true;
     abandon_fiber();
 }
@@ -114,7 +114,7 @@ void run_thread(Block& in, Thread& thread) {
     if (thread.state == State::done) {
         --in.alive;
         release_if_complete(in);
-        complete_warp_op(in, thread.warp());
+        complete_without(in, thread);
     }
 }
 
@@ -218,6 +218,13 @@ void stop_launch() {
     abandon_fiber();
 }
 
+void stop_if_told(uintptr_t pc, const char* file, int line) {
+    if (!launch->interrupted && !launch->expired) return;
+    fault = {SIGALRM, 0, pc, file, line};
+    launch->stopped = true;
+    abandon_fiber();
+}
+
 void make_ready(Block& in, Thread& thread) {
     thread.state = State::ready;
     in.ready.push_back(static_cast<uint16_t>(thread.linear));
@@ -233,7 +240,6 @@ void cuda_trace_launch(const Request* request) {
     if (now) return fail(801, "a kernel launched from within a kernel: not covered");
     std::lock_guard<std::mutex> lock(launch_lock);
     if (dead) return fail(719, "an earlier launch was stopped");
-    ++launches;
     if (const char* reason = why_not(*request)) {
         char text[512];
         const char* name = strrchr(request->file, '/') ? strrchr(request->file, '/') + 1 : request->file;
@@ -241,7 +247,12 @@ void cuda_trace_launch(const Request* request) {
         else snprintf(text, sizeof text, "%s, %s", request->kernel, reason);
         return fail(strstr(text, "shared memory") ? 1 : 9, text);
     }
+    ++launches;
     uint64_t blocks = uint64_t(request->grid.x) * request->grid.y * request->grid.z;
+    if (next_serial + blocks > UINT32_MAX) {  // start anew, with nothing remembered
+        forget_cells();
+        next_serial = 1;
+    }
     Launch running = {};
     running.request = request;
     running.traced = options.trace && request->module->traced;
@@ -270,8 +281,13 @@ void cuda_trace_configure(int trace, uint64_t seed, double switch_chance, double
 
 void cuda_trace_begin_call() {
     dead = false;
+    thrown.clear();
     forget_error();
 }
+
+void cuda_trace_threw(const char* what) { thrown = what; }
+
+const char* cuda_trace_thrown() { return thrown.c_str(); }  // by the host code of this call; "" if nothing was
 
 void cuda_trace_end_call() {
     if (!unasked() || dead) return;

@@ -181,7 +181,14 @@ void see_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     if (!bytes) return;
     if (address - reinterpret_cast<uintptr_t>(now->fiber->stack) < STACK) return;  // its own local memory
     settle_value();
-    if (options.switch_chance > 0 && (random_bits() >> 11) * 0x1p-53 < options.switch_chance) yield_now();
+    stop_if_told(pc);
+    now->left_early = false;
+    if (options.switch_chance > 0 && (random_bits() >> 11) * 0x1p-53 < options.switch_chance) {
+        bool mine = in_copy;
+        in_copy = false;
+        yield_now();
+        in_copy = mine;
+    }
     watch_spinning(address, pc);
     Region* region = region_of(address);
     if (!region || !region->allows(address, bytes)) {

@@ -239,11 +239,11 @@ __global__ void __launch_bounds__(64) zeros_and_leaves(const float* x, float* ou
     if (i < n) {
         tile[i] = x[i];
     } else {
-        tile[i] = 0;  //! zero
+        tile[i] = 0;
         if (!STAYS) return;
     }
     __syncthreads();
-    if (i < n) out[i] = tile[63 - i];  //! get
+    if (i < n) out[i] = tile[63 - i];
 }
 
 // Two lines read too early.

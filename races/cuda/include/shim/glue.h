@@ -7,6 +7,12 @@ struct __nv_bfloat16;
 
 namespace cuda_trace {
 
+// exit() in host code, as error checks call it, ends the call and not Python.
+struct Exit {
+    int code;
+};
+extern "C" void cuda_trace_threw(const char* what);
+
 struct Value {  // races/cuda/module.py fills these
     void* pointer;
     int64_t integer;
@@ -25,8 +31,7 @@ struct Entry {
     void (*call)(const Value* arguments, const LaunchShape* shape, Value* result);
 };
 
-// Codes of types: 'i' integer, 'd' number, 'b' bool, 's' stream or another opaque pointer; for a pointer the code of what it
-// points to in brackets: "(f)" float, "(d)" double, "(e)" half, "(g)" bfloat16, "(i)" int32, "(l)" int64, ... "(*)" anything.
+// Codes of types: those of Code below, 'd' for any floating number; for a pointer the code of what it points to, plus 0x80.
 template <class T>
 struct Code {
     static constexpr char of() {
@@ -50,9 +55,8 @@ constexpr char parameter_code() {
     } else {
         static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<double, T>,
                       "a parameter is not a pointer or a number: write a small host function with such parameters, and launch from it");
-        if (std::is_same_v<T, bool>) return '?';
-        if (std::is_floating_point_v<T> || !(std::is_integral_v<T> || std::is_enum_v<T>)) return 'd';
-        return 'i';
+        if (std::is_integral_v<T>) return Code<T>::of();
+        return std::is_enum_v<T> ? 'i' : 'd';
     }
 }
 
@@ -77,7 +81,7 @@ struct Called<F> {
         if (shape) {
             if constexpr (std::is_void_v<R>)
                 bind(Config({shape->grid.x, shape->grid.y, shape->grid.z}, {shape->block.x, shape->block.y, shape->block.z}, shape->shared),
-                     name, F, "", 0)(argument<std::remove_cv_t<P>>(arguments[I])...);
+                     name, F, F, "", 0)(argument<std::remove_cv_t<P>>(arguments[I])...);
         } else if constexpr (std::is_void_v<R>) {
             F(argument<std::remove_cv_t<P>>(arguments[I])...);
         } else if constexpr (std::is_floating_point_v<R>) {
@@ -87,7 +91,17 @@ struct Called<F> {
         }
     }
     static void call(const Value* arguments, const LaunchShape* shape, Value* result) {
-        with(arguments, shape, result, std::index_sequence_for<P...>());
+        try {
+            with(arguments, shape, result, std::index_sequence_for<P...>());
+        } catch (const std::exception& error) {
+            cuda_trace_threw(error.what());
+        } catch (const Exit& exit) {
+            char text[32];
+            snprintf(text, sizeof text, "exit(%d)", exit.code);
+            cuda_trace_threw(text);
+        } catch (...) {
+            cuda_trace_threw("something that is no std::exception");
+        }
     }
     static inline const char* name = "";
 };
@@ -104,3 +118,9 @@ CUDA_TRACE_INLINE void* anchor() {
 }
 
 }  // namespace cuda_trace
+
+[[noreturn]] inline void cuda_trace_exit(int code) { throw ::cuda_trace::Exit{code}; }
+namespace std {
+using ::cuda_trace_exit;
+}
+#define exit cuda_trace_exit

@@ -169,7 +169,7 @@ struct cudaFuncAttributes {
     CUDA_TRACE_ATTRIBUTE(MaxThreadsPerMultiProcessor, 39, 2048)            \
     CUDA_TRACE_ATTRIBUTE(AsyncEngineCount, 40, 3)                          \
     CUDA_TRACE_ATTRIBUTE(UnifiedAddressing, 41, 1)                         \
-    CUDA_TRACE_ATTRIBUTE(ComputeCapabilityMajor, 75, 9)                    \
+    CUDA_TRACE_ATTRIBUTE(ComputeCapabilityMajor, 75, 7) /* as __CUDA_ARCH__ */ \
     CUDA_TRACE_ATTRIBUTE(ComputeCapabilityMinor, 76, 0)                    \
     CUDA_TRACE_ATTRIBUTE(MaxSharedMemoryPerMultiprocessor, 81, 228 * 1024) \
     CUDA_TRACE_ATTRIBUTE(MaxRegistersPerMultiprocessor, 82, 64 * 1024)     \

@@ -52,21 +52,29 @@ void run(const Config& config, const char* kernel, const void* identity, F funct
     cuda_trace_launch(&request);
 }
 
-template <class... P>
+// A kernel whose type is known: arguments convert as they do in a call. `call` is a lambda that calls it by its name, for a
+// launch that leaves default arguments out.
+template <class Call, class... P>
 struct Bound {
     Config config;
     const char* kernel;
     void (*function)(P...);
+    Call call;
     const char* file;
     int line;
     void operator()(P... arguments) const {
         run(config, kernel, reinterpret_cast<const void*>(function), function, std::tuple<P...>(arguments...), file, line);
     }
+    template <class... A, std::enable_if_t<sizeof...(A) != sizeof...(P), int> = 0>
+    void operator()(A... arguments) const {
+        run(config, kernel, reinterpret_cast<const void*>(function), call, std::tuple<A...>(arguments...), file, line);
+    }
 };
 
-template <class... P>
-Bound<P...> bind(Config config, const char* kernel, void (*function)(P...), const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-    return {config, kernel, function, file, line};
+template <class Call, class... P>
+Bound<Call, P...> bind(Config config, const char* kernel, void (*function)(P...), Call call, const char* file = __builtin_FILE(),
+                       int line = __builtin_LINE()) {
+    return {config, kernel, function, call, file, line};
 }
 
 // A kernel template whose arguments are deduced comes as a lambda that calls it.

@@ -1,6 +1,8 @@
 // Who a thread is, and how threads meet: indices, barriers, shuffles, votes, fences.
 #pragma once
 
+#include "warp_ops.h"
+
 extern "C" {
 struct cuda_trace_dim {
     unsigned x, y, z;
@@ -20,11 +22,6 @@ namespace cuda_trace {
 CUDA_TRACE_INLINE uint3 index(cuda_trace_dim d) { return uint3{d.x, d.y, d.z}; }
 CUDA_TRACE_INLINE dim3 size(cuda_trace_dim d) { return dim3(d.x, d.y, d.z); }
 CUDA_TRACE_INLINE void left() { cuda_trace_left(); }
-
-enum WarpOp {  // as in runtime/runtime.h
-    SYNCWARP, SHFL, SHFL_UP, SHFL_DOWN, SHFL_XOR, ALL, ANY, BALLOT, MATCH_ANY, MATCH_ALL,
-    REDUCE_ADD, REDUCE_MIN_S, REDUCE_MAX_S, REDUCE_MIN_U, REDUCE_MAX_U, REDUCE_AND, REDUCE_OR, REDUCE_XOR,
-};
 
 // The compiler may not carry values of memory over a meeting of threads.
 CUDA_TRACE_INLINE int barrier(int op, int value, const char* file, int line) {

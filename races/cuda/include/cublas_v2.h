@@ -1,0 +1,1 @@
+#error "CUDA_TRACE_REFUSED: cuBLAS: a library for GPUs"

@@ -1,0 +1,1 @@
+#error "CUDA_TRACE_REFUSED: cuRAND: a library for GPUs"

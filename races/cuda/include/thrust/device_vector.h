@@ -1,0 +1,1 @@
+#error "CUDA_TRACE_REFUSED: Thrust: a library for GPUs"
