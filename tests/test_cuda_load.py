@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -323,6 +324,16 @@ def test_processes_that_want_the_same_file_compile_it_once(own_cache, tmp_path):
     assert sorted(queue.get(timeout=120) for _ in workers) == [0, 0, 1]
     for worker in workers:
         worker.join()
+
+
+def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(CudaError, match=r"file/cache, for compiled files, cannot be written to .*FLASH_ATTEST_CACHE"):
+        build.cache_folder()
+    monkeypatch.delenv("FLASH_ATTEST_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert build.cache_folder() == Path(tempfile.gettempdir()) / f"flash-attest-{os.getuid()}"
 
 
 def test_ctrl_c_ends_a_launch(tmp_path):

@@ -49,15 +49,29 @@ NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # by the compiler: calls of the
 
 
 def cache_folder() -> Path:
-    """Where compiled files are kept: $FLASH_ATTEST_CACHE, else flash-attest in the user's cache."""
+    """Where compiled files are kept: $FLASH_ATTEST_CACHE, else the user's cache, else the temporary folder.
+
+    Raises CudaError if nothing can be written to what was named.
+    """
     chosen = os.environ.get("FLASH_ATTEST_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(chosen) if chosen else Path(base) / "flash-attest" / "cuda"
+    if chosen:
+        return _writable(Path(chosen))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        return _writable(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flash-attest" / "cuda")
+    except (CudaError, RuntimeError):  # a home that is read-only, or none
+        return _writable(Path(tempfile.gettempdir()) / f"flash-attest-{os.getuid()}")
+
+
+@functools.cache
+def _writable(folder: Path) -> Path:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise PermissionError("it is somebody else's")  # whose libraries are not loaded
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise CudaError(
-            f"{folder}, for compiled files, cannot be made ({error}): name another in FLASH_ATTEST_CACHE"
+            f"{folder}, for compiled files, cannot be written to ({error}): name another in FLASH_ATTEST_CACHE"
         ) from error
     return folder
 
