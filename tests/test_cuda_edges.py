@@ -243,7 +243,10 @@ except KeyboardInterrupt:
 thread.join()
 """
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
-    running = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    running = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored, where a shell runs this in its background
+    )  # fmt: skip
     assert running.stdout.readline() == "ready\n"
     time.sleep(0.5)
     running.send_signal(signal.SIGINT)

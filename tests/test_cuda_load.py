@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -349,9 +350,10 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     running = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."}
-    )
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored, where a shell runs this in its background
+    )  # fmt: skip
     assert running.stdout.readline() == "ready\n"
     time.sleep(0.5)
-    running.send_signal(2)
+    running.send_signal(signal.SIGINT)
     assert running.communicate(timeout=30)[0] == "interrupted\n"

@@ -158,7 +158,10 @@ void watch_signals(double seconds, void (*told)(int, uintptr_t, uintptr_t)) {
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    for (int i = 0; i < COUNT; ++i) sigaction(WATCHED[i], &action, &before[i]);
+    for (int i = 0; i < COUNT; ++i) {
+        sigaction(WATCHED[i], &action, &before[i]);
+        if (before[i].sa_handler == SIG_IGN) sigaction(WATCHED[i], &before[i], nullptr);  // Ctrl-C, in the background
+    }
     pid_t self = gettid_now();
     launch->os_thread = self;
     if (timer_of != self) {
