@@ -1,0 +1,198 @@
+// FlashAttention-1, forward (FA1 Alg. 1, of which the numbers of lines are): the keys are the outer loop, the queries
+// the inner one.
+//
+//   for each tile of keys j:                      K_j, V_j stay in shared memory
+//       for each tile of queries i:               Q_i comes, O_i, l_i, m_i come and go back: they live in global memory
+//           S = scale Q_i K_j^T + bias            m~ = rowmax(S)     P~ = exp(S - m~)     l~ = rowsum(P~)
+//           m' = max(m, m~)                       l' = e^(m - m') l + e^(m~ - m') l~
+//           O_i = (l e^(m - m') O_i + e^(m~ - m') P~ V_j) / l'          m = m', l = l'
+//   lse = m + ln l
+//
+// One block has a whole (head, batch): nobody else touches its O, l and m, and the order of all sums is fixed. Within
+// the block each element of O, l and m belongs to one thread, which alone reads and writes it, from the first step to
+// the last: what is in global memory needs no barrier.
+//
+// __launch_bounds__(THREADS, 1): there are seldom more blocks than multiprocessors, so a block may have all registers.
+#pragma once
+
+#include "tiles.cuh"
+
+// Rows of a tensor of any dtype -> a tile in shared memory: `row0` is where row 0 of the tile begins, in elements.
+template <int ROWS, int D>
+__device__ __forceinline__ void load_rows(float* tile, Dtype dtype, const void* x, int64_t row0, int64_t stride,
+                                          int rows, int headdim) {
+    switch (dtype) {
+        case FLOAT16:
+            return load_tile<ROWS, D>(tile, static_cast<const __half*>(x) + row0, stride, rows, headdim);
+        case BFLOAT16:
+            return load_tile<ROWS, D>(tile, static_cast<const __nv_bfloat16*>(x) + row0, stride, rows, headdim);
+        default: return load_tile<ROWS, D>(tile, static_cast<const float*>(x) + row0, stride, rows, headdim);
+    }
+}
+
+// factor * O -> rows of a tensor of any dtype.
+template <int TM, int D>
+__device__ __forceinline__ void store_as(Dtype dtype, void* x, int64_t row0, int64_t stride, int rows, int headdim,
+                                         const float (&O)[TM][D / LANES], const float (&factor)[TM]) {
+    switch (dtype) {
+        case FLOAT16: return store_rows<TM, D>(static_cast<__half*>(x) + row0, stride, rows, headdim, O, factor);
+        case BFLOAT16:
+            return store_rows<TM, D>(static_cast<__nv_bfloat16*>(x) + row0, stride, rows, headdim, O, factor);
+        default: return store_rows<TM, D>(static_cast<float*>(x) + row0, stride, rows, headdim, O, factor);
+    }
+}
+
+// My elements of float32 rows in global memory -> O: those that store_rows writes. 0 where there are none.
+template <int TM, int D>
+__device__ __forceinline__ void fetch_rows(float (&O)[TM][D / LANES], const float* x, int64_t stride, int rows,
+                                           int headdim) {
+    constexpr int N = ADJACENT<D>;
+    const bool together = N == 4 && by_four(x, stride, headdim);
+#pragma unroll
+    for (int r = 0; r < TM; ++r) {
+#pragma unroll
+        for (int n = 0; n < D / LANES; n += N) {
+            const int d = head_column<D>(n);
+            const float* at = x + row(r) * stride + d;
+            Four<float> four = {};
+            if (row(r) < rows && together && d < headdim) four = *reinterpret_cast<const Four<float>*>(at);
+#pragma unroll
+            for (int e = 0; e < N; ++e) {
+                if (row(r) < rows && !together && d + e < headdim) four.x[e] = at[e];
+                O[r][n + e] = four.x[e];
+            }
+        }
+    }
+}
+
+// S_ij = <q_i, k_j> -> scale S_ij + bias_ij, and -inf where the mask hides j from i or one of them is beyond its
+// sequence. The scale may be negative: it comes before any maximum. Rows are queries from i0 on, columns keys from j0
+// on; TURNED: the other way round.
+template <bool TURNED, int TM, int TN>
+__device__ __forceinline__ void finish_scores(float (&S)[TM][TN], const Problem& p, const void* bias, int b, int h,
+                                              int i0, int j0) {
+    constexpr int M = TURNED ? TN * LANES : TM * GROUPS, N = TURNED ? TM * GROUPS : TN * LANES;
+    const bool all_visible = i0 + M <= p.seqlen_q && j0 + N <= p.keys_of(i0);  // the first query sees least
+    auto each = [&](auto change) {
+#pragma unroll
+        for (int r = 0; r < TM; ++r)
+#pragma unroll
+            for (int c = 0; c < TN; ++c) {
+                const int i = i0 + (TURNED ? column(c) : row(r)), j = j0 + (TURNED ? row(r) : column(c));
+                change(S[r][c], i, j, all_visible || (i < p.seqlen_q && j < p.keys_of(i)));
+            }
+    };
+    each([&](float& s, int, int, bool) { s *= p.softmax_scale; });
+    if (bias)
+        each([&](float& s, int i, int j, bool visible) {
+            if (visible) s += bias_at(p, bias, b, h, i, j);
+        });
+    if (!all_visible)
+        each([](float& s, int, int, bool visible) {
+            if (!visible) s = -INFINITY;
+        });
+}
+
+// What is subtracted before exp: where all is -inf that is 0, as -inf - -inf is NaN. Finite minima are left alone.
+__device__ __forceinline__ float finite(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
+
+// Bytes of shared memory with tiles of M queries and N keys: Q, K, V and P.
+template <int M, int N, int D>
+constexpr int64_t FORWARD_BYTES = sizeof(float) * int64_t((M + 2 * N) * STRIDE<D> + M * STRIDE<N>);
+
+// O is summed in out itself if that is float32, else in out_scratch (batch, nheads, seqlen_q, headdim).
+// l, m, lse (batch, nheads, seqlen_q). Block b * nheads + h.
+template <int M, int N, int D>
+__global__ void __launch_bounds__(THREADS, 1)
+    fa1_forward_kernel(Problem p, const void* q, const void* k, const void* v, const void* bias, void* out,
+                       float* out_scratch, float* l, float* m, float* lse) {
+    constexpr int TM = M / GROUPS, TN = N / LANES;
+    static_assert(TM <= LANES, "a lane keeps l and m of one row at most");
+    extern __shared__ __align__(16) float shared[];
+    float* Q = shared;             // (M, D)
+    float* K = Q + M * STRIDE<D>;  // (N, D)
+    float* V = K + N * STRIDE<D>;  // (N, D)
+    float* P = V + N * STRIDE<D>;  // (M, N)
+
+    const int b = blockIdx.x / p.nheads, h = blockIdx.x % p.nheads, h_k = h / p.group();
+    const int64_t rows_before = int64_t(blockIdx.x) * p.seqlen_q;
+    l += rows_before, m += rows_before, lse += rows_before;
+    float* accumulated = p.dtype == FLOAT32 ? static_cast<float*>(out) + p.out.row(b, 0, h)
+                                            : out_scratch + rows_before * p.headdim;
+    const int64_t stride = p.dtype == FLOAT32 ? p.out.seqlen : p.headdim;
+    const int kept = row(lane());  // lane r < TM of a group reads and writes l and m of row(r) for all of it
+    float O[TM][D / LANES] = {}, one[TM];
+    for (int r = 0; r < TM; ++r) one[r] = 1.0f;
+
+    for (int i0 = 0; i0 < p.seqlen_q; i0 += M) {  // line 2: O = 0, l = 0, m = -inf
+        store_rows<TM, D>(accumulated + i0 * stride, stride, p.seqlen_q - i0, p.headdim, O, one);
+        if (lane() < TM && i0 + kept < p.seqlen_q) l[i0 + kept] = 0.0f, m[i0 + kept] = -INFINITY;
+    }
+
+    const int keys = p.seqlen_q ? p.keys_of(p.seqlen_q - 1) : 0;  // nobody sees more than the last query
+    for (int j0 = 0; j0 < keys; j0 += N) {
+        load_rows<N, D>(K, p.dtype, k, p.k.row(b, j0, h_k), p.k.seqlen, p.seqlen_k - j0, p.headdim);
+        load_rows<N, D>(V, p.dtype, v, p.v.row(b, j0, h_k), p.v.seqlen, p.seqlen_k - j0, p.headdim);
+
+        // Tiles of queries before the first that sees key j0 see nothing of this tile.
+        for (int i0 = p.first_query_of(j0) / M * M; i0 < p.seqlen_q; i0 += M) {
+            const int rows = p.seqlen_q - i0;
+            const bool keeps = lane() < TM && kept < rows;
+            load_rows<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, p.headdim);
+            // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Asked for before the
+            // products, used after them.
+            fetch_rows<TM, D>(O, accumulated + i0 * stride, stride, rows, p.headdim);
+            const float l_kept = keeps ? l[i0 + kept] : 0.0f;  // no barrier: lane r wrote it, too
+            const float m_kept = keeps ? m[i0 + kept] : -INFINITY;
+            __syncthreads();  // Q, K and V were loaded by all threads: no product before they are whole
+
+            float S[TM][TN] = {};
+            add_rows_dot_rows<D>(S, Q, K, p.headdim);  // line 9: S = scale Q K^T + bias
+            finish_scores<false>(S, p, bias, b, h, i0, j0);
+            float alpha[TM];
+#pragma unroll
+            for (int r = 0; r < TM; ++r) {
+                float m_tile = -INFINITY, l_tile = 0.0f;
+#pragma unroll
+                for (int c = 0; c < TN; ++c) m_tile = fmaxf(m_tile, S[r][c]);
+                m_tile = maximum_of_lanes(m_tile);  // line 10: m~ = rowmax(S)
+#pragma unroll
+                for (int c = 0; c < TN; ++c) {
+                    S[r][c] = expf(S[r][c] - finite(m_tile));  // P~ = exp(S - m~); the mask's -inf gives 0
+                    l_tile += S[r][c];
+                }
+                l_tile = sum_of_lanes(l_tile);  // l~ = rowsum(P~)
+
+                const float m_old = __shfl_sync(WARP, m_kept, r, LANES), l_old = __shfl_sync(WARP, l_kept, r, LANES);
+                const float m_new = fmaxf(m_old, m_tile);  // line 11
+                const float before = expf(m_old - finite(m_new)) * l_old, now = expf(m_tile - finite(m_new));
+                const float l_new = before + now * l_tile;
+                // Nothing seen yet: O stays 0. == and not >: a NaN in l should reach out.
+                alpha[r] = l_new == 0.0f ? 0.0f : before / l_new;
+                const float beta = l_new == 0.0f ? 0.0f : now / l_new;
+#pragma unroll
+                for (int c = 0; c < TN; ++c) S[r][c] *= beta;
+                if (keeps && lane() == r) l[i0 + kept] = l_new, m[i0 + kept] = m_new;  // line 13
+            }
+            share(P, S);
+            __syncwarp();  // a row of P comes from the 16 lanes of its group, who are about to read all of it
+
+            // line 12: O = alpha O + beta P~ V
+#pragma unroll
+            for (int r = 0; r < TM; ++r)
+#pragma unroll
+                for (int n = 0; n < D / LANES; ++n) O[r][n] *= alpha[r];
+            add_product<D, N>(O, P, V, N, p.headdim);
+            store_rows<TM, D>(accumulated + i0 * stride, stride, rows, p.headdim, O, one);
+            __syncthreads();  // Q, and K and V if this was their last step, are still being read: nothing new yet
+        }
+    }
+
+    for (int i0 = 0; i0 < p.seqlen_q; i0 += M) {  // no barrier: each thread reads what it wrote itself
+        const int rows = p.seqlen_q - i0;
+        if (lane() < TM && kept < rows) lse[i0 + kept] = m[i0 + kept] + logf(l[i0 + kept]);  // no key seen: -inf
+        if (p.dtype == FLOAT32) continue;  // O was summed in out itself
+        fetch_rows<TM, D>(O, accumulated + i0 * stride, stride, rows, p.headdim);
+        store_as<TM, D>(p.dtype, out, p.out.row(b, i0, h), p.out.seqlen, rows, p.headdim, O, one);
+    }
+}

@@ -1,0 +1,261 @@
+// Tiles: how they come into shared memory, and the two products of register tiles that all kernels are made of.
+//
+//   add_rows_dot_rows      S += A B^T      A (rows, d), B (columns, d)      S = Q K^T, dP = dO V^T, or turned round
+//   add_product            O += P V        P (rows, n), V (n, d)            O, dQ = dS K, dK = dS^T Q, dV = P^T dO
+//
+// A block has THREADS = 8 x 16 threads. The 16 lanes of a group share the rows group, group + 8, ... of S and O. Of S a
+// lane has the columns lane, lane + 16, ..., of O up to four adjacent ones in each piece of 64. The lanes of a group
+// are in one warp: what they tell each other about their rows needs shuffles and __syncwarp() only.
+//
+//   S: row(r), column(c) for r < TM, c < TN        O: row(r), head_column<D>(n) for r < TM, n < D / LANES
+//
+// A tile in shared memory is float32, with D + PAD floats from row to row: 16 lanes that read the same columns of 16
+// rows by float4 then meet no bank twice. Its rows beyond the sequence and its columns beyond the head dim are 0.
+#pragma once
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "problem.cuh"
+
+constexpr int THREADS = 128, LANES = 16, GROUPS = THREADS / LANES;
+constexpr int PAD = 4;
+constexpr unsigned WARP = 0xffffffffu;
+
+template <int D>
+constexpr int STRIDE = D + PAD;  // floats from row to row of a tile with D columns
+template <int D>
+constexpr int PIECE = D < 4 * LANES ? D : 4 * LANES;  // columns of O that the lanes have before they start again
+template <int D>
+constexpr int ADJACENT = PIECE<D> / LANES;  // of them in one lane: 4, or 2 where D is small
+
+__device__ __forceinline__ int lane() { return threadIdx.x % LANES; }
+__device__ __forceinline__ int group() { return threadIdx.x / LANES; }
+__device__ __forceinline__ int row(int r) { return group() + GROUPS * r; }
+__device__ __forceinline__ int column(int c) { return lane() + LANES * c; }
+template <int D>
+__device__ __forceinline__ int head_column(int n) {
+    return n / ADJACENT<D> * PIECE<D> + lane() * ADJACENT<D> + n % ADJACENT<D>;
+}
+
+__host__ __device__ __forceinline__ int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
+
+// ---- memory -------------------------------------------------------------------------------------------------------
+
+template <class T>
+struct alignas(4 * sizeof(T)) Four {
+    T x[4];
+};
+
+__device__ __forceinline__ float4 load4(const float* x) { return *reinterpret_cast<const float4*>(x); }
+
+// Whether four elements at a time may be read or written: in every row of x, from column 0 to the last.
+template <class T>
+__device__ __forceinline__ bool by_four(const T* x, int64_t stride, int headdim) {
+    return reinterpret_cast<uintptr_t>(x) % sizeof(Four<T>) == 0 && stride % 4 == 0 && headdim % 4 == 0;
+}
+
+template <int ROWS, int D, bool BY_FOUR, class T>
+__device__ __forceinline__ void load_tile_by(float* tile, const T* x, int64_t stride, int rows, int headdim) {
+    constexpr int PER_ROW = PIECE<D> / 4, AT_ONCE = THREADS / PER_ROW;  // threads of a row; rows of all threads
+    constexpr int TIMES = (ROWS + AT_ONCE - 1) / AT_ONCE;
+    const int first = threadIdx.x / PER_ROW;
+    for (int d = threadIdx.x % PER_ROW * 4; d < round_up(headdim, PIECE<D>); d += PIECE<D>) {
+        const T* at = x + first * stride + d;
+        Four<T> four[TIMES];  // all reads are under way before the first is waited for
+#pragma unroll
+        for (int n = 0; n < TIMES; ++n, at += AT_ONCE * stride) {
+            // What is not in the tensor is not read: it may be NaN, or nobody's.
+            const int columns = first + n * AT_ONCE < (rows < ROWS ? rows : ROWS) ? headdim - d : 0;
+#pragma unroll
+            for (int e = 0; e < 4; ++e) four[n].x[e] = from_float<T>(0.0f);
+            if (BY_FOUR) {
+                if (columns > 0) four[n] = *reinterpret_cast<const Four<T>*>(at);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    if (e < columns) four[n].x[e] = at[e];
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < TIMES; ++n) {
+            const int r = first + n * AT_ONCE;
+            if (ROWS % AT_ONCE == 0 || r < ROWS)
+                *reinterpret_cast<float4*>(tile + r * STRIDE<D> + d) =
+                    make_float4(to_float(four[n].x[0]), to_float(four[n].x[1]), to_float(four[n].x[2]),
+                                to_float(four[n].x[3]));
+        }
+    }
+}
+
+// By all threads: x (rows of a tensor, `stride` apart; headdim columns) -> tile (ROWS, round_up(headdim, PIECE)).
+// Rows from `rows` on (it may be negative), and columns from headdim on, are 0.
+template <int ROWS, int D, class T>
+__device__ __forceinline__ void load_tile(float* tile, const T* x, int64_t stride, int rows, int headdim) {
+    if (by_four(x, stride, headdim))
+        load_tile_by<ROWS, D, true>(tile, x, stride, rows, headdim);
+    else
+        load_tile_by<ROWS, D, false>(tile, x, stride, rows, headdim);
+}
+
+// factor * O -> x, the rows and columns that exist: x is where row 0 of the tile begins, `rows` are left from there.
+template <int TM, int D, class T>
+__device__ __forceinline__ void store_rows(T* x, int64_t stride, int rows, int headdim, const float (&O)[TM][D / LANES],
+                                           const float (&factor)[TM]) {
+    constexpr int N = ADJACENT<D>;
+    const bool together = N == 4 && by_four(x, stride, headdim);
+#pragma unroll
+    for (int r = 0; r < TM; ++r) {
+        if (row(r) >= rows) continue;
+#pragma unroll
+        for (int n = 0; n < D / LANES; n += N) {
+            const int d = head_column<D>(n);
+            T* at = x + row(r) * stride + d;
+            if (together) {
+                Four<T> four;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) four.x[e] = from_float<T>(factor[r] * O[r][(n + e) % (D / LANES)]);
+                if (d < headdim) *reinterpret_cast<Four<T>*>(at) = four;
+            } else {
+#pragma unroll
+                for (int e = 0; e < N; ++e)
+                    if (d + e < headdim) at[e] = from_float<T>(factor[r] * O[r][n + e]);
+            }
+        }
+    }
+}
+
+// ---- products -----------------------------------------------------------------------------------------------------
+
+// S[r][c] += sum_d A[row(r)][d] B[column(c)][d] for d < columns (the head dim; the tiles are 0 up to a multiple of 4).
+template <int D, int TM, int TN>
+__device__ __forceinline__ void add_rows_dot_rows(float (&S)[TM][TN], const float* A, const float* B, int columns) {
+    A += group() * STRIDE<D>;
+    B += lane() * STRIDE<D>;
+#pragma unroll 2
+    for (int d = 0; d < columns; d += 4) {
+        float4 a[TM];
+#pragma unroll
+        for (int r = 0; r < TM; ++r) a[r] = load4(A + GROUPS * r * STRIDE<D> + d);
+#pragma unroll
+        for (int c = 0; c < TN; ++c) {
+            const float4 b = load4(B + LANES * c * STRIDE<D> + d);
+#pragma unroll
+            for (int r = 0; r < TM; ++r) {
+                S[r][c] += a[r].x * b.x;
+                S[r][c] += a[r].y * b.y;
+                S[r][c] += a[r].z * b.z;
+                S[r][c] += a[r].w * b.w;
+            }
+        }
+    }
+}
+
+// O[r][n] += sum_j P[row(r)][j] V[j][head_column(n)] for j < length (P and V are 0 up to a multiple of 4).
+// P has NP columns. Whole pieces of columns beyond the head dim are left out.
+template <int D, int NP, int TM>
+__device__ __forceinline__ void add_product(float (&O)[TM][D / LANES], const float* P, const float* V, int length,
+                                            int headdim) {
+    constexpr int N = ADJACENT<D>;
+    P += group() * STRIDE<NP>;
+    V += lane() * N;
+#pragma unroll 2
+    for (int j = 0; j < length; j += 4) {
+        float p[TM][4];
+#pragma unroll
+        for (int r = 0; r < TM; ++r) {
+            const float4 four = load4(P + GROUPS * r * STRIDE<NP> + j);
+            p[r][0] = four.x, p[r][1] = four.y, p[r][2] = four.z, p[r][3] = four.w;
+        }
+#pragma unroll
+        for (int first = 0; first < D; first += PIECE<D>) {
+            if (first > 0 && first >= headdim) break;
+            const int n = first / LANES;
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const float* at = V + (j + e) * STRIDE<D> + first;
+                float v[4];
+                if (N == 4) {
+                    const float4 four = load4(at);
+                    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+                } else {
+                    const float2 two = *reinterpret_cast<const float2*>(at);
+                    v[0] = two.x, v[1] = two.y;
+                }
+#pragma unroll
+                for (int r = 0; r < TM; ++r)
+#pragma unroll
+                    for (int i = 0; i < N; ++i) O[r][n + i] += p[r][e] * v[i];
+            }
+        }
+    }
+}
+
+// My piece of S -> a tile (rows, 16 TN) in shared memory, for add_product. Only the lanes of a group read its rows:
+// __syncwarp() lies between this and reading.
+template <int TM, int TN>
+__device__ __forceinline__ void share(float* tile, const float (&S)[TM][TN]) {
+#pragma unroll
+    for (int r = 0; r < TM; ++r)
+#pragma unroll
+        for (int c = 0; c < TN; ++c) tile[row(r) * STRIDE<LANES * TN> + column(c)] = S[r][c];
+}
+
+// ---- rows ---------------------------------------------------------------------------------------------------------
+
+// Over the 16 lanes of a group; all of them get the same bits. Every thread of the block takes part.
+__device__ __forceinline__ float maximum_of_lanes(float x) {
+    for (int other = LANES / 2; other; other /= 2) x = fmaxf(x, __shfl_xor_sync(WARP, x, other));
+    return x;
+}
+__device__ __forceinline__ float sum_of_lanes(float x) {
+    for (int other = LANES / 2; other; other /= 2) x += __shfl_xor_sync(WARP, x, other);
+    return x;
+}
+
+// ---- host ---------------------------------------------------------------------------------------------------------
+
+inline thread_local char refusal[512];  // why the last call of this thread could not be done, in words
+
+// Keeps the reason -> the error.
+inline int refuse(cudaError_t error, const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(refusal, sizeof(refusal), format, arguments);
+    va_end(arguments);
+    return error;
+}
+
+// Bytes of shared memory that a block of the present device can ask for. -> a cudaError_t
+inline int shared_memory_limit(int64_t* bytes) {
+#ifdef SHARED_MEMORY_LIMIT  // to try what smaller devices do
+    *bytes = SHARED_MEMORY_LIMIT;
+    return cudaSuccess;
+#else
+    int device = 0, limit = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (!error) error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    *bytes = limit;
+    return error ? refuse(error, "the device does not say how much shared memory it has: %s", cudaGetErrorString(error))
+                 : cudaSuccess;
+#endif
+}
+
+// One launch of `blocks` blocks in a row with dynamic shared memory, checked; none for 0 blocks. -> a cudaError_t
+template <class... P, class... A>
+int launch(const char* name, void (*kernel)(P...), int64_t blocks, int64_t bytes, void* stream, A... arguments) {
+    if (blocks == 0) return cudaSuccess;
+    if (blocks > INT_MAX)
+        return refuse(cudaErrorInvalidConfiguration, "%s: %lld blocks are more than the %d of a grid", name,
+                      static_cast<long long>(blocks), INT_MAX);
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
+    if (!error) {
+        kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);
+        error = cudaGetLastError();
+    }
+    return !error ? cudaSuccess
+                  : refuse(error, "%s: %lld blocks of %d threads with %lld bytes of shared memory each: %s", name,
+                           static_cast<long long>(blocks), THREADS, static_cast<long long>(bytes),
+                           cudaGetErrorString(error));
+}

@@ -1,0 +1,418 @@
+"""impls/cuda/fa1.cu on the CPU: right, without a race, each of its barriers needed, and clear about what it refuses.
+
+FlashAttention-1 keeps out, l and m in global memory and rescales them at every step; which thread owns which element of
+them, and so needs no barrier, is what the tracer confirms here.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracle
+from impls import Precision
+from impls.cuda.problem import integers
+from races.cuda import load, trace, tracing
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA files with")
+
+FOLDER = Path(__file__).parent.parent / "impls" / "cuda"
+NAMES = ("fa1_forward", "fa1_backward", "fa1_bias_gradient", "fa1_refusal")
+INF = float("inf")
+FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16
+
+
+@pytest.fixture(scope="module")
+def fa1():
+    return load(FOLDER / "fa1.cu", *NAMES)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def unwritten(*shape, dtype=FLOAT32):
+    return torch.full(shape, torch.nan, dtype=dtype)
+
+
+def done(fa1, status):
+    """Raises what was refused, in the words of fa1_refusal."""
+    if status:
+        text = torch.zeros(512, dtype=torch.int8)
+        length = fa1.fa1_refusal(text, len(text))
+        raise ValueError(bytes(text[:length].tolist()).decode())
+
+
+def forward(fa1, q, k, v, bias=None, causal=None, softmax_scale=None, out=None):
+    """-> out, lse, l, m. What nothing writes stays NaN."""
+    batch, seqlen_q, nheads, headdim = q.shape
+    out = unwritten(*q.shape, dtype=q.dtype) if out is None else out
+    scratch = None if q.dtype == FLOAT32 else unwritten(batch, nheads, seqlen_q, headdim)
+    l, m, lse = (unwritten(batch, nheads, seqlen_q) for _ in range(3))
+    problem, scale = integers(q, k, v, bias, causal, out=out), scale_of(q, softmax_scale)
+    done(fa1, fa1.fa1_forward(q, k, v, bias, out, scratch, l, m, lse, problem, scale, None))
+    return out, lse, l, m
+
+
+def backward(fa1, dout, q, k, v, out, lse, bias=None, causal=None, softmax_scale=None, into=None):
+    """-> {"dq", "dk", "dv"} and, with a bias, "dbias". What nothing writes stays NaN."""
+    batch, seqlen_q, nheads, headdim = q.shape
+    dq, dk, dv = into or (unwritten(*x.shape, dtype=q.dtype) for x in (q, k, v))
+    scratch = None if q.dtype == FLOAT32 else unwritten(batch, nheads, seqlen_q, headdim)
+    delta, scale = unwritten(batch, nheads, seqlen_q), scale_of(q, softmax_scale)
+    problem = integers(q, k, v, bias, causal, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
+    done(fa1, fa1.fa1_backward(dout, q, k, v, bias, out, lse, delta, scratch, dq, dk, dv, problem, scale, None))
+    gradients = dict(dq=dq, dk=dk, dv=dv)
+    if bias is not None:
+        dbias = unwritten(*bias.shape, dtype=bias.dtype)
+        strides = torch.tensor(dbias.expand(batch, nheads, seqlen_q, k.shape[1]).stride())
+        args = (dout, q, k, v, bias, lse, delta, dbias, problem, strides, scale, None)
+        done(fa1, fa1.fa1_bias_gradient(*args))
+        gradients["dbias"] = dbias
+    return gradients
+
+
+def scale_of(q, softmax_scale):
+    return q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+
+
+def randn(*shape, dtype=FLOAT32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def tensors(seqlen_q, seqlen_k, headdim, dtype=FLOAT32, batch=1, nheads=2, nheads_k=None):
+    """dout, q, k, v."""
+    of_q, of_k = (batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads_k or nheads, headdim)
+    return [randn(*shape, dtype=dtype, seed=n) for n, shape in enumerate((of_q, of_q, of_k, of_k))]
+
+
+def check(fa1, dout, q, k, v, bias=None, causal=None, softmax_scale=None, gradients=True):
+    """Every output is within the budget, and l and m are those of lse. -> all of them."""
+    out, lse, l, m = forward(fa1, q, k, v, bias, causal, softmax_scale)
+    got = dict(out=out, lse=lse)
+    if gradients:
+        got |= backward(fa1, dout, q, k, v, out, lse, bias, causal, softmax_scale)
+    is_attention(got, dout if gradients else None, q, k, v, bias, causal, softmax_scale)
+    assert torch.allclose(m + l.log(), lse, rtol=1e-6, atol=1e-6)
+    return got | dict(l=l, m=m)
+
+
+def is_attention(got, dout, q, k, v, bias=None, causal=None, softmax_scale=None):
+    options = dict(causal=causal is not None, bias=bias, softmax_scale=softmax_scale, dout=dout)
+    options["alignment"] = causal or "bottom_right"
+    want = oracle.attention(q, k, v, **options)
+    budget = oracle.budget(q, k, v, want, precision=Precision(probabilities="float32"), **options)
+    for name, x in got.items():
+        score = budget.score(name, x, getattr(want, name))
+        assert score.within, f"{name}: z={score.worst_z}, rms_ratio={score.rms_ratio}"
+
+
+# ---- right --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("headdim", [1, 3, 32, 33, 64, 72, 128, 200, 256])
+def test_head_dims(fa1, headdim, dtype):
+    check(fa1, *tensors(70, 90, headdim, dtype, nheads=1), causal="bottom_right")
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
+@pytest.mark.parametrize("headdim", [257, 512, 513, 1024])
+def test_head_dims_forward_only(fa1, headdim, dtype):
+    check(fa1, *tensors(20, 40, headdim, dtype, nheads=1), gradients=False)
+
+
+@pytest.mark.parametrize("causal", [None, "bottom_right", "top_left"])
+@pytest.mark.parametrize(
+    "lengths",
+    [(0, 0), (0, 5), (5, 0), (1, 1), (1, 130), (130, 1), (15, 16), (16, 16), (17, 16), (63, 65), (64, 64), (129, 65)],
+    ids=str,
+)
+def test_lengths(fa1, lengths, causal):
+    check(fa1, *tensors(*lengths, 8), causal=causal)
+
+
+def test_rows_without_keys(fa1):
+    dout, q, k, v = tensors(80, 10, 4)
+    got = check(fa1, dout, q, k, v, causal="bottom_right")
+    for name in ("out", "dq"):
+        assert (got[name][:, :70] == 0).all() and (got[name][:, 70:] != 0).any(), name
+    for name, value in dict(lse=-INF, m=-INF, l=0).items():
+        assert (got[name][..., :70] == value).all() and (got[name][..., 70:] != value).all(), name
+
+
+def test_keys_that_no_query_sees_have_gradient_zero(fa1):
+    got = check(fa1, *tensors(10, 80, 4), causal="top_left")
+    assert (got["dk"][:, 10:] == 0).all() and (got["dv"][:, 10:] == 0).all()
+
+
+@pytest.mark.parametrize("heads", [(4, 2), (3, 1), (4, 4)], ids=str)
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16], ids=str)
+def test_grouped_heads(fa1, heads, dtype):
+    check(fa1, *tensors(33, 70, 8, dtype, 2, *heads), causal="bottom_right")
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 70, 90), (1, 3, 70, 90), (2, 1, 70, 90), (1, 1, 70, 90)], ids=str)
+@pytest.mark.parametrize("vector", [False, True], ids=["matrix", "vector"])
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16, BFLOAT16], ids=str)
+def test_bias(fa1, shape, vector, dtype):
+    batch, nheads, rows, keys = shape
+    bias = randn(batch, nheads, 1 if vector else rows, keys, dtype=dtype, seed=9)
+    bias[..., :65] = -INF  # the whole first tile of keys
+    if not vector:
+        bias[:, :, 3] = -INF  # a whole row
+    got = check(fa1, *tensors(70, 90, 8, dtype if dtype != BFLOAT16 else FLOAT32, 2, 3), bias=bias)
+    assert vector or (got["out"][:, 3] == 0).all()
+
+
+@pytest.mark.parametrize("value", [torch.finfo(FLOAT32).min, -1e30, -1e4])
+def test_finite_masks_are_finite(fa1, value):
+    """A row in which all keys have the same bias is as without a bias, however low that is; a lower key is not seen."""
+    dout, q, k, v = tensors(20, 70, 8)
+    bias = torch.zeros(1, 1, 20, 70)
+    bias[:, :, 1:, 30:] = value
+    check(fa1, dout, q, k, v, bias=bias)
+    bias[:, :, 5] = value
+    out, lse, l, m = forward(fa1, torch.zeros_like(q), k, v, bias)
+    assert torch.allclose(out[:, 5], v.mean(1), atol=1e-6)
+    assert (l[:, :, 5] == 70).all() and (m[:, :, 5] == value).all() and lse.isfinite().all()
+
+
+@pytest.mark.parametrize("softmax_scale", [0.0, -0.3, 25.0])
+def test_scales(fa1, softmax_scale):
+    """25: scores beyond 100 and below -100."""
+    check(fa1, *tensors(40, 70, 16), softmax_scale=softmax_scale, gradients=softmax_scale < 1)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16], ids=str)
+@pytest.mark.parametrize("gap", [0, 1, 4])
+def test_strides(fa1, dtype, gap):
+    """q, k, v and their gradients packed in one tensor each, out and dout turned; what lies between is not touched."""
+    batch, seqlen, nheads, headdim = 2, 66, 2, 12
+    size = (batch, seqlen, 3, nheads, headdim + gap)
+    packed, into = randn(*size, dtype=dtype), unwritten(*size, dtype=dtype)
+    packed[..., headdim:] = torch.nan
+    q, k, v = packed[..., :headdim].unbind(2)
+    dout = randn(batch, nheads, seqlen, headdim, dtype=dtype).transpose(1, 2)
+    out = unwritten(batch, nheads, seqlen, headdim, dtype=dtype).transpose(1, 2)
+    bias = randn(nheads, 70, seqlen).transpose(1, 2)[:, :, :seqlen].expand(batch, -1, -1, -1)  # keys 70 apart
+    out, lse, _, _ = forward(fa1, q, k, v, bias, out=out)
+    gradients = backward(fa1, dout, q, k, v, out, lse, bias, into=into[..., :headdim].unbind(2))
+    is_attention(dict(out=out, lse=lse) | gradients, dout, q, k, v, bias)
+    assert into[..., headdim:].isnan().all()
+
+
+def test_the_same_bits_again(fa1):
+    call = tensors(70, 130, 40, FLOAT16, 2, 4, 2)
+    bias = randn(1, 1, 1, 130)
+    first, second = (check(fa1, *call, bias=bias, causal="bottom_right") for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+# ---- interleaved heads --------------------------------------------------------------------------------------------
+
+
+def multihead_attention(fa1, Q, K, V, h):
+    """Q, K, V (N, d_model) float32 -> (N, d_model): head i is columns i w to (i + 1) w, w = d_model / h. No copies."""
+    out = unwritten(*Q.shape)
+    forward(fa1, *(x.view(1, len(x), h, -1) for x in (Q, K, V)), out=out.view(1, len(Q), h, -1))
+    return out
+
+
+def test_interleaved_heads_known_answer(fa1):
+    Q = torch.tensor([[1.0, 0, 2, 3], [4, 5, 6, 7]])
+    K = torch.arange(1.0, 9).view(2, 4)
+    V = torch.tensor([[0.5, 1, 1.5, 2], [2.5, 3, 3.5, 4]])
+    want = torch.tensor([[2.3884, 2.8884, 3.5, 4], [2.5, 3, 3.5, 4]])
+    assert torch.allclose(multihead_attention(fa1, Q, K, V, 2), want, rtol=0, atol=5e-5)
+
+
+@st.composite
+def interleaved(draw):
+    """N, d_model, h: every h that divides d_model, which is large now and then."""
+    N = draw(st.integers(1, 12) | st.integers(13, 40))
+    d_model = draw(st.integers(1, 96) | st.sampled_from([128, 512, 768, 1000, 1024]))
+    return N, d_model, draw(st.sampled_from([h for h in range(1, d_model + 1) if d_model % h == 0]))
+
+
+@settings(max_examples=20, deadline=None)
+@given(interleaved(), st.integers(0, 1000), st.sampled_from([0.01, 1.0, 10.0]))
+def test_interleaved_heads_are_attention(fa1, size, seed, largest):
+    N, d_model, h = size
+    random = torch.Generator().manual_seed(seed)
+    Q, K, V = (torch.empty(N, d_model).uniform_(-largest, largest, generator=random) for _ in range(3))
+    out = multihead_attention(fa1, Q, K, V, h)
+    heads = [x.view(1, N, h, d_model // h) for x in (out, Q, K, V)]
+    is_attention(dict(out=heads[0]), None, *heads[1:])
+
+
+# ---- races --------------------------------------------------------------------------------------------------------
+
+TRACED = [
+    dict(lengths=(1, 1, 1)),
+    dict(lengths=(20, 17, 8), causal="bottom_right", dtype=FLOAT16, heads=(2, 1)),
+    dict(lengths=(9, 40, 33), causal="top_left", bias=(1, 1, 1)),
+    dict(lengths=(70, 70, 4), causal="bottom_right", bias=(2, 1, 70), dtype=BFLOAT16),
+    dict(lengths=(9, 0, 4)),
+]
+
+
+@pytest.mark.parametrize("case", TRACED, ids=[str(case["lengths"]) for case in TRACED])
+@pytest.mark.parametrize("seed", range(3))
+def test_has_no_race(fa1, case, seed):
+    (seqlen_q, seqlen_k, headdim), (nheads, nheads_k) = case["lengths"], case.get("heads", (1, 1))
+    inputs = tensors(seqlen_q, seqlen_k, headdim, case.get("dtype", FLOAT32), 2, nheads, nheads_k)
+    bias = randn(*case["bias"], seqlen_k) if "bias" in case else None
+    plain = check(fa1, *inputs, bias, case.get("causal"))
+    with tracing(seed=seed, switch=0.05 * (seed % 2)) as found:
+        traced = check(fa1, *inputs, bias, case.get("causal"))
+    assert found.launches == 3 + (bias is not None)
+    assert [str(report) for report in found.reports] == []
+    assert all(torch.equal(traced[name], plain[name]) for name in plain)
+
+
+# One instance of each kernel with tiles of 16, so that a copy without a barrier is compiled in a second.
+ONE_INSTANCE = """
+#include "fa1_backward.cuh"
+int forward(const void* q, const void* k, const void* v, void* out, float* l, float* m, float* lse, const int64_t* n) {
+    return launch("", fa1_forward_kernel<16, 16, 32>, 1, FORWARD_BYTES<16, 16, 32>, nullptr, problem_of(n, 1), q, k, v,
+                  nullptr, out, nullptr, l, m, lse);
+}
+int backward(const void* dout, const void* q, const void* k, const void* v, const float* lse, const float* delta,
+             void* dq, void* dk, void* dv, const int64_t* n) {
+    return launch("", fa1_backward_kernel<16, 16, 32>, 1, BACKWARD_BYTES<16, 16, 32>, nullptr, problem_of(n, 1), dout,
+                  q, k, v, nullptr, lse, delta, nullptr, dq, dk, dv);
+}
+int bias_gradient(const void* dout, const void* q, const void* k, const void* v, const float* lse, const float* delta,
+                  void* dbias, const int64_t* n) {
+    return launch("", fa1_bias_kernel<16, 16, 32>, 1, BIAS_BYTES<16, 16, 32>, nullptr, problem_of(n, 1),
+                  BiasStrides{0, 0, 0, 1}, dout, q, k, v, nullptr, lse, delta, dbias);
+}
+"""
+TILE, ROW, P_ROW = 16, 32 + 4, 16 + 4  # of that instance: rows of a tile, floats of a row of Q, of P
+ARRAYS = {  # in their order in shared memory, in floats; turned has P^T, then dS^T
+    "forward": dict(Q=TILE * ROW, K=TILE * ROW, V=TILE * ROW, P=TILE * P_ROW),
+    "backward": dict.fromkeys(["Q", "dO", "K", "V"], TILE * ROW) | dict.fromkeys(["turned", "dS"], TILE * P_ROW),
+    "bias": dict.fromkeys(["Q", "dO", "K", "V"], TILE * ROW) | dict(sums=8 * TILE),
+}
+PROTECTED = {  # by each barrier of a kernel, in their order
+    "forward": [{"Q", "K", "V"}, {"P"}, {"Q", "K", "V"}],
+    "backward": [{"Q", "dO", "K", "V"}, {"turned"}, {"turned"}, {"turned", "dS"}, {"Q", "K"}],
+    "bias": [{"Q", "dO", "K", "V"}, {"Q", "dO", "K", "V"}, {"sums"}],
+}
+
+
+def barriers():
+    """(file, kernel, which of its barriers, line) of each barrier in the sources."""
+    found = []
+    for file in ("fa1_forward.cuh", "fa1_backward.cuh"):
+        kernel, count = None, 0
+        for number, line in enumerate((FOLDER / file).read_text().splitlines(), 1):
+            if named := re.search(r"fa1_(\w+)_kernel\(", line):
+                kernel, count = named[1], 0
+            if re.match(r"\s*__sync(threads|warp)\(\);", line):
+                found.append((file, kernel, count, number))
+                count += 1
+    return found
+
+
+BARRIERS = barriers()
+
+
+def test_every_barrier_has_its_reason_behind_it():
+    known = [(kernel, n) for kernel, arrays in PROTECTED.items() for n in range(len(arrays))]
+    assert [(kernel, n) for _, kernel, n, _ in BARRIERS] == known
+    source = "".join((FOLDER / file).read_text() for file in ("fa1_forward.cuh", "fa1_backward.cuh"))
+    assert len(re.findall(r"__sync\w+\(", source)) == len(re.findall(r"__sync\w+\(\);  // \w", source)) == len(BARRIERS)
+
+
+def array_of(kernel, report):
+    """Which part of the dynamic shared memory a report is about."""
+    assert (report.space, report.tensor) == ("shared", "dynamic shared memory"), str(report)
+    (left,) = report.index
+    for name, size in ARRAYS[kernel].items():
+        if left < size:
+            return name
+        left -= size
+    raise AssertionError(f"{report} is beyond the last array")
+
+
+@pytest.mark.parametrize("barrier", BARRIERS, ids=[f"{kernel}_line_{line}" for _, kernel, _, line in BARRIERS])
+def test_every_barrier_is_needed(barrier, tmp_path):
+    file, kernel, n, line = barrier
+    for path in FOLDER.glob("*.cuh"):
+        shutil.copy(path, tmp_path)
+    source = (FOLDER / file).read_text().splitlines()
+    (tmp_path / file).write_text("\n".join([*source[: line - 1], "", *source[line:]]) + "\n")
+    (tmp_path / "one.cu").write_text(ONE_INSTANCE)
+    one = load(tmp_path / "one.cu", "forward", "backward", "bias_gradient")
+
+    dout, q, k, v = tensors(40, 40, 8, batch=2, nheads=1)  # more than one tile of either, of each batch for dbias
+    l, m, lse, delta = (torch.ones(2, 1, 40) for _ in range(4))
+    out, dq, dk, dv = (torch.empty_like(x) for x in (q, q, k, v))
+    numbers = integers(q, k, v, None, None, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
+    calls = dict(
+        forward=lambda: one.forward(q, k, v, out, l, m, lse, numbers),
+        backward=lambda: one.backward(dout, q, k, v, lse, delta, dq, dk, dv, numbers),
+        bias=lambda: one.bias_gradient(dout, q, k, v, lse, delta, torch.empty(40), numbers),
+    )
+    for seed in range(2):
+        reports = trace(calls[kernel], seed=seed)
+        assert any(report.kind == "race" for report in reports), f"{file}:{line} can go"
+        assert {report.kind for report in reports} <= {"race", "uninitialised"}  # read before the other has written
+        assert {array_of(kernel, report) for report in reports} <= PROTECTED[kernel][n]  # one for each pair of lines
+
+
+# ---- refused ------------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    (dict(headdim=1025), "fa1_forward: headdim=1025: should be 1 to 1024", "headdim=1025: should be 1 to 256"),
+    (dict(headdim=0), "headdim=0: should be 1 to 1024", "headdim=0: should be 1 to 256"),
+    (dict(nheads=3, nheads_k=2), *["nheads=3 is not a multiple of nheads_k=2"] * 2),
+    (dict(nheads_k=0), *["nheads=2 is not a multiple of nheads_k=0"] * 2),
+    (dict(seqlen_k=-1), *["seqlen_k=-1: should be 0 to 1073741824"] * 2),
+    (dict(batch=2**31), *["batch=2147483648: should be 0 to 1073741824"] * 2),
+    (dict(dtype=3), *["dtype=3: should be 0, 1 or 2"] * 2),
+    (dict(dtype=1), *[r"_scratch is null: 16-bit dtypes need 64 floats of it"] * 2),
+    (dict(batch=2**20, nheads=2**12, nheads_k=2**12), "fa1_forward: 4294967296 blocks are more than the 2147483647 of a grid",
+     "fa1_backward, delta: 2147483648 blocks are more than the 2147483647 of a grid"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changed, by_forward, by_backward", REFUSED, ids=[str(row[0]) for row in REFUSED])
+def test_refusals(fa1, changed, by_forward, by_backward):
+    names = ("batch", "nheads", "nheads_k", "seqlen_q", "seqlen_k", "headdim", "causal", "dtype", "bias_dtype")
+    x = unwritten(1, 4, 2, 8)
+    numbers = integers(x, x, x, None, None)
+    for name, value in changed.items():
+        numbers[names.index(name)] = value
+    s = unwritten(1, 2, 4)
+    with pytest.raises(ValueError, match=re.escape(by_forward)):
+        done(fa1, fa1.fa1_forward(x, x, x, None, x, None, s, s, s, numbers, 1.0, None))
+    with pytest.raises(ValueError, match=re.escape(by_backward)):
+        done(fa1, fa1.fa1_backward(x, x, x, x, None, x, s, s, None, x, x, x, numbers, 1.0, None))
+    assert x.isnan().all() and s.isnan().all()
+
+
+def test_with_little_shared_memory():
+    """Smaller tiles, as long as there are some that fit; then the numbers."""
+    small = load(FOLDER / "fa1.cu", *NAMES, defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
+    bias = randn(1, 1, 1, 70)
+    check(small, *tensors(40, 70, 32), bias=bias, causal="bottom_right")
+    needs = "needs {} bytes of shared memory with tiles of {} queries and 16 keys, the device has 24576"
+    dout, q, k, v = tensors(20, 20, 300)
+    with pytest.raises(ValueError, match="fa1_forward: headdim=300 " + needs.format(83200, 8)):
+        forward(small, q, k, v)
+    dout, q, k, v = tensors(20, 20, 128)
+    out, lse, _, _ = forward(load(FOLDER / "fa1.cu", *NAMES), q, k, v)
+    with pytest.raises(ValueError, match="fa1_backward: headdim=128 " + needs.format(36352, 16)):
+        backward(small, dout, q, k, v, out, lse)
