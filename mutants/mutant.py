@@ -23,6 +23,7 @@ import torch
 
 from impls import Implementation
 from properties.case import parse_case
+from races.cuda.build import has_compiler
 
 ROOT = Path(__file__).parent.parent
 IMPLS = ROOT / "impls"
@@ -139,6 +140,8 @@ def elsewhere(mutant: Mutant) -> str:
     """Why a mutant cannot be judged in this process, in words; "" if it can."""
     if mutant.device == "cuda" and not torch.cuda.is_available():
         return "shows on a GPU only: there is none"
+    if mutant.source.endswith(".cu") and not has_compiler():
+        return "runs in CUDA C++ on the CPU: there is no g++ to compile it"
     if not mutant.source.startswith("triton/"):
         return ""
     from impls.triton.interpreter import INTERPRETED, installed

@@ -18,8 +18,6 @@ from impls import Precision
 from impls.cuda.problem import integers
 from races.cuda import load, trace, tracing
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA files with")
-
 FOLDER = Path(__file__).parent.parent / "impls" / "cuda"
 NAMES = ("fa1_forward", "fa1_backward", "fa1_bias_gradient", "fa1_refusal")
 INF = float("inf")

@@ -6,7 +6,6 @@ cannot ask: the kernels at tiles of 16 x 16 as a small program, whole and with o
 
 import math
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +16,6 @@ import oracle
 from impls import Precision
 from impls.cuda.problem import integers
 from races.cuda import load, trace
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA files with")
 
 FOLDER = Path(__file__).parent.parent / "impls" / "cuda"
 HEADERS = ("fa2_forward.cuh", "fa2_backward.cuh")

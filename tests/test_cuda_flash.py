@@ -6,7 +6,6 @@ line that ran before that barrier and one that ran after it.
 
 import importlib.util
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ import torch
 import oracle
 from impls import Precision
 from races.cuda import load, trace, tracing
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA files with")
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 CU = EXAMPLES / "flash_forward.cu"

@@ -1,7 +1,5 @@
 """FlashAttention 1 and 2 in CUDA C++, on the CPU, before a few laws; all of them: pytest --impl-from impls/cuda/on_cpu.py."""
 
-import shutil
-
 import pytest
 import torch
 
@@ -10,8 +8,6 @@ from mutants.judging import laws
 from properties.judge import judge
 from properties.plan import Plan
 from properties.verdict import PASS
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA files with")
 
 LAWS = [
     "test_out_matches_the_definition",

@@ -87,6 +87,14 @@ def compiler() -> tuple[str, str]:
     return gxx, subprocess.run([gxx, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
+def has_compiler() -> bool:
+    """Whether CUDA files can be compiled here at all."""
+    try:
+        return bool(compiler())
+    except NoCompiler:
+        return False
+
+
 @functools.cache
 def runtime() -> ctypes.CDLL:
     """The runtime's library, loaded so that the compiled files find it."""
