@@ -113,9 +113,13 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
     key = _key(str(source), source.read_bytes(), *names, *flags, *how, _shim())
     folder = cache_folder()
     known = folder / f"{key}.headers.json"
+
+    def with_headers(headers: list[str]) -> str:
+        return _key(key, *(Path(p).read_bytes() for p in headers))
+
     headers = _read(known)
     if headers is not None and all(Path(p).exists() for p in headers):
-        final = folder / f"{_key(key, *(Path(p).read_bytes() for p in headers))}.so"
+        final = folder / f"{with_headers(headers)}.so"
         if final.exists():
             return final
     with FileLock(folder / f"{key}.lock"):
@@ -123,10 +127,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
         text, kernels = rewrite(preprocessed, str(INCLUDE))
         text += _entries(names, kernels, traced)
         _write(known, json.dumps(headers))
-        return _built(
-            _key(key, *(Path(p).read_bytes() for p in headers)),
-            lambda to: _compile(text, how, names, source, traced, to),
-        )
+        return _built(with_headers(headers), lambda to: _compile(text, how, names, source, traced, to))
 
 
 def _key(*parts: str | bytes) -> str:

@@ -16,7 +16,7 @@ from races.cuda import build, tracing
 from races.cuda.arena import MARGIN, Arena, Stored
 from races.cuda.errors import CudaError
 from races.cuda.records import take_reports
-from races.cuda.symbols import SharedVariable, variables
+from races.cuda.symbols import SharedVariable, base_name, variables
 from races.report import Report
 
 # The codes of shim/glue.h for what a pointer points to -> the dtypes that fit.
@@ -141,13 +141,12 @@ class Function:
     @property
     def is_kernel(self) -> bool:
         """Whether it is declared __global__."""
-        return re.sub(r"<.*", "", self.name, flags=re.DOTALL).split("::")[-1].strip() in self.file.kernels
+        return base_name(self.name) in self.file.kernels
 
     @functools.cached_property
     def parameters(self) -> list[str]:
         """The names of its parameters, as the source has them; [] if they cannot be read."""
-        plain = re.escape(re.sub(r"<.*", "", self.name).split("::")[-1])
-        found = re.search(rf"\b{plain}\s*\(([^;{{}}]*?)\)\s*\{{", self.file.text)
+        found = re.search(rf"\b{re.escape(base_name(self.name))}\s*\(([^;{{}}]*?)\)\s*\{{", self.file.text)
         return re.findall(r"(\w+)\s*(?:\[\s*\])?\s*(?=,|$)", found[1]) if found else []
 
     def _run(self, arguments: tuple, shape: _Shape | None) -> float | int | None:
@@ -189,8 +188,11 @@ def _tell_variables(library: ctypes.CDLL, path: str) -> tuple[str, ...]:
     """Tell the runtime where the shared variables of each kernel are -> the kernels."""
     library.cuda_trace_kernels.restype, library.cuda_trace_module.restype = ctypes.c_char_p, ctypes.c_void_p
     kernels = tuple(library.cuda_trace_kernels().decode().split())
-    shared, _ = variables(path, kernels)
-    told = (SharedVariable * len(shared))(*[(v.start, v.end, v.kernel, v.guard) for v in shared])
+    shared, _ = variables(path)
+    of_kernel = [v.at if base_name(v.function) in kernels else 0 for v in shared]
+    told = (SharedVariable * len(shared))(
+        *[(v.start, v.end, k, v.guard) for v, k in zip(shared, of_kernel, strict=True)]
+    )
     build.runtime().cuda_trace_shared_variables(
         ctypes.c_void_p(library.cuda_trace_module()), ctypes.c_size_t(len(shared)), told
     )

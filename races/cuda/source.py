@@ -55,13 +55,12 @@ def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
     """
     tokens = list(_tokens(preprocessed, shim))
     own = [token for token in tokens if token.kind != "foreign" and token.kind != "space"]
-    kernels = [own[name].text for i, t in enumerate(own) if t.text == "__global__" and (name := _declared_name(own, i))]
-    templates = _kernel_templates(own)
+    kernels, templates = _kernels(own)
     _refuse(own)
     _mark_returns(own)
     _share(own)
     _launch(own, templates)
-    return "".join(token.text for token in tokens), sorted(set(kernels))
+    return "".join(token.text for token in tokens), kernels
 
 
 def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
@@ -98,19 +97,19 @@ def _refuse(own: list[Token]) -> None:
             raise Refused(REFUSED[token.text], token.file, token.line)
 
 
-def _kernel_templates(own: list[Token]) -> set[str]:
-    """Names of kernels that are templates: launched without <...>, their arguments are deduced."""
-    names = set()
+def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
+    """The names of all kernels, and of those that are templates: launched without <...>, their arguments are deduced."""
+    names, templates = set(), set()
     for i, token in enumerate(own):
-        if token.text != "__global__":
+        if token.text != "__global__" or (name := _declared_name(own, i)) is None:
             continue
-        name = _declared_name(own, i)
+        names.add(own[name].text)
         before = i - 1
         while before >= 0 and own[before].text in ("static", "inline", "extern", "void"):
             before -= 1
-        if name is not None and before >= 0 and own[before].text == ">":
-            names.add(own[name].text)
-    return names
+        if before >= 0 and own[before].text == ">":
+            templates.add(own[name].text)
+    return sorted(names), templates
 
 
 def _declared_name(own: list[Token], at: int) -> int | None:

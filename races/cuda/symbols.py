@@ -21,7 +21,7 @@ class Variable:
     end: int
     name: str
     function: str = ""  # demangled; "" for one of a file or namespace
-    kernel: int = 0  # the offset of the kernel that alone can see it
+    at: int = 0  # the offset of that function
     guard: bool = False
 
 
@@ -37,8 +37,8 @@ class SharedVariable(ctypes.Structure):
 
 
 @functools.cache
-def variables(library: str, kernels: tuple[str, ...] = ()) -> tuple[list[Variable], list[Variable]]:
-    """(shared ones, global ones). kernels: the names of the kernels, without namespaces and template arguments."""
+def variables(library: str) -> tuple[list[Variable], list[Variable]]:
+    """(shared ones, global ones)."""
     tls = {line.split()[-1] for line in _run("readelf", "-sW", library).splitlines() if " TLS " in line}
     symbols = [line.split() for line in _run("nm", "-S", library).splitlines()]
     symbols = [(int(s[0], 16), int(s[1], 16), s[2], s[3]) for s in symbols if len(s) == 4]
@@ -57,9 +57,8 @@ def variables(library: str, kernels: tuple[str, ...] = ()) -> tuple[list[Variabl
             else ""
         )
         at, function = functions.get(owner, (0, ""))
-        kernel = at if _base(function) in kernels else 0
         variable = Variable(
-            start, start + size, re.sub(r"^.*::|\.\d+$", "", plain[name]), function, kernel, name.startswith("_ZGV")
+            start, start + size, re.sub(r"^.*::|\.\d+$", "", plain[name]), function, at, name.startswith("_ZGV")
         )
         (shared if name in tls else other).append(variable)
     return shared, other
@@ -70,9 +69,9 @@ def _encoding(function: str) -> str:
     return f"{function[2:]}E" if function.startswith("_Z") else f"{len(function)}{function}E"
 
 
-def _base(function: str) -> str:
+def base_name(function: str) -> str:
     """ "void ns::scale<4>(float*)" -> "scale"."""
-    return re.split(r"[<(]", function, maxsplit=1)[0].split(" ")[-1].split("::")[-1]
+    return re.split(r"[<(]", function, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
 
 
 _sites: dict[tuple[str, int], Site] = {}

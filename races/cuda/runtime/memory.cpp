@@ -85,6 +85,20 @@ int visit(dl_phdr_info* info, size_t, void* data) {
     return 1;
 }
 
+// What is known of a module, looked up the first time that an OS thread comes with it.
+Loaded& loaded_of(const Module* module) {
+    Loaded& loaded = modules[module];
+    auto [shared, is_new] = shared_of_thread.try_emplace(module, 0);
+    if (is_new) {
+        module->anchor();  // so that this thread has the TLS block
+        Search search = {reinterpret_cast<uintptr_t>(module), 0, 0, &loaded};
+        dl_iterate_phdr(visit, &search);
+        shared->second = search.tls;
+        loaded.shared.high = loaded.shared.low + search.tls_bytes;
+    }
+    return loaded;
+}
+
 Region* find(uintptr_t address) {
     auto at = std::upper_bound(regions.begin(), regions.end(), address,
                                [](uintptr_t a, Region* region) { return a < region->low; });
@@ -122,19 +136,10 @@ Region* region_around(uintptr_t address) {
 }
 
 void enter_module(const Module* module) {
-    module->anchor();  // so that this thread has the TLS block
-    Loaded& loaded = modules[module];
-    auto [shared, is_new] = shared_of_thread.try_emplace(module, 0);
-    if (is_new) {
-        Search search = {reinterpret_cast<uintptr_t>(module), 0, 0, &loaded};
-        dl_iterate_phdr(visit, &search);
-        shared->second = search.tls;
-        loaded.shared.high = search.tls_bytes;  // a size until low is known
-        loaded.shared.low = 0;
-    }
+    Loaded& loaded = loaded_of(module);
     size_t bytes = loaded.shared.high - loaded.shared.low;
     Region& region = loaded.shared;
-    region.low = shared->second;
+    region.low = shared_of_thread[module];
     region.high = region.low + bytes;
     region.margin_low = region.low - NEAR;
     region.margin_high = region.high + NEAR;
@@ -216,10 +221,7 @@ void forget_cells() {
 }
 
 size_t static_shared_of(const Module* module, const void* kernel) {
-    module->anchor();
-    Loaded& loaded = modules[module];
-    Search search = {reinterpret_cast<uintptr_t>(module), 0, 0, &loaded};
-    if (!loaded.code) dl_iterate_phdr(visit, &search);
+    Loaded& loaded = loaded_of(module);
     size_t bytes = 0;
     for (const Variable& variable : loaded.variables)
         if (kernel && !variable.guard && loaded.code + variable.kernel == reinterpret_cast<uintptr_t>(kernel))

@@ -190,10 +190,11 @@ void run_blocks(std::vector<Block*>& flying) {
 void run_grid() {
     std::vector<Block*> flying;
     run_blocks(flying);
-    for (Block* in : flying) tell_early(*in);
-    for (Block* in : flying)  // a launch that was stopped leaves fibers in the middle of a kernel
+    for (Block* in : flying) {  // a launch that was stopped leaves fibers in the middle of a kernel
+        tell_early(*in);
         for (Thread& thread : in->threads)
             if (thread.state != State::done) thread.fiber->started = false;
+    }
 }
 
 }  // namespace
