@@ -218,7 +218,7 @@ def test_an_interrupted_run_keeps_what_it_had(tmp_path):
     while process.poll() is None and time.monotonic() < deadline:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=5)
+            process.wait(timeout=3)
     output, _ = process.communicate(timeout=120)
     kept = results(tmp_path)
     assert process.returncode == 2, output
