@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench.cells import BASELINES, column
 from bench.timing import Peak
+from properties.case import text_of
 
 COLOURS = {"refused": "bright_black", "does not fit": "bright_black"}  # the rest is red
 CASE = ("pass", "dtype", "causal", "headdim", "seqlen")
@@ -35,11 +36,11 @@ class Report:
 
     def peak_of(self, dtype: torch.dtype) -> Peak:
         """The measured matrix peak of a dtype."""
-        return self.peaks[str(dtype).removeprefix("torch.")]
+        return self.peaks[text_of(dtype)]
 
     def raise_peak(self, dtype: torch.dtype, peak: Peak) -> None:
         """A new measurement of a dtype's peak: the higher one stands."""
-        name = str(dtype).removeprefix("torch.")
+        name = text_of(dtype)
         self.peaks[name] = max(peak, self.peaks.get(name, peak), key=lambda p: p.tflops)
 
     def add(self, cell: dict) -> None:

@@ -17,7 +17,7 @@ from bench.sanity import NAMES, make_inputs, mistake, reference
 from impls.contract import Implementation
 from impls.handover import Inputs, Outputs, run, to_layout
 from impls.registry import Entry
-from properties.case import Case
+from properties.case import Case, text_of
 
 TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
 WRONG, ERROR, ABOVE_PEAK, NOT_RUN = "wrong", "error", "above peak", "not run"  # these make the exit status 1
@@ -126,7 +126,7 @@ class Problem:
 
 def describe(case: Case, which: str, name: str) -> dict:
     """What a cell in bench.json is about."""
-    return {"impl": name, "pass": which, "dtype": str(case.dtype).removeprefix("torch."), "causal": case.causal,
+    return {"impl": name, "pass": which, "dtype": text_of(case.dtype), "causal": case.causal,
             "headdim": case.headdim, "seqlen": case.seqlen_q, "batch": case.batch, "nheads": case.nheads}  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import torch
 from impls import handover
 from impls.contract import Implementation
 from impls.handover import Inputs
+from properties.case import text_of
 
 FLUSH = 256 * 2**20  # bytes written before each call: five times the L2 of an H200
 WARM_UP = 0.025  # seconds, after the first calls
@@ -146,5 +147,5 @@ def _product(dtype: torch.dtype, size: int, device: str, seconds: float) -> Peak
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
     timing = measure(lambda: torch.mm(a, b, out=out), device, seconds)
-    name = "tf32" if device == "cuda" and dtype == torch.float32 else str(dtype).removeprefix("torch.")
+    name = "tf32" if device == "cuda" and dtype == torch.float32 else text_of(dtype)
     return Peak(2.0 * size**3 / timing.fastest / 1e9, f"{name} {size} x {size} x {size}")

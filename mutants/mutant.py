@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from impls import Implementation
-from properties.case import parse_case
+from properties.case import parse_case, text_of
 from races.cuda.build import has_compiler
 
 ROOT = Path(__file__).parent.parent
@@ -159,7 +159,7 @@ def beyond_smallest(mutant: Mutant, shrunk: str) -> list[str]:
     """What is larger in the shrunk case (as text) than the mutant allows, in words; [] if nothing is."""
     case = parse_case(shrunk)
     return [
-        f"{name}={_text(getattr(case, name))}, should be {'at most ' if _is_number(bound) else ''}{_text(bound)}"
+        f"{name}={text_of(getattr(case, name))}, should be {'at most ' if _is_number(bound) else ''}{text_of(bound)}"
         for name, bound in mutant.smallest.items()
         if not (getattr(case, name) <= bound if _is_number(bound) else getattr(case, name) == bound)
     ]
@@ -167,7 +167,3 @@ def beyond_smallest(mutant: Mutant, shrunk: str) -> list[str]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _text(value: Any) -> str:
-    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else str(value)

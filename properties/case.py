@@ -50,7 +50,7 @@ class Case:
                     if getattr(self, name) < least]  # fmt: skip
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
-                problems.append(f"{name}={_text(getattr(self, name))}: should be one of {_listed(allowed)}")
+                problems.append(f"{name}={text_of(getattr(self, name))}: should be one of {_listed(allowed)}")
         if not problems and self.nheads % self.nheads_k:
             problems.append(f"nheads_k={self.nheads_k}: should divide nheads={self.nheads}")
         if self.bias_batch not in (1, self.batch):
@@ -86,7 +86,7 @@ class Case:
         default = {f.name: f.default for f in fields(self)} | {"nheads_k": self.nheads}  # parse_case lets it follow
         shown = [f for f in fields(self) if f.name in always or getattr(self, f.name) != default[f.name]]
         shown.sort(key=lambda f: always.index(f.name) if f.name in always else len(always))
-        return " ".join(f"{f.name}={_text(getattr(self, f.name))}" for f in shown)
+        return " ".join(f"{f.name}={text_of(getattr(self, f.name))}" for f in shown)
 
     __repr__ = __str__
 
@@ -140,13 +140,14 @@ def _read(name: str, value: str) -> Any:
             return float(value)
         return int(value) if isinstance(default, int) else value
     except (ValueError, KeyError):
-        like = "be a number or None" if name == "softmax_scale" else f"look like {name}={_text(default)}"
+        like = "be a number or None" if name == "softmax_scale" else f"look like {name}={text_of(default)}"
         raise CaseError(f"--case: {name}={value}: should {like}") from None
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value of a case as its text has it: torch.float16 is "float16"."""
     return str(value).removeprefix("torch.")
 
 
 def _listed(values: tuple) -> str:
-    return ", ".join(_text(value) for value in values)
+    return ", ".join(text_of(value) for value in values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from impls.contract import Implementation
-from properties.case import Case
+from properties.case import Case, text_of
 
 # What a law may need, and the reason that is shown where an implementation does not have it.
 NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
@@ -41,7 +41,7 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
     """Why the case lies outside what the implementation promises; None if it lies inside."""
     s = impl.supports
     reasons = [
-        (case.dtype not in s.dtypes, f"dtype {str(case.dtype).removeprefix('torch.')}"),
+        (case.dtype not in s.dtypes, f"dtype {text_of(case.dtype)}"),
         (case.headdim not in s.headdims, f"headdim {case.headdim}"),
         (case.causal and s.causal == "never", "causal"),
         (not case.causal and s.causal == "always", "not causal"),
