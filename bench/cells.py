@@ -24,7 +24,7 @@ TOKENS, WIDTH = 16384, 2048  # on a GPU: batch * seqlen and nheads * headdim
 BESIDE = ("torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn")
 BASELINES = ("torch_sdpa_flash", "torch_sdpa_flash_cpu", "torch_sdpa_flash_cpu_half")
 MADE_FOR_SPEED = ("triton_", "cuda_")
-INTERPRETED = ("triton_",)  # on a CPU: an interpreter's time, which says nothing of the kernel's
+SIMULATED = ("triton_", "cuda_")  # on a CPU: the time of what runs GPU code there, which says nothing of the kernel's
 
 # How many (b, h, sq, sk) float32 matrices manual attention holds at once. Counted by PyTorch's profiler.
 MATRICES = {"torch_math": {"forward": 3.3, "backward": 4.7}}
@@ -93,7 +93,7 @@ def implementations(entries: list[Entry], device: str) -> list[Entry]:
         if isinstance(entry.impl, Absent) or device not in entry.impl.devices:
             return False
         if device == "cpu":
-            return not entry.name.startswith(INTERPRETED)
+            return not entry.name.startswith(SIMULATED)
         supports = entry.impl.supports
         whole = all(DTYPES[d] in supports.dtypes for d in grid.dtypes) and all(
             d in supports.headdims for d in grid.headdims

@@ -90,7 +90,8 @@ class Implementation:
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
     traced: bool = False  # on a CPU its kernels run under races.cuda, so test_races can watch every access of them
-    share: float = 1.0  # of a profile's cases and repeats: less for what is interpreted, and so a thousand times slower
+    # Of a profile's cases and repeats: less for what is interpreted, and so a thousand times slower. {"cpu": 0.2}: there.
+    share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -102,6 +103,10 @@ class Implementation:
     def gives_dbias(self) -> bool:
         """Whether backward also returns dbias."""
         return bool(self.backward) and self.supports.bias_grad
+
+    def share_on(self, device: str) -> float:
+        """`share` on "cpu" or "cuda": 1 where a mapping does not name the device."""
+        return self.share.get(device, 1.0) if isinstance(self.share, Mapping) else self.share
 
 
 @dataclass(frozen=True)
@@ -168,8 +173,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
         impl.traced is False or (impl.traced is True and _subset(impl.devices, DEVICES) and "cpu" in impl.devices),
         f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, as kernels are traced there',
     )
-    share_fits = isinstance(impl.share, (int, float)) and 0 < impl.share <= 1
-    must(share_fits, f"share={impl.share!r}: should be a number above 0, at most 1")
+    must(
+        _is_share(impl.share),
+        f"share={impl.share!r}: should be a number above 0, at most 1, or such numbers by device, as in {{'cpu': 0.2}}",
+    )
     for law, why in dict(impl.known_failures).items():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems
@@ -179,6 +186,12 @@ def _subset(values: Any, allowed: tuple, least: int = 0) -> bool:
     if isinstance(values, str) or not isinstance(values, Collection):
         return False
     return len(values) >= least and all(value in allowed for value in values)
+
+
+def _is_share(share: Any) -> bool:
+    if isinstance(share, Mapping):
+        return _subset(share, DEVICES) and not any(isinstance(n, Mapping) or not _is_share(n) for n in share.values())
+    return isinstance(share, (int, float)) and 0 < share <= 1
 
 
 def _has_headdims(s: Supports) -> bool:

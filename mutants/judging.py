@@ -43,7 +43,7 @@ def judge_mutant(mutant: Mutant, how: Plan) -> Result:
 
 def of_mutant(mutant: Mutant, how: Plan) -> Plan:
     """The plan on the device where the mutant shows; its share makes its cases smaller, but not fewer."""
-    return replace(how, device=mutant.device, examples=round(how.examples / build(mutant).share))
+    return replace(how, device=mutant.device, examples=round(how.examples / build(mutant).share_on(mutant.device)))
 
 
 def catches(law: Law | None, mutant: Mutant, how: Plan) -> str:

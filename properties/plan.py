@@ -25,8 +25,8 @@ class Plan:
 
     def cases_for(self, impl: Implementation, share: float) -> int:
         """How many cases a law with this share draws for an implementation."""
-        return max(2, round(self.examples * share * impl.share))
+        return max(2, round(self.examples * share * impl.share_on(self.device)))
 
     def repeats_for(self, impl: Implementation) -> int:
         """How often a call is repeated to see whether it agrees with itself."""
-        return max(2, round(self.repeats * impl.share))
+        return max(2, round(self.repeats * impl.share_on(self.device)))

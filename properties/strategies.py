@@ -148,7 +148,7 @@ def _between(n: int, bounds: tuple[int, int | None]) -> bool:
 
 def attention_cases(impl: Implementation, device: str, draws: Draws = Draws()) -> st.SearchStrategy[Case]:
     """Cases that `impl` supports, as `draws` wants them."""
-    sizes = Sizes.on(device, impl.share)
+    sizes = Sizes.on(device, impl.share_on(device))
     return _cases(impl, sizes, draws, _Choices.of(impl, sizes, draws))
 
 

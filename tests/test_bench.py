@@ -144,7 +144,7 @@ def test_new_kernels_enter_by_their_names():
     assert on_gpu >= {"torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa2", "cuda_fa1"}
     assert on_gpu.isdisjoint({"numba_fa2", "torch_flex", "python_tiled"})
     assert on_cpu >= {"torch_math", "torch_sdpa_flash_cpu", "python_tiled"}
-    assert not any(name.startswith("triton_") for name in on_cpu)
+    assert not any(name.startswith(("triton_", "cuda_")) for name in on_cpu)
 
 
 def test_what_cannot_be_loaded_is_not_forgotten():
@@ -337,7 +337,7 @@ def test_the_file_is_whole_after_every_cell(bench, monkeypatch, tmp_path):
         (["--seqlen", "0"], "argument --seqlen: '0' should be a whole number, at least 1"),
         (["--pass", "sideways"], "argument --pass: 'sideways' should be one of forward, backward"),
         (["--seconds", "-1"], "argument --seconds: '-1' should be a number of seconds above 0"),
-        (["--impl", "torch_maths"], "--impl torch_maths: unknown 'torch_maths'; known are python_tiled, torch_"),
+        (["--impl", "torch_maths"], "--impl torch_maths: unknown 'torch_maths'; known are cuda_fa1, cuda_fa1_wide, "),
         (["--impl", "torch_sdpa_flash"], "torch_sdpa_flash runs on cuda only: should run on cpu"),
         (["--impl-from", "nowhere.py"], "--impl-from nowhere.py: there is no file nowhere.py"),
         (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from races.cuda import Refused, build, load, trace
+from races.cuda import Refused, build, cache, load, trace
 from races.report import KINDS
 
 ROOT = Path(__file__).parent.parent
@@ -108,7 +108,8 @@ def test_what_is_refused_says_why(tmp_path, used, reason):
 
 
 def test_environment_variables_are_those_that_are_read():
-    read = re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", Path(build.__file__).read_text())
+    sources = "".join(Path(module.__file__).read_text() for module in (build, cache))
+    read = re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", sources)
     named = [row[0].strip("`") for row in table("variable")]
     assert set(named) == set(read) - {"XDG_CACHE_HOME"} and "$XDG_CACHE_HOME" in TEXT
 

@@ -5,18 +5,15 @@ them, and so needs no barrier, is what the tracer confirms here.
 """
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import oracle
 from impls import Precision
 from impls.cuda.problem import integers
-from races.cuda import load, trace, tracing
+from races.cuda import load, tracing
 
 FOLDER = Path(__file__).parent.parent / "impls" / "cuda"
 NAMES = ("fa1_forward", "fa1_backward", "fa1_bias_gradient", "fa1_refusal")
@@ -65,10 +62,10 @@ def backward(fa1, dout, q, k, v, out, lse, bias=None, causal=None, softmax_scale
     """-> {"dq", "dk", "dv"} and, with a bias, "dbias". What nothing writes stays NaN."""
     batch, seqlen_q, nheads, headdim = q.shape
     dq, dk, dv = into or (unwritten(*x.shape, dtype=q.dtype) for x in (q, k, v))
-    scratch = None if q.dtype == FLOAT32 else unwritten(batch, nheads, seqlen_q, headdim)
+    sums = unwritten(batch, nheads, seqlen_q, headdim)
     delta, scale = unwritten(batch, nheads, seqlen_q), scale_of(q, softmax_scale)
     problem = integers(q, k, v, bias, causal, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
-    done(fa1, fa1.fa1_backward(dout, q, k, v, bias, out, lse, delta, scratch, dq, dk, dv, problem, scale, None))
+    done(fa1, fa1.fa1_backward(dout, q, k, v, bias, out, lse, delta, sums, dq, dk, dv, problem, scale, None))
     gradients = dict(dq=dq, dk=dk, dv=dv)
     if bias is not None:
         dbias = unwritten(*bias.shape, dtype=bias.dtype)
@@ -216,43 +213,6 @@ def test_the_same_bits_again(fa1):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-# ---- interleaved heads --------------------------------------------------------------------------------------------
-
-
-def multihead_attention(fa1, Q, K, V, h):
-    """Q, K, V (N, d_model) float32 -> (N, d_model): head i is columns i w to (i + 1) w, w = d_model / h. No copies."""
-    out = unwritten(*Q.shape)
-    forward(fa1, *(x.view(1, len(x), h, -1) for x in (Q, K, V)), out=out.view(1, len(Q), h, -1))
-    return out
-
-
-def test_interleaved_heads_known_answer(fa1):
-    Q = torch.tensor([[1.0, 0, 2, 3], [4, 5, 6, 7]])
-    K = torch.arange(1.0, 9).view(2, 4)
-    V = torch.tensor([[0.5, 1, 1.5, 2], [2.5, 3, 3.5, 4]])
-    want = torch.tensor([[2.3884, 2.8884, 3.5, 4], [2.5, 3, 3.5, 4]])
-    assert torch.allclose(multihead_attention(fa1, Q, K, V, 2), want, rtol=0, atol=5e-5)
-
-
-@st.composite
-def interleaved(draw):
-    """N, d_model, h: every h that divides d_model, which is large now and then."""
-    N = draw(st.integers(1, 12) | st.integers(13, 40))
-    d_model = draw(st.integers(1, 96) | st.sampled_from([128, 512, 768, 1000, 1024]))
-    return N, d_model, draw(st.sampled_from([h for h in range(1, d_model + 1) if d_model % h == 0]))
-
-
-@settings(max_examples=20, deadline=None)
-@given(interleaved(), st.integers(0, 1000), st.sampled_from([0.01, 1.0, 10.0]))
-def test_interleaved_heads_are_attention(fa1, size, seed, largest):
-    N, d_model, h = size
-    random = torch.Generator().manual_seed(seed)
-    Q, K, V = (torch.empty(N, d_model).uniform_(-largest, largest, generator=random) for _ in range(3))
-    out = multihead_attention(fa1, Q, K, V, h)
-    heads = [x.view(1, N, h, d_model // h) for x in (out, Q, K, V)]
-    is_attention(dict(out=heads[0]), None, *heads[1:])
-
-
 # ---- races --------------------------------------------------------------------------------------------------------
 
 TRACED = [
@@ -273,101 +233,9 @@ def test_has_no_race(fa1, case, seed):
     plain = check(fa1, *inputs, bias, case.get("causal"))
     with tracing(seed=seed, switch=0.05 * (seed % 2)) as found:
         traced = check(fa1, *inputs, bias, case.get("causal"))
-    assert found.launches == 3 + (bias is not None)
+    assert found.launches == 4 + (bias is not None)
     assert [str(report) for report in found.reports] == []
     assert all(torch.equal(traced[name], plain[name]) for name in plain)
-
-
-# One instance of each kernel with tiles of 16, so that a copy without a barrier is compiled in a second.
-ONE_INSTANCE = """
-#include "fa1_backward.cuh"
-int forward(const void* q, const void* k, const void* v, void* out, float* l, float* m, float* lse, const int64_t* n) {
-    return launch("", fa1_forward_kernel<16, 16, 32>, 1, FORWARD_BYTES<16, 16, 32>, nullptr, problem_of(n, 1), q, k, v,
-                  nullptr, out, nullptr, l, m, lse);
-}
-int backward(const void* dout, const void* q, const void* k, const void* v, const float* lse, const float* delta,
-             void* dq, void* dk, void* dv, const int64_t* n) {
-    return launch("", fa1_backward_kernel<16, 16, 32>, 1, BACKWARD_BYTES<16, 16, 32>, nullptr, problem_of(n, 1), dout,
-                  q, k, v, nullptr, lse, delta, nullptr, dq, dk, dv);
-}
-int bias_gradient(const void* dout, const void* q, const void* k, const void* v, const float* lse, const float* delta,
-                  void* dbias, const int64_t* n) {
-    return launch("", fa1_bias_kernel<16, 16, 32>, 1, BIAS_BYTES<16, 16, 32>, nullptr, problem_of(n, 1),
-                  BiasStrides{0, 0, 0, 1}, dout, q, k, v, nullptr, lse, delta, dbias);
-}
-"""
-TILE, ROW, P_ROW = 16, 32 + 4, 16 + 4  # of that instance: rows of a tile, floats of a row of Q, of P
-ARRAYS = {  # in their order in shared memory, in floats; turned has P^T, then dS^T
-    "forward": dict(Q=TILE * ROW, K=TILE * ROW, V=TILE * ROW, P=TILE * P_ROW),
-    "backward": dict.fromkeys(["Q", "dO", "K", "V"], TILE * ROW) | dict.fromkeys(["turned", "dS"], TILE * P_ROW),
-    "bias": dict.fromkeys(["Q", "dO", "K", "V"], TILE * ROW) | dict(sums=8 * TILE),
-}
-PROTECTED = {  # by each barrier of a kernel, in their order
-    "forward": [{"Q", "K", "V"}, {"P"}, {"Q", "K", "V"}],
-    "backward": [{"Q", "dO", "K", "V"}, {"turned"}, {"turned"}, {"turned", "dS"}, {"Q", "K"}],
-    "bias": [{"Q", "dO", "K", "V"}, {"Q", "dO", "K", "V"}, {"sums"}],
-}
-
-
-def barriers():
-    """(file, kernel, which of its barriers, line) of each barrier in the sources."""
-    found = []
-    for file in ("fa1_forward.cuh", "fa1_backward.cuh"):
-        kernel, count = None, 0
-        for number, line in enumerate((FOLDER / file).read_text().splitlines(), 1):
-            if named := re.search(r"fa1_(\w+)_kernel\(", line):
-                kernel, count = named[1], 0
-            if re.match(r"\s*__sync(threads|warp)\(\);", line):
-                found.append((file, kernel, count, number))
-                count += 1
-    return found
-
-
-BARRIERS = barriers()
-
-
-def test_every_barrier_has_its_reason_behind_it():
-    known = [(kernel, n) for kernel, arrays in PROTECTED.items() for n in range(len(arrays))]
-    assert [(kernel, n) for _, kernel, n, _ in BARRIERS] == known
-    source = "".join((FOLDER / file).read_text() for file in ("fa1_forward.cuh", "fa1_backward.cuh"))
-    assert len(re.findall(r"__sync\w+\(", source)) == len(re.findall(r"__sync\w+\(\);  // \w", source)) == len(BARRIERS)
-
-
-def array_of(kernel, report):
-    """Which part of the dynamic shared memory a report is about."""
-    assert (report.space, report.tensor) == ("shared", "dynamic shared memory"), str(report)
-    (left,) = report.index
-    for name, size in ARRAYS[kernel].items():
-        if left < size:
-            return name
-        left -= size
-    raise AssertionError(f"{report} is beyond the last array")
-
-
-@pytest.mark.parametrize("barrier", BARRIERS, ids=[f"{kernel}_line_{line}" for _, kernel, _, line in BARRIERS])
-def test_every_barrier_is_needed(barrier, tmp_path):
-    file, kernel, n, line = barrier
-    for path in FOLDER.glob("*.cuh"):
-        shutil.copy(path, tmp_path)
-    source = (FOLDER / file).read_text().splitlines()
-    (tmp_path / file).write_text("\n".join([*source[: line - 1], "", *source[line:]]) + "\n")
-    (tmp_path / "one.cu").write_text(ONE_INSTANCE)
-    one = load(tmp_path / "one.cu", "forward", "backward", "bias_gradient")
-
-    dout, q, k, v = tensors(40, 40, 8, batch=2, nheads=1)  # more than one tile of either, of each batch for dbias
-    l, m, lse, delta = (torch.ones(2, 1, 40) for _ in range(4))
-    out, dq, dk, dv = (torch.empty_like(x) for x in (q, q, k, v))
-    numbers = integers(q, k, v, None, None, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
-    calls = dict(
-        forward=lambda: one.forward(q, k, v, out, l, m, lse, numbers),
-        backward=lambda: one.backward(dout, q, k, v, lse, delta, dq, dk, dv, numbers),
-        bias=lambda: one.bias_gradient(dout, q, k, v, lse, delta, torch.empty(40), numbers),
-    )
-    for seed in range(2):
-        reports = trace(calls[kernel], seed=seed)
-        assert any(report.kind == "race" for report in reports), f"{file}:{line} can go"
-        assert {report.kind for report in reports} <= {"race", "uninitialised"}  # read before the other has written
-        assert {array_of(kernel, report) for report in reports} <= PROTECTED[kernel][n]  # one for each pair of lines
 
 
 # ---- refused ------------------------------------------------------------------------------------------------------
@@ -380,15 +248,26 @@ REFUSED = [
     (dict(seqlen_k=-1), *["seqlen_k=-1: should be 0 to 1073741824"] * 2),
     (dict(batch=2**31), *["batch=2147483648: should be 0 to 1073741824"] * 2),
     (dict(dtype=3), *["dtype=3: should be 0, 1 or 2"] * 2),
-    (dict(dtype=1), *[r"_scratch is null: 16-bit dtypes need 64 floats of it"] * 2),
+    (dict(splits=0), *["splits=0: should be 1 to 64"] * 2),
     (dict(batch=2**20, nheads=2**12, nheads_k=2**12), "fa1_forward: 4294967296 blocks are more than the 2147483647 of a grid",
-     "fa1_backward, delta: 2147483648 blocks are more than the 2147483647 of a grid"),
+     "fa1_backward: 2147483648 blocks are more than the 2147483647 of a grid"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("changed, by_forward, by_backward", REFUSED, ids=[str(row[0]) for row in REFUSED])
 def test_refusals(fa1, changed, by_forward, by_backward):
-    names = ("batch", "nheads", "nheads_k", "seqlen_q", "seqlen_k", "headdim", "causal", "dtype", "bias_dtype")
+    names = (
+        "batch",
+        "nheads",
+        "nheads_k",
+        "seqlen_q",
+        "seqlen_k",
+        "headdim",
+        "causal",
+        "dtype",
+        "bias_dtype",
+        "splits",
+    )
     x = unwritten(1, 4, 2, 8)
     numbers = integers(x, x, x, None, None)
     for name, value in changed.items():
@@ -397,8 +276,23 @@ def test_refusals(fa1, changed, by_forward, by_backward):
     with pytest.raises(ValueError, match=re.escape(by_forward)):
         done(fa1, fa1.fa1_forward(x, x, x, None, x, None, s, s, s, numbers, 1.0, None))
     with pytest.raises(ValueError, match=re.escape(by_backward)):
-        done(fa1, fa1.fa1_backward(x, x, x, x, None, x, s, s, None, x, x, x, numbers, 1.0, None))
+        done(fa1, fa1.fa1_backward(x, x, x, x, None, x, s, s, x, x, x, x, numbers, 1.0, None))
     assert x.isnan().all() and s.isnan().all()
+
+
+def test_scratch_has_to_be_there(fa1):
+    x, s = unwritten(1, 4, 2, 8), unwritten(1, 2, 4)
+    numbers = integers(x, x, x, None, None)
+    with pytest.raises(ValueError, match="fa1_backward: dq_sums is null: should have 64 floats"):
+        done(fa1, fa1.fa1_backward(x, x, x, x, None, x, s, s, None, x, x, x, numbers, 1.0, None))
+    half = x.half()
+    with pytest.raises(ValueError, match="fa1_forward: out_scratch is null: 16-bit dtypes need 64 floats of it"):
+        done(
+            fa1,
+            fa1.fa1_forward(
+                half, half, half, None, half, None, s, s, s, integers(half, half, half, None, None), 1.0, None
+            ),
+        )
 
 
 def test_with_little_shared_memory():

@@ -10,7 +10,7 @@ import torch
 from impls import Absent
 from impls.handover import Inputs, run, to_layout
 
-MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton")
+MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 INF = float("inf")
 NAME = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -235,7 +235,10 @@ def test_takes_strided_inputs(tested):
     if not impl.supports.strides:
         pytest.skip("promises contiguous inputs only")
     dtype = sorted(impl.supports.dtypes, key=str)[-1]
-    x = inputs(case(seqlen_k=33, dtype=dtype), device)
+    wanted = case(seqlen_k=33, dtype=dtype)
+    if reason := refused(impl, wanted):
+        pytest.skip(str(reason))
+    x = inputs(wanted, device)
     x = x.with_(dout=x.dout[:, :, :1, :1].expand(x.dout.shape))
     in_layout = {name: to_layout(impl, t) for name, t in x.items()}
     spread = {name: torch.stack((t, t * float("nan")), -1)[..., 0] for name, t in in_layout.items()}
@@ -281,7 +284,8 @@ def test_refuses_in_words(tested, what, changed):
     given = {} if x.bias is None else {"bias": x.bias}
 
     # Of several with one source, the message cannot know which it is: it names the argument first.
-    begins = r"(q|k|v|bias|headdim|nheads)\b" if impl.name.startswith("triton_") else f"{impl.name}: "
+    several = impl.name.startswith(("triton_", "cuda_"))
+    begins = r"(q|k|v|bias|headdim|nheads)\b" if several else f"{impl.name}: "
     with pytest.raises(ValueError, match=f"^{begins}") as refusal:
         impl.forward(*(to_layout(impl, t) for t in (x.q, x.k, x.v)), **given)
     assert len(str(refusal.value)) > 30

@@ -229,7 +229,7 @@ def test_an_interrupted_run_keeps_what_it_had(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are python_tiled, "),
+        (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),
         (["--case", "seqlen=65"], "'seqlen=65' is no field=value; the fields are batch, seqlen_q"),
         (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
         (["--repeats", "0"], "--repeats 0: should be at least 1"),

@@ -130,7 +130,9 @@ def test_an_absent_is_refused_and_not_run():
 # --- share --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", (0, -1, 1.5, "all", None, float("nan")))
+@pytest.mark.parametrize(
+    "share", (0, -1, 1.5, "all", None, float("nan"), {"cpu": 0}, {"cpu": None}, {"gpu": 0.5}, {"cpu": {"cpu": 0.5}})
+)
 def test_a_share_is_a_part(share):
     with pytest.raises(ContractError, match=re.escape(f"share={share!r}: should be a number above 0, at most 1")):
         replace(torch_math.IMPL, share=share)
@@ -142,6 +144,16 @@ def test_a_share_of_the_cases_and_repeats_is_run():
     assert (plan.cases_for(tenth, 1.0), plan.cases_for(tenth, 0.5), plan.repeats_for(tenth)) == (6, 3, 10)
     least = replace(torch_math.IMPL, share=0.001)
     assert (plan.cases_for(least, 1.0), plan.repeats_for(least)) == (2, 2)
+
+
+def test_a_share_may_be_for_one_device():
+    """Slow on the CPU, and nothing of the kind on a GPU."""
+    on_cpu, on_cuda = Plan(examples=60, repeats=100), Plan(device="cuda", examples=60, repeats=100)
+    slow = replace(torch_math.IMPL, share={"cpu": 0.1})
+    assert (slow.share_on("cpu"), slow.share_on("cuda"), replace(slow, share={}).share_on("cpu")) == (0.1, 1.0, 1.0)
+    assert replace(slow, share=0.5).share_on("cpu") == replace(slow, share=0.5).share_on("cuda") == 0.5
+    assert (on_cpu.cases_for(slow, 1.0), on_cpu.repeats_for(slow)) == (6, 10)
+    assert (on_cuda.cases_for(slow, 1.0), on_cuda.repeats_for(slow)) == (60, 100)
 
 
 def test_a_share_of_the_elements_is_drawn():

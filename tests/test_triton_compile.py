@@ -63,7 +63,7 @@ def pretend(capability: int):
     JITFunction.run = without_launch
     from impls.triton import problem
 
-    problem._check_devices = lambda *tensors: None  # they are on the CPU here
+    problem._check_device = lambda q: None  # all are on the CPU here
     return compiled
 
 

@@ -15,86 +15,7 @@
 // __launch_bounds__(THREADS, 1): there are seldom more blocks than multiprocessors, so a block may have all registers.
 #pragma once
 
-#include "tiles.cuh"
-
-// Rows of a tensor of any dtype -> a tile in shared memory: `row0` is where row 0 of the tile begins, in elements.
-template <int ROWS, int D>
-__device__ __forceinline__ void load_rows(float* tile, Dtype dtype, const void* x, int64_t row0, int64_t stride,
-                                          int rows, int headdim) {
-    switch (dtype) {
-        case FLOAT16:
-            return load_tile<ROWS, D>(tile, static_cast<const __half*>(x) + row0, stride, rows, headdim);
-        case BFLOAT16:
-            return load_tile<ROWS, D>(tile, static_cast<const __nv_bfloat16*>(x) + row0, stride, rows, headdim);
-        default: return load_tile<ROWS, D>(tile, static_cast<const float*>(x) + row0, stride, rows, headdim);
-    }
-}
-
-// factor * O -> rows of a tensor of any dtype.
-template <int TM, int D>
-__device__ __forceinline__ void store_as(Dtype dtype, void* x, int64_t row0, int64_t stride, int rows, int headdim,
-                                         const float (&O)[TM][D / LANES], const float (&factor)[TM]) {
-    switch (dtype) {
-        case FLOAT16: return store_rows<TM, D>(static_cast<__half*>(x) + row0, stride, rows, headdim, O, factor);
-        case BFLOAT16:
-            return store_rows<TM, D>(static_cast<__nv_bfloat16*>(x) + row0, stride, rows, headdim, O, factor);
-        default: return store_rows<TM, D>(static_cast<float*>(x) + row0, stride, rows, headdim, O, factor);
-    }
-}
-
-// My elements of float32 rows in global memory -> O: those that store_rows writes. 0 where there are none.
-template <int TM, int D>
-__device__ __forceinline__ void fetch_rows(float (&O)[TM][D / LANES], const float* x, int64_t stride, int rows,
-                                           int headdim) {
-    constexpr int N = ADJACENT<D>;
-    const bool together = N == 4 && by_four(x, stride, headdim);
-#pragma unroll
-    for (int r = 0; r < TM; ++r) {
-#pragma unroll
-        for (int n = 0; n < D / LANES; n += N) {
-            const int d = head_column<D>(n);
-            const float* at = x + row(r) * stride + d;
-            Four<float> four = {};
-            if (row(r) < rows && together && d < headdim) four = *reinterpret_cast<const Four<float>*>(at);
-#pragma unroll
-            for (int e = 0; e < N; ++e) {
-                if (row(r) < rows && !together && d + e < headdim) four.x[e] = at[e];
-                O[r][n + e] = four.x[e];
-            }
-        }
-    }
-}
-
-// S_ij = <q_i, k_j> -> scale S_ij + bias_ij, and -inf where the mask hides j from i or one of them is beyond its
-// sequence. The scale may be negative: it comes before any maximum. Rows are queries from i0 on, columns keys from j0
-// on; TURNED: the other way round.
-template <bool TURNED, int TM, int TN>
-__device__ __forceinline__ void finish_scores(float (&S)[TM][TN], const Problem& p, const void* bias, int b, int h,
-                                              int i0, int j0) {
-    constexpr int M = TURNED ? TN * LANES : TM * GROUPS, N = TURNED ? TM * GROUPS : TN * LANES;
-    const bool all_visible = i0 + M <= p.seqlen_q && j0 + N <= p.keys_of(i0);  // the first query sees least
-    auto each = [&](auto change) {
-#pragma unroll
-        for (int r = 0; r < TM; ++r)
-#pragma unroll
-            for (int c = 0; c < TN; ++c) {
-                const int i = i0 + (TURNED ? column(c) : row(r)), j = j0 + (TURNED ? row(r) : column(c));
-                change(S[r][c], i, j, all_visible || (i < p.seqlen_q && j < p.keys_of(i)));
-            }
-    };
-    each([&](float& s, int, int, bool) { s *= p.softmax_scale; });
-    if (bias)
-        each([&](float& s, int i, int j, bool visible) {
-            if (visible) s += bias_at(p, bias, b, h, i, j);
-        });
-    if (!all_visible)
-        each([](float& s, int, int, bool visible) {
-            if (!visible) s = -INFINITY;
-        });
-}
-
-// What is subtracted before exp: where all is -inf that is 0, as -inf - -inf is NaN. Finite minima are left alone.
-__device__ __forceinline__ float finite(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
+#include "scores.cuh"
 
 // Bytes of shared memory with tiles of M queries and N keys: Q, K, V and P.
 template <int M, int N, int D>
@@ -131,14 +52,14 @@ __global__ void __launch_bounds__(THREADS, 1)
 
     const int keys = p.seqlen_q ? p.keys_of(p.seqlen_q - 1) : 0;  // nobody sees more than the last query
     for (int j0 = 0; j0 < keys; j0 += N) {
-        load_rows<N, D>(K, p.dtype, k, p.k.row(b, j0, h_k), p.k.seqlen, p.seqlen_k - j0, p.headdim);
-        load_rows<N, D>(V, p.dtype, v, p.v.row(b, j0, h_k), p.v.seqlen, p.seqlen_k - j0, p.headdim);
+        load_tile<N, D>(K, p.dtype, k, p.k.row(b, j0, h_k), p.k.seqlen, p.seqlen_k - j0, p.headdim);
+        load_tile<N, D>(V, p.dtype, v, p.v.row(b, j0, h_k), p.v.seqlen, p.seqlen_k - j0, p.headdim);
 
         // Tiles of queries before the first that sees key j0 see nothing of this tile.
         for (int i0 = p.first_query_of(j0) / M * M; i0 < p.seqlen_q; i0 += M) {
             const int rows = p.seqlen_q - i0;
             const bool keeps = lane() < TM && kept < rows;
-            load_rows<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, p.headdim);
+            load_tile<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, p.headdim);
             // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Asked for before the
             // products, used after them.
             fetch_rows<TM, D>(O, accumulated + i0 * stride, stride, rows, p.headdim);
@@ -158,14 +79,14 @@ __global__ void __launch_bounds__(THREADS, 1)
                 m_tile = maximum_of_lanes(m_tile);  // line 10: m~ = rowmax(S)
 #pragma unroll
                 for (int c = 0; c < TN; ++c) {
-                    S[r][c] = expf(S[r][c] - finite(m_tile));  // P~ = exp(S - m~); the mask's -inf gives 0
+                    S[r][c] = __expf(S[r][c] - finite(m_tile));  // P~ = exp(S - m~); the mask's -inf gives 0
                     l_tile += S[r][c];
                 }
                 l_tile = sum_of_lanes(l_tile);  // l~ = rowsum(P~)
 
                 const float m_old = __shfl_sync(WARP, m_kept, r, LANES), l_old = __shfl_sync(WARP, l_kept, r, LANES);
                 const float m_new = fmaxf(m_old, m_tile);  // line 11
-                const float before = expf(m_old - finite(m_new)) * l_old, now = expf(m_tile - finite(m_new));
+                const float before = __expf(m_old - finite(m_new)) * l_old, now = __expf(m_tile - finite(m_new));
                 const float l_new = before + now * l_tile;
                 // Nothing seen yet: O stays 0. == and not >: a NaN in l should reach out.
                 alpha[r] = l_new == 0.0f ? 0.0f : before / l_new;
@@ -193,6 +114,6 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (lane() < TM && kept < rows) lse[i0 + kept] = m[i0 + kept] + logf(l[i0 + kept]);  // no key seen: -inf
         if (p.dtype == FLOAT32) continue;  // O was summed in out itself
         fetch_rows<TM, D>(O, accumulated + i0 * stride, stride, rows, p.headdim);
-        store_as<TM, D>(p.dtype, out, p.out.row(b, i0, h), p.out.seqlen, rows, p.headdim, O, one);
+        store_tile<TM, D>(p.dtype, out, p.out.row(b, i0, h), p.out.seqlen, rows, p.headdim, O, one);
     }
 }

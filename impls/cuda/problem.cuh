@@ -14,6 +14,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include <type_traits>
+
 enum Dtype : int { FLOAT32, FLOAT16, BFLOAT16 };
 enum Causal : int { FULL, BOTTOM_RIGHT, TOP_LEFT };
 
@@ -24,11 +26,14 @@ struct Strides {
 
 struct BiasStrides {
     int64_t batch, head, query, key;
-    __host__ __device__ int64_t at(int b, int h, int i, int j) const { return b * batch + h * head + i * query + j * key; }
+    __host__ __device__ int64_t at(int b, int h, int i, int j) const {
+        return b * batch + h * head + i * query + j * key;
+    }
 };
 
 struct Problem {
     int batch, nheads, nheads_k, seqlen_q, seqlen_k, headdim;
+    int splits;  // of the backward: how many blocks share the keys of a head
     Causal causal;
     Dtype dtype, bias_dtype;
     float softmax_scale;
@@ -59,6 +64,7 @@ inline Problem problem_of(const int64_t* n, double softmax_scale) {
     p.causal = Causal(next());
     p.dtype = Dtype(next());
     p.bias_dtype = Dtype(next());
+    p.splits = int(next());
     p.softmax_scale = float(softmax_scale);
     for (Strides* s : {&p.q, &p.k, &p.v, &p.out, &p.dout, &p.dq, &p.dk, &p.dv})
         for (int64_t* stride : {&s->batch, &s->seqlen, &s->head}) *stride = next();
@@ -78,13 +84,34 @@ __device__ inline __half from_float<__half>(float x) { return __float2half_rn(x)
 template <>
 __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
 
-// The bias of query i and key j in float32; 0 without a bias.
-__device__ inline float bias_at(const Problem& p, const void* bias, int b, int h, int i, int j) {
-    if (!bias) return 0.0f;
-    int64_t at = p.bias.at(b, h, i, j);
-    switch (p.bias_dtype) {
-        case FLOAT16: return to_float(static_cast<const __half*>(bias)[at]);
-        case BFLOAT16: return to_float(static_cast<const __nv_bfloat16*>(bias)[at]);
-        default: return static_cast<const float*>(bias)[at];
+// -> f(x), with x as a pointer to what dtype says.
+template <class F>
+__device__ __forceinline__ auto as_dtype(Dtype dtype, const void* x, F f) {
+    switch (dtype) {
+        case FLOAT16: return f(static_cast<const __half*>(x));
+        case BFLOAT16: return f(static_cast<const __nv_bfloat16*>(x));
+        default: return f(static_cast<const float*>(x));
     }
+}
+template <class F>
+__device__ __forceinline__ void as_dtype(Dtype dtype, void* x, F f) {
+    switch (dtype) {
+        case FLOAT16: return f(static_cast<__half*>(x));
+        case BFLOAT16: return f(static_cast<__nv_bfloat16*>(x));
+        default: return f(static_cast<float*>(x));
+    }
+}
+
+// x[at] in float32.
+__device__ __forceinline__ float element(Dtype dtype, const void* x, int64_t at) {
+    return as_dtype(dtype, x, [=](auto* typed) { return to_float(typed[at]); });
+}
+// x[at] = value, rounded.
+__device__ __forceinline__ void set_element(Dtype dtype, void* x, int64_t at, float value) {
+    as_dtype(dtype, x, [=](auto* typed) { typed[at] = from_float<std::remove_reference_t<decltype(*typed)>>(value); });
+}
+
+// The bias of query i and key j in float32; 0 without a bias.
+__device__ __forceinline__ float bias_at(const Problem& p, const void* bias, int b, int h, int i, int j) {
+    return bias ? element(p.bias_dtype, bias, p.bias.at(b, h, i, j)) : 0.0f;
 }

@@ -14,19 +14,21 @@ def integers(
     v: torch.Tensor,
     bias: torch.Tensor | None,
     causal: str | None,
+    splits: int = 1,
     **others: torch.Tensor,
 ) -> torch.Tensor:
-    """q (b, sq, h, d), k, v (b, sk, h_k, d), bias (b | 1, h | 1, sq | 1, sk) -> int64 (37,), in the order of problem_of.
+    """q (b, sq, h, d), k, v (b, sk, h_k, d), bias (b | 1, h | 1, sq | 1, sk) -> int64 (38,), in the order of problem_of.
 
-    causal: None, "bottom_right" or "top_left". others: out, dout, dq, dk, dv, as far as the call has them.
+    causal: None, "bottom_right" or "top_left". splits: of the backward, how many blocks share the keys of a
+    head. others: out, dout, dq, dk, dv, as far as the call has them.
     """
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
     numbers = [batch, nheads, nheads_k, seqlen_q, seqlen_k, headdim, CAUSAL[causal], DTYPES[q.dtype]]
-    numbers.append(DTYPES[torch.float32 if bias is None else bias.dtype])
+    numbers += (DTYPES[torch.float32 if bias is None else bias.dtype], splits)
     tensors = dict(q=q, k=k, v=v) | others
     for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv"):
         numbers += tensors[name].stride()[:3] if name in tensors else (0, 0, 0)
     shape = (batch, nheads, seqlen_q, seqlen_k)
     numbers += (0, 0, 0, 0) if bias is None else bias.expand(shape).stride()
-    return torch.tensor(numbers, dtype=torch.int64)
+    return torch.tensor(numbers, dtype=torch.int64, device="cpu")

@@ -13,10 +13,6 @@
 // rows by float4 then meet no bank twice. Its rows beyond the sequence and its columns beyond the head dim are 0.
 #pragma once
 
-#include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "problem.cuh"
 
 constexpr int THREADS = 128, LANES = 16, GROUPS = THREADS / LANES;
@@ -89,14 +85,17 @@ __device__ __forceinline__ void load_tile_by(float* tile, const T* x, int64_t st
     }
 }
 
-// By all threads: x (rows of a tensor, `stride` apart; headdim columns) -> tile (ROWS, round_up(headdim, PIECE)).
-// Rows from `rows` on (it may be negative), and columns from headdim on, are 0.
-template <int ROWS, int D, class T>
-__device__ __forceinline__ void load_tile(float* tile, const T* x, int64_t stride, int rows, int headdim) {
-    if (by_four(x, stride, headdim))
-        load_tile_by<ROWS, D, true>(tile, x, stride, rows, headdim);
-    else
-        load_tile_by<ROWS, D, false>(tile, x, stride, rows, headdim);
+// By all threads: rows of a tensor, `stride` apart, headdim columns of each, the first of them at x[at] -> tile
+// (ROWS, round_up(headdim, PIECE)). Rows from `rows` on (it may be negative), and columns from headdim on, are 0.
+template <int ROWS, int D>
+__device__ __forceinline__ void load_tile(float* tile, Dtype dtype, const void* x, int64_t at, int64_t stride, int rows,
+                                          int headdim) {
+    as_dtype(dtype, x, [=](auto* typed) {
+        if (by_four(typed + at, stride, headdim))
+            load_tile_by<ROWS, D, true>(tile, typed + at, stride, rows, headdim);
+        else
+            load_tile_by<ROWS, D, false>(tile, typed + at, stride, rows, headdim);
+    });
 }
 
 // factor * O -> x, the rows and columns that exist: x is where row 0 of the tile begins, `rows` are left from there.
@@ -121,6 +120,36 @@ __device__ __forceinline__ void store_rows(T* x, int64_t stride, int rows, int h
 #pragma unroll
                 for (int e = 0; e < N; ++e)
                     if (d + e < headdim) at[e] = from_float<T>(factor[r] * O[r][n + e]);
+            }
+        }
+    }
+}
+
+// factor * O -> rows of a tensor of any dtype, the first of them at x[at].
+template <int TM, int D>
+__device__ __forceinline__ void store_tile(Dtype dtype, void* x, int64_t at, int64_t stride, int rows, int headdim,
+                                           const float (&O)[TM][D / LANES], const float (&factor)[TM]) {
+    as_dtype(dtype, x, [&](auto* typed) { store_rows<TM, D>(typed + at, stride, rows, headdim, O, factor); });
+}
+
+// My elements of float32 rows in global memory -> O: those that store_rows writes. 0 where there are none.
+template <int TM, int D>
+__device__ __forceinline__ void fetch_rows(float (&O)[TM][D / LANES], const float* x, int64_t stride, int rows,
+                                           int headdim) {
+    constexpr int N = ADJACENT<D>;
+    const bool together = N == 4 && by_four(x, stride, headdim);
+#pragma unroll
+    for (int r = 0; r < TM; ++r) {
+#pragma unroll
+        for (int n = 0; n < D / LANES; n += N) {
+            const int d = head_column<D>(n);
+            const float* at = x + row(r) * stride + d;
+            Four<float> four = {};
+            if (row(r) < rows && together && d < headdim) four = *reinterpret_cast<const Four<float>*>(at);
+#pragma unroll
+            for (int e = 0; e < N; ++e) {
+                if (row(r) < rows && !together && d + e < headdim) four.x[e] = at[e];
+                O[r][n + e] = four.x[e];
             }
         }
     }
@@ -212,50 +241,4 @@ __device__ __forceinline__ float maximum_of_lanes(float x) {
 __device__ __forceinline__ float sum_of_lanes(float x) {
     for (int other = LANES / 2; other; other /= 2) x += __shfl_xor_sync(WARP, x, other);
     return x;
-}
-
-// ---- host ---------------------------------------------------------------------------------------------------------
-
-inline thread_local char refusal[512];  // why the last call of this thread could not be done, in words
-
-// Keeps the reason -> the error.
-inline int refuse(cudaError_t error, const char* format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(refusal, sizeof(refusal), format, arguments);
-    va_end(arguments);
-    return error;
-}
-
-// Bytes of shared memory that a block of the present device can ask for. -> a cudaError_t
-inline int shared_memory_limit(int64_t* bytes) {
-#ifdef SHARED_MEMORY_LIMIT  // to try what smaller devices do
-    *bytes = SHARED_MEMORY_LIMIT;
-    return cudaSuccess;
-#else
-    int device = 0, limit = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (!error) error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    *bytes = limit;
-    return error ? refuse(error, "the device does not say how much shared memory it has: %s", cudaGetErrorString(error))
-                 : cudaSuccess;
-#endif
-}
-
-// One launch of `blocks` blocks in a row with dynamic shared memory, checked; none for 0 blocks. -> a cudaError_t
-template <class... P, class... A>
-int launch(const char* name, void (*kernel)(P...), int64_t blocks, int64_t bytes, void* stream, A... arguments) {
-    if (blocks == 0) return cudaSuccess;
-    if (blocks > INT_MAX)
-        return refuse(cudaErrorInvalidConfiguration, "%s: %lld blocks are more than the %d of a grid", name,
-                      static_cast<long long>(blocks), INT_MAX);
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
-    if (!error) {
-        kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);
-        error = cudaGetLastError();
-    }
-    return !error ? cudaSuccess
-                  : refuse(error, "%s: %lld blocks of %d threads with %lld bytes of shared memory each: %s", name,
-                           static_cast<long long>(blocks), THREADS, static_cast<long long>(bytes),
-                           cudaGetErrorString(error));
 }

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from triton import cdiv
 
+from impls.arguments import check_backward
+
 from .backward import compute_delta, compute_dk_dv, compute_dk_dv_dq, compute_dq
 from .bias_gradient import compute_dbias
 from .forward import compute_forward
-from .problem import Problem, check_backward, check_into, problem_of, strides_of, strides_of_bias, unit_stride
+from .problem import Problem, check_into, problem_of, strides_of, strides_of_bias, unit_stride
 from .tuning import Tile
 
 
@@ -57,7 +59,7 @@ class FlashAttention2:
         wants_dbias=False leaves dbias out: a bias that is a mask needs none.
         """
         p = problem_of(q, k, v, bias, causal, softmax_scale, self.alignment, self.tf32)
-        check_backward(p, q, out, dout, lse)
+        check_backward(q, out, dout, lse)
         if into is not None:
             check_into(into, (q, k, v))
         q, k, v, out, dout = (unit_stride(x) for x in (q, k, v, out, dout))

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import torch
 
+from impls.arguments import check_tensor
+
 from .attention import FlashAttention2
-from .problem import check_tensor, problem_of
+from .problem import problem_of
 
 
 def flash_attn_func(

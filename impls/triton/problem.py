@@ -7,14 +7,22 @@ from dataclasses import dataclass
 import torch
 import triton
 
+from impls.arguments import (
+    check_bias,
+    check_dtypes,
+    check_headdim,
+    check_like,
+    check_one_device,
+    check_options,
+    sizes_of,
+)
+
 from .interpreter import INTERPRETED
 from .tiles import Strides
 from .tuning import tuning_key
 
 LARGEST_HEADDIM = 256
-LARGEST_SCALE = 2.0**127  # times log2(e) it is still a float32
 DTYPES = (torch.float16, torch.float32) if INTERPRETED else (torch.float16, torch.bfloat16, torch.float32)
-ALIGNMENTS = ("bottom_right", "top_left")
 
 
 @dataclass(frozen=True)
@@ -118,99 +126,33 @@ def unit_stride(x: torch.Tensor) -> torch.Tensor:
 
 def problem_of(q, k, v, bias=None, causal=False, softmax_scale=None, alignment="bottom_right", tf32=False) -> Problem:
     """Check everything and return the Problem. Raises ValueError, with the values, for what cannot be computed."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        check_tensor(name, x)
-        if x.dim() != 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: should be (batch, seqlen, nheads, headdim)")
-    (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
-    if tuple(k.shape) != tuple(v.shape) or tuple(k.shape) != (batch, seqlen_k, nheads_k, headdim):
-        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-        raise ValueError(f"{shapes}: k and v should have one shape, and q's batch and headdim")
-    if not 1 <= headdim <= LARGEST_HEADDIM:
-        raise ValueError(f"headdim is {headdim}: should be 1 to {LARGEST_HEADDIM}")
-    if nheads and (nheads_k == 0 or nheads % nheads_k):
-        raise ValueError(f"nheads is {nheads}: should be a multiple of nheads_k, which is {nheads_k}")
-    if bias is not None:
-        check_tensor("bias", bias)
-    _check_dtypes(q, k, v, bias)
-    _check_devices(q, k, v, bias)
-    _check_bias(bias, (batch, nheads, seqlen_q, seqlen_k))
-    if alignment not in ALIGNMENTS:
-        raise ValueError(f"causal_alignment is {alignment!r}: should be one of {', '.join(map(repr, ALIGNMENTS))}")
-    if not isinstance(causal, bool):
-        raise ValueError(f"causal is {causal!r}: should be True or False")
-    number = isinstance(softmax_scale, (int, float)) and not isinstance(softmax_scale, bool)
-    if softmax_scale is not None and not (number and abs(softmax_scale) <= LARGEST_SCALE):
-        raise ValueError(f"softmax_scale is {softmax_scale!r}: should be a number of magnitude at most 2^127, or None")
+    sizes = sizes_of(q, k, v)
+    check_headdim(sizes.headdim, LARGEST_HEADDIM)
+    if INTERPRETED and q.dtype == torch.bfloat16:
+        raise ValueError("q is torch.bfloat16: Triton's interpreter computes bfloat16 wrongly; use float16 or float32")
+    check_dtypes(q, k, v, DTYPES)
+    check_bias(bias, q, sizes.scores)
+    check_one_device(q=q, k=k, v=v, bias=bias)
+    _check_device(q)
+    check_options(causal, softmax_scale, alignment)
+    seqlen_q, seqlen_k, headdim = sizes.seqlen_q, sizes.seqlen_k, sizes.headdim
     diagonal = seqlen_k  # beyond every key: all are seen
     if causal:
         diagonal = seqlen_k - seqlen_q if alignment == "bottom_right" else 0
     scale = headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a scale like any other
-    return Problem(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, scale, diagonal, causal, tf32)
-
-
-def check_tensor(name: str, x: object) -> None:
-    """Raises ValueError for what is no tensor with strides."""
-    if not isinstance(x, torch.Tensor):
-        raise ValueError(f"{name} is a {type(x).__name__}: should be a tensor")
-    if x.layout != torch.strided:
-        raise ValueError(f"{name} has layout {x.layout}: should be torch.strided")
-
-
-def check_backward(p: Problem, q, out, dout, lse) -> None:
-    """Raises ValueError unless out and dout are like q, and lse is (batch, nheads, seqlen_q) float32."""
-    statistics = (p.batch, p.nheads, p.seqlen_q)
-    for name, x, shape, dtype in (
-        ("out", out, q.shape, q.dtype), ("dout", dout, q.shape, q.dtype), ("lse", lse, statistics, torch.float32)
-    ):  # fmt: skip
-        check_tensor(name, x)
-        _check_like(name, x, shape, dtype, q.device)
+    return Problem(*sizes, scale, diagonal, causal, tf32)
 
 
 def check_into(into, like) -> None:
     """Raises ValueError unless each of dq, dk, dv can be written to: like its input, with a last stride of 1."""
     for name, x, want in zip(("dq", "dk", "dv"), into, like, strict=True):
-        check_tensor(name, x)
-        _check_like(name, x, want.shape, want.dtype, want.device)
+        check_like(name, x, want.shape, want.dtype, want.device)
         if unit_stride(x) is not x:
             raise ValueError(f"{name} has strides {x.stride()}: should have a last stride of 1, to be written to")
 
 
-def _check_like(name, x, shape, dtype, device) -> None:
-    if tuple(x.shape) != tuple(shape) or x.dtype != dtype or x.device != device:
-        raise ValueError(
-            f"{name} is {tuple(x.shape)} {x.dtype} on {x.device}: should be {tuple(shape)} {dtype} on {device}"
-        )
-
-
-def _check_dtypes(q, k, v, bias) -> None:
-    if not (q.dtype == k.dtype == v.dtype):
-        raise ValueError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}: should be one dtype")
-    if INTERPRETED and q.dtype == torch.bfloat16:
-        raise ValueError("q is torch.bfloat16: Triton's interpreter computes bfloat16 wrongly; use float16 or float32")
-    if q.dtype not in DTYPES:
-        raise ValueError(f"q is {q.dtype}: should be one of {', '.join(map(str, DTYPES))}")
-    if bias is not None and bias.dtype not in (torch.float32, q.dtype):
-        either = " or ".join(map(str, dict.fromkeys((torch.float32, q.dtype))))
-        raise ValueError(f"bias is {bias.dtype}: should be {either}")
-
-
-def _check_devices(q, k, v, bias) -> None:
-    devices = {"q": q.device, "k": k.device, "v": v.device} | ({} if bias is None else {"bias": bias.device})
-    if len(set(devices.values())) > 1:
-        raise ValueError(f"{', '.join(f'{name} is on {at}' for name, at in devices.items())}: should be one device")
+def _check_device(q: torch.Tensor) -> None:
     if q.device.type not in (("cpu", "cuda") if INTERPRETED else ("cuda",)):
         should = "a CPU or CUDA device" if INTERPRETED else "a CUDA device"
         hint = ", or in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts"
         raise ValueError(f"q is on {q.device}: should be on {should}{hint if q.device.type == 'cpu' else ''}")
-
-
-def _check_bias(bias, full: tuple[int, int, int, int]) -> None:
-    if bias is None:
-        return
-    fits = bias.dim() == 4 and bias.shape[3] == full[3]
-    if not fits or any(n not in (1, want) for n, want in zip(bias.shape, full, strict=True)):
-        raise ValueError(
-            f"bias has shape {tuple(bias.shape)}: should be ({full[0]} or 1, {full[1]} or 1, {full[2]} or 1, {full[3]}),"
-            " that is (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)"
-        )

@@ -1,10 +1,9 @@
-"""Compiles the runtime and the authors' files with g++: each once, by content, under a lock, into the user's cache."""
+"""Compiles the runtime and the authors' files with g++: each once, by content, into the user's cache (cache.py)."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import json
 import os
 import re
@@ -17,7 +16,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from races.cuda.errors import CompileError, CudaError, NoCompiler, Refused
+from races.cuda.cache import built, cache_folder, key_of
+from races.cuda.errors import CompileError, NoCompiler, Refused
 from races.cuda.source import rewrite
 
 HERE = Path(__file__).parent
@@ -48,34 +48,6 @@ LEVEL = "-O1"  # of the traced build, unless asked otherwise
 NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # by the compiler: calls of these go to hooks.cpp
 
 
-def cache_folder() -> Path:
-    """Where compiled files are kept: $FLASH_ATTEST_CACHE, else the user's cache, else the temporary folder.
-
-    Raises CudaError if nothing can be written to what was named.
-    """
-    chosen = os.environ.get("FLASH_ATTEST_CACHE")
-    if chosen:
-        return _writable(Path(chosen))
-    try:
-        return _writable(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flash-attest" / "cuda")
-    except (CudaError, RuntimeError):  # a home that is read-only, or none
-        return _writable(Path(tempfile.gettempdir()) / f"flash-attest-{os.getuid()}")
-
-
-@functools.cache
-def _writable(folder: Path) -> Path:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise PermissionError("it is somebody else's")  # whose libraries are not loaded
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise CudaError(
-            f"{folder}, for compiled files, cannot be written to ({error}): name another in FLASH_ATTEST_CACHE"
-        ) from error
-    return folder
-
-
 @functools.cache
 def compiler() -> tuple[str, str]:
     """(g++, its version). Raises NoCompiler."""
@@ -99,7 +71,7 @@ def has_compiler() -> bool:
 def runtime() -> ctypes.CDLL:
     """The runtime's library, loaded so that the compiled files find it."""
     sources = sorted([*RUNTIME.glob("*"), *(INCLUDE / "shim").glob("*")])  # it shares a few headers with the shim
-    path = _built(_key("runtime", *COMMON, *(p.read_bytes() for p in sources)), lambda to: _build_runtime(to))
+    path = built(_key("runtime", *COMMON, *(p.read_bytes() for p in sources)), _build_runtime)
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -127,15 +99,11 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
         text, kernels = rewrite(preprocessed, str(INCLUDE))
         text += _entries(names, kernels, traced)
         _write(known, json.dumps(headers))
-        return _built(with_headers(headers), lambda to: _compile(text, how, names, source, traced, to))
+        return built(with_headers(headers), lambda to: _compile(text, how, names, source, traced, to))
 
 
 def _key(*parts: str | bytes) -> str:
-    made = hashlib.sha256(compiler()[1].encode())
-    for part in parts:
-        part = part.encode() if isinstance(part, str) else part
-        made.update(len(part).to_bytes(8, "little") + part)
-    return made.hexdigest()[:32]
+    return key_of(compiler()[1], *parts)
 
 
 @functools.cache
@@ -143,20 +111,6 @@ def _shim() -> str:
     """What the shim and this file are: a change of either compiles everything anew."""
     files = sorted(p for p in INCLUDE.rglob("*") if p.is_file())
     return _key(*(p.read_bytes() for p in [*files, Path(__file__), HERE / "source.py"]))
-
-
-def _built(key: str, make) -> Path:
-    """The library of that key, made if it is not there; only whole files get their name."""
-    path = cache_folder() / f"{key}.so"
-    if path.exists():
-        return path
-    with FileLock(cache_folder() / f"{key}.build.lock"):
-        if not path.exists():
-            with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
-                made = Path(folder) / path.name
-                make(made)
-                os.replace(made, path)
-    return path
 
 
 def _read(path: Path) -> list[str] | None:

@@ -1,0 +1,115 @@
+"""What our kernels check of a call before anything is launched: ValueError, with the values, for what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import torch
+
+ALIGNMENTS = ("bottom_right", "top_left")
+LARGEST_SCALE = 2.0**127  # times log2(e) it is still a float32
+
+
+class Sizes(NamedTuple):
+    """q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim)."""
+
+    batch: int
+    seqlen_q: int
+    seqlen_k: int
+    nheads: int
+    nheads_k: int
+    headdim: int
+
+    @property
+    def scores(self) -> tuple[int, int, int, int]:
+        """(batch, nheads, seqlen_q, seqlen_k): what a bias broadcasts to."""
+        return self.batch, self.nheads, self.seqlen_q, self.seqlen_k
+
+
+def sizes_of(q: object, k: object, v: object) -> Sizes:
+    """The sizes of a call. Raises ValueError unless q, k and v are tensors that fit together."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_tensor(name, x)
+        if x.dim() != 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: should be (batch, seqlen, nheads, headdim)")
+    (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
+    if tuple(k.shape) != tuple(v.shape) or tuple(k.shape) != (batch, seqlen_k, nheads_k, headdim):
+        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+        raise ValueError(f"{shapes}: k and v should have one shape, and q's batch and headdim")
+    if nheads and (nheads_k == 0 or nheads % nheads_k):
+        raise ValueError(f"nheads is {nheads}: should be a multiple of nheads_k, which is {nheads_k}")
+    return Sizes(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim)
+
+
+def check_tensor(name: str, x: object) -> None:
+    """Raises ValueError for what is no tensor with strides."""
+    if not isinstance(x, torch.Tensor):
+        raise ValueError(f"{name} is a {type(x).__name__}: should be a tensor")
+    if x.layout != torch.strided:
+        raise ValueError(f"{name} has layout {x.layout}: should be torch.strided")
+
+
+def check_headdim(headdim: int, largest: int, where: str = "") -> None:
+    """Raises ValueError unless headdim is 1 to largest. `where` says what sets this limit: " with a gradient"."""
+    if not 1 <= headdim <= largest:
+        raise ValueError(f"headdim is {headdim}: should be 1 to {largest}{where}")
+
+
+def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtypes: Collection[torch.dtype]) -> None:
+    """Raises ValueError unless q, k and v have one dtype, among those given."""
+    if not (q.dtype == k.dtype == v.dtype):
+        raise ValueError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}: should be one dtype")
+    if q.dtype not in dtypes:
+        raise ValueError(f"q is {q.dtype}: should be one of {', '.join(map(str, dtypes))}")
+
+
+def check_one_device(**tensors: torch.Tensor | None) -> None:
+    """Raises ValueError unless all tensors, by their names, are on one device."""
+    devices = {name: x.device for name, x in tensors.items() if x is not None}
+    if len(set(devices.values())) > 1:
+        raise ValueError(f"{', '.join(f'{name} is on {at}' for name, at in devices.items())}: should be one device")
+
+
+def check_bias(bias: object, q: torch.Tensor, scores: tuple[int, int, int, int]) -> None:
+    """Raises ValueError unless bias is None, or broadcasts to `scores` in float32 or q's dtype."""
+    if bias is None:
+        return
+    check_tensor("bias", bias)
+    if bias.dtype not in (torch.float32, q.dtype):
+        either = " or ".join(map(str, dict.fromkeys((torch.float32, q.dtype))))
+        raise ValueError(f"bias is {bias.dtype}: should be {either}")
+    fits = bias.dim() == 4 and bias.shape[3] == scores[3]
+    if not fits or any(n not in (1, want) for n, want in zip(bias.shape, scores, strict=True)):
+        raise ValueError(
+            f"bias has shape {tuple(bias.shape)}: should be ({scores[0]} or 1, {scores[1]} or 1, {scores[2]} or 1, "
+            f"{scores[3]}), that is (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)"
+        )
+
+
+def check_options(causal: object, softmax_scale: object, alignment: object) -> None:
+    """Raises ValueError for a mask that is none, and for a scale that is no number or beyond float32."""
+    if alignment not in ALIGNMENTS:
+        raise ValueError(f"causal_alignment is {alignment!r}: should be one of {', '.join(map(repr, ALIGNMENTS))}")
+    if not isinstance(causal, bool):
+        raise ValueError(f"causal is {causal!r}: should be True or False")
+    number = isinstance(softmax_scale, (int, float)) and not isinstance(softmax_scale, bool)
+    if softmax_scale is not None and not (number and abs(softmax_scale) <= LARGEST_SCALE):
+        raise ValueError(f"softmax_scale is {softmax_scale!r}: should be a number of magnitude at most 2^127, or None")
+
+
+def check_backward(q: torch.Tensor, out: object, dout: object, lse: object) -> None:
+    """q (batch, seqlen_q, nheads, headdim). Raises ValueError unless out, dout are like it, lse (b, h, sq) float32."""
+    batch, seqlen_q, nheads, _ = q.shape
+    for name, x in (("out", out), ("dout", dout)):
+        check_like(name, x, q.shape, q.dtype, q.device)
+    check_like("lse", lse, (batch, nheads, seqlen_q), torch.float32, q.device)
+
+
+def check_like(name: str, x: object, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+    """Raises ValueError unless x is a tensor of this shape and dtype on this device."""
+    check_tensor(name, x)
+    if tuple(x.shape) != tuple(shape) or x.dtype != dtype or x.device != device:
+        raise ValueError(
+            f"{name} is {tuple(x.shape)} {x.dtype} on {x.device}: should be {tuple(shape)} {dtype} on {device}"
+        )

@@ -1,0 +1,22 @@
+"""FlashAttention 1 and 2 in CUDA C++, forward and backward, and as PyTorch operators. Read fa2_forward.cuh first.
+
+fa1.cu, fa2.cu       the host functions: which kernel, how many blocks, how much shared memory; what is refused
+*.cuh                the kernels, and what they are made of
+problem.cuh, .py     a call in integers: sizes, mask, dtypes, strides, as Python hands it over
+binding.h, fa?_binding.cpp   the host functions as operators on CUDA tensors (LibTorch's stable ABI)
+extension.py         builds them, once           host.py    calls them, or on the CPU what g++ makes of the same files
+algorithm.py         tensors in, tensors out: check, allocate, call
+operators.py         flash_attention_1 and flash_attention_2, with autograd, torch.compile and CUDA graphs
+multihead.py         multihead_attention, on matrices whose columns hold the heads
+declared.py          what the suite judges of them
+
+Importing it compiles nothing: the first call on a device does, and later processes find the result.
+"""
+
+from .declared import implementations
+from .multihead import multihead_attention
+from .operators import flash_attention_1, flash_attention_2
+
+__all__ = ["flash_attention_1", "flash_attention_2", "multihead_attention"]
+
+IMPLS = implementations()

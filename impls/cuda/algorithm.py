@@ -1,0 +1,124 @@
+"""FlashAttention 1 and 2 on tensors: check, allocate, call the host functions. On CPU and CUDA tensors alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from impls.arguments import (
+    Sizes,
+    check_backward,
+    check_bias,
+    check_dtypes,
+    check_headdim,
+    check_one_device,
+    check_options,
+    sizes_of,
+)
+
+from . import host
+from .problem import DTYPES, integers
+
+LARGEST_HEADDIM = 256  # backward, and of 16-bit dtypes
+WIDEST_HEADDIM = 1024  # forward in float32
+TILE, MANY_BLOCKS, MOST_SPLITS = 64, 768, 8  # keys of a tile; blocks that fill a large GPU; times the memory of dq
+LARGEST_LENGTH = 2**30  # so that the kernels' ints hold a query's number plus seqlen_k
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """FlashAttention-1 (name "fa1") or -2 ("fa2"), with the alignment of its causal mask."""
+
+    name: str
+    alignment: str = "bottom_right"
+
+    def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
+        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out like q, lse (b, h, sq) float32.
+
+        Raises ValueError, before any launch, for what does not fit; RuntimeError for what the device cannot do.
+        """
+        check(q, k, v, bias, causal, softmax_scale, self.alignment)
+        q, k, v = map(_unit_stride, (q, k, v))
+        out, lse = q.new_empty(q.shape), _statistic(q)
+        n = integers(q, k, v, bias, self.alignment if causal else None, out=out)
+        rounds = q.dtype != torch.float32
+        out_scratch = _sums(q) if rounds else None  # where FlashAttention-1 adds up what out would round at each step
+        scratch = (out_scratch, _statistic(q), _statistic(q)) if self.name == "fa1" else ()  # and l, m
+        host.call(self.name, "forward", q, k, v, bias, out, *scratch, lse, n, _scale(q, softmax_scale))
+        return out, lse
+
+    def backward(
+        self, dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None, wants_dbias: bool = True
+    ):
+        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias, if there is one and it is wanted.
+
+        Raises ValueError, before any launch, for what does not fit; RuntimeError for what the device cannot do.
+        """
+        check(q, k, v, bias, causal, softmax_scale, self.alignment, differentiated=True)
+        check_backward(q, out, dout, lse)
+        dout, q, k, v, out = map(_unit_stride, (dout, q, k, v, out))
+        dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
+        delta, lse, scale = _statistic(q), lse.contiguous(), _scale(q, softmax_scale)
+        splits = 1 if self.name == "fa1" else splits_of(k)
+        others = dict(out=out, dout=dout, dq=dq, dk=dk, dv=dv)
+        n = integers(q, k, v, bias, self.alignment if causal else None, splits, **others)
+        host.call(self.name, "backward", dout, q, k, v, bias, out, lse, delta, _sums(q, splits), dq, dk, dv, n, scale)
+        if bias is None or not wants_dbias:
+            return dq, dk, dv
+        dbias = bias.new_empty(bias.shape)
+        scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+        strides = torch.tensor(dbias.expand(scores).stride(), dtype=torch.int64, device="cpu")  # 0: summed over
+        host.call(self.name, "bias_gradient", dout, q, k, v, bias, lse, delta, dbias, n, strides, scale)
+        return dq, dk, dv, dbias
+
+
+def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool = False) -> Sizes:
+    """Raises ValueError, with the values, for a call that the kernels do not take. differentiated: it has a backward."""
+    sizes = sizes_of(q, k, v)
+    check_dtypes(q, k, v, tuple(DTYPES))
+    if differentiated:
+        check_headdim(sizes.headdim, LARGEST_HEADDIM, " where a gradient is computed")
+    elif q.dtype != torch.float32:
+        check_headdim(sizes.headdim, LARGEST_HEADDIM, f" in {q.dtype}")
+    else:
+        check_headdim(sizes.headdim, WIDEST_HEADDIM)
+    for name, size in zip(sizes._fields, sizes, strict=True):
+        if size > LARGEST_LENGTH:
+            raise ValueError(f"{name} is {size}: should be at most {LARGEST_LENGTH}")
+    check_bias(bias, q, sizes.scores)
+    check_one_device(q=q, k=k, v=v, bias=bias)
+    if q.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"q is on {q.device}: should be on a CPU or CUDA device")
+    check_options(causal, softmax_scale, alignment)
+    return sizes
+
+
+def splits_of(k: torch.Tensor) -> int:
+    """k (b, sk, hk, d) -> how many blocks share the keys of a head in the backward of FlashAttention-2 (backward.cuh).
+
+    As many as fill a large GPU, and no more: each has dq in float32 to itself. It is the same on every device, as are the
+    bits of dq.
+    """
+    batch, seqlen_k, nheads_k, _ = k.shape
+    tiles, to_fill = -(-seqlen_k // TILE), -(-MANY_BLOCKS // max(1, batch * nheads_k))
+    return max(1, min(tiles, to_fill, MOST_SPLITS))
+
+
+def _unit_stride(x: torch.Tensor) -> torch.Tensor:
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _scale(q: torch.Tensor, softmax_scale: float | None) -> float:
+    return q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
+
+
+def _statistic(q: torch.Tensor) -> torch.Tensor:
+    """(batch, nheads, seqlen_q), float32: lse, l, m, delta."""
+    return q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
+
+
+def _sums(q: torch.Tensor, splits: int = 1) -> torch.Tensor:
+    """(splits, batch, nheads, seqlen_q, headdim), float32."""
+    b, sq, h, d = q.shape
+    return q.new_empty(splits, b, h, sq, d, dtype=torch.float32)

@@ -1,0 +1,134 @@
+// The backward of FlashAttention-1 (FA1 Alg. 4) and FlashAttention-2 (FA2 Alg. 2), with S and P computed again from lse:
+//
+//   delta_i = <dout_i, out_i>           in a kernel of its own, once for each i
+//   for each tile of keys j:            K_j, V_j stay in shared memory, dK_j, dV_j in registers
+//       for each tile of queries i:     Q_i, dO_i come; the sum dQ_i comes and goes back: it lives in global memory
+//           P = exp(S - lse)            dV_j += P^T dO_i
+//           dP = dO_i V_j^T             dS = P (dP - delta)
+//           dQ_i += scale dS K_j        dK_j += scale dS^T Q_i
+//
+// The two differ in who does the tiles of keys. In FlashAttention-1 one block does all of a head. In FlashAttention-2
+// they are dealt out, in turn, to several blocks (`splits`), so that the device is full though there be few heads. FA2
+// lets them add to dQ by atomics, in whatever order they come; here each block has sums of its own, and a last kernel
+// adds those up in their order: every bit is repeatable, for `splits` times the memory of dQ.
+//
+// S, P, dP and dS are kept turned round, (keys, queries): dV and dK then need only rows that a group of lanes has made
+// itself. One block walks over the query heads that share its key head, so that nobody else touches its dQ, dK and dV.
+// Within the block each element of dQ belongs to one thread.
+#pragma once
+
+#include "scores.cuh"
+
+// delta (batch, nheads, seqlen_q). A group of lanes has a row; GROUPS rows for each block.
+__global__ void __launch_bounds__(THREADS) delta_kernel(Problem p, const void* dout, const void* out, float* delta) {
+    const int64_t rows = int64_t(p.batch) * p.nheads * p.seqlen_q, n = int64_t(blockIdx.x) * GROUPS + group();
+    float sum = 0.0f;
+    if (n < rows) {
+        const int i = n % p.seqlen_q, h = n / p.seqlen_q % p.nheads, b = n / p.seqlen_q / p.nheads;
+        const int64_t of_dout = p.dout.row(b, i, h), of_out = p.out.row(b, i, h);
+        for (int d = lane(); d < p.headdim; d += LANES)
+            sum += element(p.dtype, dout, of_dout + d) * element(p.dtype, out, of_out + d);
+    }
+    sum = sum_of_lanes(sum);
+    if (n < rows && lane() == 0) delta[n] = sum;
+}
+
+// Bytes of shared memory with tiles of M queries and N keys: Q, dO, K, V, P^T or dS^T, and dS.
+template <int M, int N, int D>
+constexpr int64_t BACKWARD_BYTES =
+    sizeof(float) * int64_t(2 * (M + N) * STRIDE<D> + N * STRIDE<M> + M * STRIDE<N>);
+
+// dq_sums (splits, batch, nheads, seqlen_q, headdim), without the queries that see none of the block's keys.
+// Block (split * batch + b) * nheads_k + h_k. Two blocks to a multiprocessor: while one waits, the other computes.
+template <int M, int N, int D>
+__global__ void __launch_bounds__(THREADS, 2)
+    backward_kernel(Problem p, const void* dout, const void* q, const void* k, const void* v, const void* bias,
+                    const float* lse, const float* delta, float* dq_sums, void* dk, void* dv) {
+    constexpr int TK = N / GROUPS, TQ = M / LANES, TM = M / GROUPS;
+    extern __shared__ __align__(16) float shared[];
+    float* Q = shared;                   // (M, D)
+    float* dO = Q + M * STRIDE<D>;       // (M, D)
+    float* K = dO + M * STRIDE<D>;       // (N, D)
+    float* V = K + N * STRIDE<D>;        // (N, D)
+    float* turned = V + N * STRIDE<D>;   // (N, M): P^T, then dS^T
+    float* dS = turned + N * STRIDE<M>;  // (M, N)
+
+    // Early keys are seen by more queries under a causal mask: the blocks that begin with them start first.
+    const int blocks = p.nheads_k * p.batch, split = blockIdx.x / blocks, rest = blockIdx.x % blocks;
+    const int h_k = rest % p.nheads_k, b = rest / p.nheads_k, headdim = p.headdim;
+    dq_sums += int64_t(split) * p.batch * p.nheads * p.seqlen_q * headdim;
+    float one[TM], one_k[TK];
+    for (int r = 0; r < TM; ++r) one[r] = 1.0f;
+    for (int r = 0; r < TK; ++r) one_k[r] = 1.0f;
+
+    for (int j0 = split * N; j0 < p.seqlen_k; j0 += p.splits * N) {
+        load_tile<N, D>(K, p.dtype, k, p.k.row(b, j0, h_k), p.k.seqlen, p.seqlen_k - j0, headdim);
+        load_tile<N, D>(V, p.dtype, v, p.v.row(b, j0, h_k), p.v.seqlen, p.seqlen_k - j0, headdim);
+        float dK[TK][D / LANES] = {}, dV[TK][D / LANES] = {};
+
+        for (int h = h_k * p.group(); h < (h_k + 1) * p.group(); ++h) {
+            const int64_t rows_before = (int64_t(b) * p.nheads + h) * p.seqlen_q;
+            // Tiles of queries before the first that sees key j0 see nothing of this tile.
+            for (int i0 = p.first_query_of(j0) / M * M; i0 < p.seqlen_q; i0 += M) {
+                const int rows = p.seqlen_q - i0;
+                load_tile<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, headdim);
+                load_tile<M, D>(dO, p.dtype, dout, p.dout.row(b, i0, h), p.dout.seqlen, rows, headdim);
+                __syncthreads();  // Q, dO, K and V were loaded by all threads: no product before they are whole
+
+                float P[TK][TQ] = {}, dP[TK][TQ] = {};
+                add_rows_dot_rows<D>(P, K, Q, headdim);  // S^T = scale K Q^T + bias^T
+                finish_scores<true>(P, p, bias, b, h, i0, j0);
+#pragma unroll
+                for (int c = 0; c < TQ; ++c) {
+                    const float lse_i = lse_at(lse + rows_before, i0 + column(c), p.seqlen_q);
+#pragma unroll
+                    for (int r = 0; r < TK; ++r) P[r][c] = probability(P[r][c], lse_i);  // P = exp(S - lse)
+                }
+                share(turned, P);
+                __syncwarp();  // a row of P^T comes from the 16 lanes of its group, who are about to read all of it
+                add_product<D, M>(dV, turned, dO, M, headdim);  // dV += P^T dO
+
+                add_rows_dot_rows<D>(dP, V, dO, headdim);  // dP^T = V dO^T
+#pragma unroll
+                for (int c = 0; c < TQ; ++c) {
+                    const float delta_i = delta_at(delta + rows_before, i0 + column(c), p.seqlen_q);
+#pragma unroll
+                    for (int r = 0; r < TK; ++r) {
+                        dP[r][c] = p.softmax_scale * P[r][c] * (dP[r][c] - delta_i);  // scale dS, for both
+                        dS[column(c) * STRIDE<N> + row(r)] = dP[r][c];
+                    }
+                }
+                __syncwarp();  // P^T is still being read by the lanes of its group: dS^T may not take its place yet
+                share(turned, dP);
+                __syncthreads();  // a row of dS comes from all groups; dS^T from the lanes of its own
+
+                // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Asked for before
+                // dK, used after it. The first tile of keys of this block finds nothing yet.
+                float dQ[TM][D / LANES] = {};
+                float* sum = dq_sums + (rows_before + i0) * headdim;
+                if (j0 != split * N) fetch_rows<TM, D>(dQ, sum, headdim, rows, headdim);
+                add_product<D, M>(dK, turned, Q, M, headdim);  // dK += dS^T Q
+                add_product<D, N>(dQ, dS, K, N, headdim);      // dQ += dS K
+                store_rows<TM, D>(sum, headdim, rows, headdim, dQ, one);
+                __syncthreads();  // Q, and K if this was its last step, are still being read: nothing new yet
+            }
+        }
+        store_tile<TK, D>(p.dtype, dk, p.dk.row(b, j0, h_k), p.dk.seqlen, p.seqlen_k - j0, headdim, dK, one_k);
+        store_tile<TK, D>(p.dtype, dv, p.dv.row(b, j0, h_k), p.dv.seqlen, p.seqlen_k - j0, headdim, dV, one_k);
+    }
+}
+
+// dq: the sums of all blocks, in their order. A group of lanes has a row; GROUPS rows for each block. m, n: the tiles
+// that the sums were made with; of queries before the first tile that sees its keys a block has no sum.
+__global__ void __launch_bounds__(THREADS) sum_dq_kernel(Problem p, int m, int n, const float* dq_sums, void* dq) {
+    const int64_t rows = int64_t(p.batch) * p.nheads * p.seqlen_q, at = int64_t(blockIdx.x) * GROUPS + group();
+    if (at >= rows) return;
+    const int i = at % p.seqlen_q, h = at / p.seqlen_q % p.nheads, b = at / p.seqlen_q / p.nheads;
+    int seen = 0;  // the blocks before this one have a sum for query i: later ones begin with later keys
+    while (seen < p.splits && seen * n < p.seqlen_k && i >= p.first_query_of(seen * n) / m * m) ++seen;
+    for (int d = lane(); d < p.headdim; d += LANES) {
+        float sum = 0.0f;
+        for (int split = 0; split < seen; ++split) sum += dq_sums[(split * rows + at) * p.headdim + d];
+        set_element(p.dtype, dq, p.dq.row(b, i, h) + d, sum);
+    }
+}

@@ -1,0 +1,70 @@
+// What the PyTorch operators of both algorithms share: tensors -> pointers, q's device, its current stream, exceptions.
+//
+// Only LibTorch's stable ABI is used: what is built against one version of PyTorch loads into later ones. It needs
+// -DUSE_CUDA for the stream.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <type_traits>
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+#include <torch/headeronly/util/Exception.h>
+#include <torch/headeronly/util/shim_utils.h>
+
+namespace {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using Optional = std::optional<Tensor>;
+
+// A tensor on its way to a pointer parameter of a host function, whose type says what the tensor has to be: float* and
+// void* are on the device, int64_t* (sizes and strides) on the CPU. No tensor is a null pointer.
+class Argument {
+  public:
+    Argument(const Tensor& tensor) : tensor_(&tensor) {}
+    Argument(const Optional& tensor) : tensor_(tensor ? &*tensor : nullptr) {}
+
+    template <class T>
+    operator T*() const {
+        using Element = std::remove_const_t<T>;
+        constexpr bool numbers = std::is_same_v<Element, int64_t>, floats = std::is_same_v<Element, float>;
+        static_assert(numbers || floats || std::is_void_v<Element>);
+        if (!tensor_) return nullptr;
+        STD_TORCH_CHECK(numbers ? tensor_->is_cpu() : tensor_->is_cuda(),
+                        numbers ? "numbers should be on the CPU" : "tensors should be on a CUDA device");
+        if constexpr (numbers || floats) {
+            STD_TORCH_CHECK(tensor_->scalar_type() == (numbers ? ScalarType::Long : ScalarType::Float),
+                            numbers ? "numbers should be int64" : "statistics and sums should be float32");
+            STD_TORCH_CHECK(tensor_->is_contiguous(), "numbers, statistics and sums should be contiguous");
+        }
+        if constexpr (std::is_const_v<T>)
+            return static_cast<T*>(tensor_->const_data_ptr());
+        else
+            return static_cast<T*>(tensor_->mutable_data_ptr());
+    }
+
+  private:
+    const Tensor* tensor_;
+};
+
+// host(arguments as pointers, softmax_scale, stream) on the device of q and its current stream. Throws what the host
+// function refuses, a cudaError_t other than 0, in the words of refusal(text, size).
+template <class Host, class... Tensors>
+void call(Host host, int (*refusal)(char*, int), const Tensor& q, double softmax_scale, const Tensors&... arguments) {
+    const torch::stable::accelerator::DeviceGuard guard(q.get_device_index());
+    void* stream = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(q.get_device_index(), &stream));
+    if (host(Argument(arguments)..., softmax_scale, stream)) {
+        char text[512];
+        refusal(text, sizeof(text));
+        throw std::runtime_error(text);
+    }
+}
+
+}  // namespace

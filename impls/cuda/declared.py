@@ -1,0 +1,77 @@
+"""What the suite judges: the operators of operators.py, on each kind of device for which there is a compiler here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import torch
+
+from impls import Absent, Implementation, Precision, Supports
+
+from . import operators
+from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM
+from .extension import nvcc
+from .problem import DTYPES
+
+NAMES = ("cuda_fa1", "cuda_fa1_wide", "cuda_fa2", "cuda_fa2_top_left", "cuda_fa2_wide")
+
+
+def devices() -> set[str]:
+    """Where the kernels can be compiled: for "cpu" with g++, for "cuda" with nvcc."""
+    found = {"cpu": shutil.which(os.environ.get("CXX") or "g++"), "cuda": nvcc()}
+    return {device for device, compiler in found.items() if compiler}
+
+
+def implementation(name: str, function, backward, alignment: str = "bottom_right", wide: bool = False):
+    """One function of operators.py, and the operator of its backward -> what they promise.
+
+    wide: the kernel for head dims beyond 256, which has no backward.
+    """
+    here = devices()
+
+    def run(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+        return function(q, k, v, bias, causal, softmax_scale, causal_alignment=alignment, return_lse=True)
+
+    def differentiate(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
+        return backward(dout, q, k, v, bias, out, lse, causal, softmax_scale, alignment, bias is not None)
+
+    return Implementation(
+        name=name,
+        forward=run,
+        backward=None if wide else differentiate,  # not "autograd": a benchmark is to count that S is computed again
+        devices=here,
+        supports=Supports(
+            dtypes={torch.float32} if wide else set(DTYPES),
+            headdims=range(LARGEST_HEADDIM + 1, WIDEST_HEADDIM + 1) if wide else range(1, LARGEST_HEADDIM + 1),
+            causal="optional",
+            bias={"vector", "matrix"},
+            bias_grad=not wide,
+            cross=True,
+            gqa=True,
+            softmax_scale=True,
+            strides=True,
+        ),
+        causal_alignment=alignment,
+        lse="natural",
+        precision=Precision(probabilities="float32"),
+        tile=(64, 64),
+        traced="cpu" in here,
+        share={"cpu": 0.05 if wide else 0.2},  # there, threads of a GPU take turns
+    )
+
+
+def implementations() -> list[Implementation | Absent]:
+    """Every implementation; if there is neither compiler, in the place of each the reason."""
+    if not devices():
+        reason = "neither g++ (for CPU tensors) nor nvcc (for CUDA tensors) is installed"
+        return [Absent(name, reason) for name in NAMES]
+    fa1 = operators.flash_attention_1, operators.fa1_backward
+    fa2 = operators.flash_attention_2, operators.fa2_backward
+    return [
+        implementation("cuda_fa1", *fa1),
+        implementation("cuda_fa1_wide", *fa1, wide=True),
+        implementation("cuda_fa2", *fa2),
+        implementation("cuda_fa2_top_left", *fa2, alignment="top_left"),
+        implementation("cuda_fa2_wide", *fa2, wide=True),
+    ]

@@ -1,0 +1,116 @@
+"""The PyTorch operators for GPUs: one library for each algorithm, of fa?.cu and fa?_binding.cpp, built once by nvcc."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+FOLDER = Path(__file__).parent
+PATTERNS = ("*.cu", "*.cuh", "*.h", "*_binding.cpp")
+CXX_FLAGS = ("-O3", "-std=c++17", "-DUSE_CUDA")
+NVCC_FLAGS = ("-O3", "-std=c++17", "--split-compile=0")  # ptxas on all cores: half the time on four of them
+ERRORS = 5  # lines of the compiler that are shown: the first say it all
+
+
+def nvcc() -> str | None:
+    """The path of nvcc, found where PyTorch will look for it: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda. None: nowhere."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home:
+        return shutil.which("nvcc", path=str(Path(home) / "bin"))
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+@functools.cache
+def load(name: str):
+    """torch.ops.flash_attest_cuda_<name> for "fa1" or "fa2", built if it is not in the cache (races/cuda/cache.py).
+
+    Of many processes one builds, and the others wait. Raises RuntimeError without nvcc or ninja, and where a source does not
+    compile, with the compiler's first errors.
+    """
+    from races.cuda.cache import built  # here, as imports point the other way, but for this one (docs/decisions.md)
+
+    if nvcc() is None:
+        raise RuntimeError(
+            f"no nvcc found, which compiles {name}.cu for CUDA tensors: install the CUDA toolkit, and name its folder in "
+            "CUDA_HOME if nvcc is not in PATH"
+        )
+    torch.ops.load_library(built(key(name), lambda to: build(name, to)))
+    return getattr(torch.ops, f"flash_attest_cuda_{name}")
+
+
+def key(name: str) -> str:
+    """The name under which the library is kept: another one where sources, tools, flags or GPUs are others."""
+    from races.cuda.cache import key_of
+
+    sources = sorted(path for pattern in PATTERNS for path in FOLDER.glob(pattern))
+    contents = [part for path in sources for part in (path.name, path.read_bytes())]
+    tools = (torch.__version__, str(torch.version.cuda), _nvcc_version(nvcc()))
+    return key_of(name, *tools, architectures(), *CXX_FLAGS, *NVCC_FLAGS, *contents)
+
+
+def architectures() -> str:
+    """TORCH_CUDA_ARCH_LIST if it is set, else the compute capabilities of the GPUs that are visible: "8.0;9.0"."""
+    if chosen := os.environ.get("TORCH_CUDA_ARCH_LIST"):
+        return chosen
+    capabilities = {torch.cuda.get_device_capability(n) for n in range(torch.cuda.device_count())}
+    return ";".join(f"{major}.{minor}" for major, minor in sorted(capabilities))
+
+
+def build(name: str, to: Path) -> None:
+    """Compile and link the library of an algorithm into the file `to`, whose folder is fresh, and so locked by nobody.
+
+    Raises RuntimeError, with the compiler's first errors and what to do.
+    """
+    from torch.utils import cpp_extension  # here, as it takes as long to import as all else together
+
+    with _interpreters_folder_in_path():
+        try:
+            cpp_extension.load(
+                f"flash_attest_cuda_{name}",
+                [str(FOLDER / f"{name}.cu"), str(FOLDER / f"{name}_binding.cpp")],
+                extra_cflags=list(CXX_FLAGS),
+                extra_cuda_cflags=list(NVCC_FLAGS),
+                build_directory=str(to.parent),
+                is_python_module=False,
+            )
+        except (RuntimeError, OSError, ValueError) as error:  # of the build, of CUDA_HOME, of TORCH_CUDA_ARCH_LIST
+            raise RuntimeError(_explained(name, str(error))) from error
+    # PyTorch has loaded it under that name. Renamed on the same disk it is the same file to the loader: not loaded again.
+    (library,) = to.parent.glob("*.so")
+    os.replace(library, to)
+
+
+def _explained(name: str, said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower() and not line.lower().startswith("error building")]
+    shown = (errors or lines)[:ERRORS]
+    hint = (
+        f"Tried with {nvcc()} for {architectures() or 'no GPU'}, beside PyTorch {torch.__version__}. Its CUDA should "
+        "be as new as the GPU and take this g++: another can be named in CUDA_HOME, other GPUs in TORCH_CUDA_ARCH_LIST, "
+        "another g++ in CXX; and ninja has to be there (pip install ninja)."
+    )
+    return "\n".join([f"{name}.cu and {name}_binding.cpp could not be built for CUDA tensors:", *shown, hint])
+
+
+@contextmanager
+def _interpreters_folder_in_path() -> Iterator[None]:
+    """Inside, PATH ends with this Python's folder: pip puts ninja there, also where no environment was activated."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = os.pathsep.join([before, str(Path(sys.executable).parent)])
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
+@functools.cache
+def _nvcc_version(path: str) -> str:
+    return subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,56 @@
+// The PyTorch operators of FlashAttention-2, torch.ops.flash_attest_cuda_fa2: the host functions of fa2.cu, which take
+// tensors for pointers. What the tensors have to be is checked by algorithm.py; extension.py builds this.
+#include "binding.h"
+
+// fa2.cu
+int fa2_forward(const void* q, const void* k, const void* v, const void* bias, void* out, float* lse,
+                const int64_t* problem, double softmax_scale, void* stream);
+int fa2_backward(const void* dout, const void* q, const void* k, const void* v, const void* bias, const void* out,
+                 const float* lse, float* delta, float* dq_sums, void* dq, void* dk, void* dv, const int64_t* problem,
+                 double softmax_scale, void* stream);
+int fa2_bias_gradient(const void* dout, const void* q, const void* k, const void* v, const void* bias, const float* lse,
+                      const float* delta, void* dbias, const int64_t* problem, const int64_t* dbias_strides,
+                      double softmax_scale, void* stream);
+int fa2_refusal(char* text, int size);
+
+namespace {
+
+void forward(Tensor q, Tensor k, Tensor v, Optional bias, Tensor out, Tensor lse, Tensor problem,
+             double softmax_scale) {
+    call(fa2_forward, fa2_refusal, q, softmax_scale, q, k, v, bias, out, lse, problem);
+}
+
+void backward(Tensor dout, Tensor q, Tensor k, Tensor v, Optional bias, Tensor out, Tensor lse, Tensor delta,
+              Tensor dq_sums, Tensor dq, Tensor dk, Tensor dv, Tensor problem, double softmax_scale) {
+    call(fa2_backward, fa2_refusal, q, softmax_scale, dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv,
+         problem);
+}
+
+void bias_gradient(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor bias, Tensor lse, Tensor delta, Tensor dbias,
+                   Tensor problem, Tensor dbias_strides, double softmax_scale) {
+    call(fa2_bias_gradient, fa2_refusal, q, softmax_scale, dout, q, k, v, bias, lse, delta, dbias, problem,
+         dbias_strides);
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(flash_attest_cuda_fa2, m) {
+    m.def(
+        "forward("
+        "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor(a!) out, Tensor(b!) lse, Tensor problem, "
+        "float softmax_scale) -> ()");
+    m.def(
+        "backward("
+        "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor out, Tensor lse, Tensor(a!) delta, "
+        "Tensor(b!) dq_sums, Tensor(c!) dq, Tensor(d!) dk, Tensor(e!) dv, Tensor problem, float softmax_scale) -> ()");
+    m.def(
+        "bias_gradient("
+        "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor bias, Tensor lse, Tensor delta, "
+        "Tensor(a!) dbias, Tensor problem, Tensor dbias_strides, float softmax_scale) -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(flash_attest_cuda_fa2, CUDA, m) {
+    m.impl("forward", TORCH_BOX(&forward));
+    m.impl("backward", TORCH_BOX(&backward));
+    m.impl("bias_gradient", TORCH_BOX(&bias_gradient));
+}

@@ -1,0 +1,48 @@
+"""The host functions of fa1.cu and fa2.cu, for tensors of a device: compiled by g++ for the CPU, by nvcc for GPUs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from . import extension
+
+WORDS = 512  # bytes: a refusal is no longer
+
+
+def call(name: str, what: str, *arguments: torch.Tensor | float | None) -> None:
+    """Run fa1_forward, fa2_bias_gradient, ... on the device of its first tensor and, on a GPU, its current stream.
+
+    name: "fa1" or "fa2"; what: "forward", "backward" or "bias_gradient". arguments: those of the .cu without the stream, a
+    tensor for each pointer. The first call for a device compiles. Raises RuntimeError if that fails, and for what the host
+    function refuses, in its words.
+    """
+    _functions(name, arguments[0].device.type)[what](*arguments)
+
+
+@functools.cache
+def _functions(name: str, device: str) -> dict[str, Callable[..., None]]:
+    whats = ("forward", "backward", "bias_gradient")
+    if device == "cuda":
+        operators = extension.load(name)
+        return {what: getattr(operators, what).default for what in whats}
+    return {what: functools.partial(_call_on_cpu, name, what) for what in whats}
+
+
+def _call_on_cpu(name: str, what: str, *arguments: torch.Tensor | float | None) -> None:
+    file = _on_cpu(name)
+    if file[f"{name}_{what}"](*arguments, None):  # None: the stream
+        text = torch.zeros(WORDS, dtype=torch.int8, device="cpu")
+        length = file[f"{name}_refusal"](text, WORDS)
+        raise RuntimeError(bytes(text[:length].tolist()).decode())
+
+
+@functools.cache
+def _on_cpu(name: str):
+    from races.cuda import load  # here, as imports point the other way, but for this one (docs/decisions.md)
+
+    functions = (f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal"))
+    return load(Path(__file__).with_name(f"{name}.cu"), *functions)

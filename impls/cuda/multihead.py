@@ -1,0 +1,29 @@
+"""Multi-head attention on matrices whose columns hold the heads side by side."""
+
+from __future__ import annotations
+
+import torch
+
+from impls.arguments import check_like, check_tensor
+
+from .operators import flash_attention_1
+
+
+def multihead_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, h: int) -> torch.Tensor:
+    """Q, K, V (N, d_model) float32 -> (N, d_model). Head i is columns i w to (i + 1) w, w = d_model / h, of each of them.
+
+        columns of head i = softmax(Q_i K_i^T / sqrt(w)) V_i
+
+    Not causal. Nothing is copied: FlashAttention-1 reads the columns by their strides. w can be up to 1024 (256 where a
+    gradient is computed). Raises ValueError, with the numbers, for what does not fit.
+    """
+    check_tensor("Q", Q)
+    if Q.dim() != 2 or Q.dtype != torch.float32:
+        raise ValueError(f"Q is {tuple(Q.shape)} {Q.dtype}: should be (N, d_model) torch.float32")
+    check_like("K", K, Q.shape, Q.dtype, Q.device)
+    check_like("V", V, Q.shape, Q.dtype, Q.device)
+    N, d_model = Q.shape
+    if isinstance(h, bool) or not isinstance(h, int) or h < 1 or d_model < 1 or d_model % h:
+        raise ValueError(f"h is {h!r}: should be a number of heads that divides d_model, which is {d_model}")
+    heads = (x.unflatten(1, (h, d_model // h)).unsqueeze(0) for x in (Q, K, V))  # (1, N, h, w), as views
+    return flash_attention_1(*heads).view(N, d_model)

@@ -1,0 +1,47 @@
+// What becomes of a tile of S = Q K^T: scale, bias and mask; and in the backward the probabilities, from lse.
+#pragma once
+
+#include "tiles.cuh"
+
+// From S = Q K^T to scale S + bias, and -inf where query i does not see key j: causal mask, and both tails. The scale
+// may be negative: it comes before any maximum. A row is a query and a column a key; if ROWS_ARE_KEYS, the reverse.
+template <bool ROWS_ARE_KEYS, int TM, int TN>
+__device__ __forceinline__ void finish_scores(float (&S)[TM][TN], const Problem& p, const void* bias, int b, int h,
+                                              int first_query, int first_key) {
+    constexpr int KEYS = ROWS_ARE_KEYS ? GROUPS * TM : LANES * TN;
+    // The first query of a tile sees the fewest keys. A query behind the last is not stored, so it may see anything.
+    const bool all_seen = first_key + KEYS <= p.keys_of(first_query);
+#pragma unroll
+    for (int r = 0; r < TM; ++r)
+#pragma unroll
+        for (int c = 0; c < TN; ++c) S[r][c] *= p.softmax_scale;
+    if (all_seen && !bias) return;
+#pragma unroll
+    for (int r = 0; r < TM; ++r)
+#pragma unroll
+        for (int c = 0; c < TN; ++c) {
+            const int i = first_query + (ROWS_ARE_KEYS ? column(c) : row(r));
+            const int j = first_key + (ROWS_ARE_KEYS ? row(r) : column(c));
+            const bool seen = i < p.seqlen_q && j < p.keys_of(i);
+            S[r][c] = seen ? S[r][c] + bias_at(p, bias, b, h, i, j) : -INFINITY;
+        }
+}
+
+// What is subtracted before exp: where all is -inf that is 0, as -inf - -inf is NaN. Finite minima are left alone.
+__device__ __forceinline__ float finite(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
+
+// lse so that P = exp(S - lse) is 0 for a query that saw no key (lse = -inf), and for one behind the last.
+__device__ __forceinline__ float lse_at(const float* lse, int i, int seqlen_q) {
+    const float x = i < seqlen_q ? lse[i] : INFINITY;
+    return x == -INFINITY ? INFINITY : x;
+}
+
+__device__ __forceinline__ float delta_at(const float* delta, int i, int seqlen_q) {
+    return i < seqlen_q ? delta[i] : 0.0f;
+}
+
+// P = exp(S - lse). At most 1, also where scores are so large that the rounding of lse counts; NaN stays NaN.
+__device__ __forceinline__ float probability(float s, float lse) {
+    const float x = s - lse;
+    return __expf(x > 0.0f ? 0.0f : x);
+}

@@ -1,0 +1,69 @@
+"""Where what is compiled is kept: named by what it was made of, made once by one process, and never there in part."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock
+
+from races.cuda.errors import CudaError
+
+
+def cache_folder() -> Path:
+    """Where compiled files are kept: $FLASH_ATTEST_CACHE, else the user's cache, else the temporary folder.
+
+    Raises CudaError if nothing can be written to what was named.
+    """
+    chosen = os.environ.get("FLASH_ATTEST_CACHE")
+    if chosen:
+        return _writable(Path(chosen))
+    try:
+        return _writable(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flash-attest" / "cuda")
+    except (CudaError, RuntimeError):  # a home that is read-only, or none
+        return _writable(Path(tempfile.gettempdir()) / f"flash-attest-{os.getuid()}")
+
+
+@functools.cache
+def _writable(folder: Path) -> Path:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise PermissionError("it is somebody else's")  # whose libraries are not loaded
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise CudaError(
+            f"{folder}, for compiled files, cannot be written to ({error}): name another in FLASH_ATTEST_CACHE"
+        ) from error
+    return folder
+
+
+def key_of(*parts: str | bytes) -> str:
+    """A name for what is made of these parts: where one of them changes, so does the name."""
+    made = hashlib.sha256()
+    for part in parts:
+        part = part.encode() if isinstance(part, str) else part
+        made.update(len(part).to_bytes(8, "little") + part)
+    return made.hexdigest()[:32]
+
+
+def built(key: str, make: Callable[[Path], None]) -> Path:
+    """The library of that key; if it is not there, make(path) makes it at a path in a fresh folder.
+
+    Of all processes that ask at the same time one makes it. It gets its name when it is whole; what a failed or killed one
+    leaves behind is a temporary folder that nobody looks into.
+    """
+    path = cache_folder() / f"{key}.so"
+    if path.exists():
+        return path
+    with FileLock(cache_folder() / f"{key}.build.lock"):
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
+                made = Path(folder) / path.name
+                make(made)
+                os.replace(made, path)
+    return path

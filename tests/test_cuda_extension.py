@@ -1,0 +1,277 @@
+"""How the operators for CUDA tensors are built: once, anew when anything changes, and with words where it fails.
+
+nvcc itself is a fake here, so that this runs everywhere: that it compiles is seen on a GPU (test_cuda_operators.py). The
+bindings are checked by g++.
+"""
+
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils import cpp_extension
+
+from impls.cuda import extension
+from races.cuda.cache import built, cache_folder
+
+FOLDER = Path(extension.__file__).parent
+ALGORITHMS = ("fa1", "fa2")
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, a toolkit whose nvcc says its version, one kind of GPU, and nothing that was loaded before."""
+    toolkit = tmp_path / "toolkit" / "bin"
+    toolkit.mkdir(parents=True)
+    (toolkit / "nvcc").write_text("#!/bin/sh\necho release 13.0\n")
+    (toolkit / "nvcc").chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(toolkit.parent))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "cache"))
+    forget()
+    yield cache_folder()
+    forget()
+
+
+def forget():
+    extension.load.cache_clear()
+    extension._nvcc_version.cache_clear()
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A copy of the sources, to be changed."""
+    copy = tmp_path / "sources"
+    shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(extension, "FOLDER", copy)
+    return copy
+
+
+# --- when it is built ---------------------------------------------------------------------------------------------------
+
+
+def test_every_source_is_part_of_the_key(cache, sources):
+    compiled = [path for path in sources.iterdir() if path.suffix in (".cu", ".cuh", ".h", ".cpp")]
+    assert {"fa1.cu", "fa2_forward.cuh", "binding.h", "fa2_binding.cpp"} <= {path.name for path in compiled}
+    keys = [extension.key("fa2")]
+    for path in compiled:
+        path.write_text(path.read_text() + "\n")
+        keys.append(extension.key("fa2"))
+    (sources / "new.cuh").write_text("")
+    keys.append(extension.key("fa2"))
+    assert len(set(keys)) == len(keys) == len(compiled) + 2
+    (sources / "host.py").write_text("")  # no part of the library
+    assert extension.key("fa2") == keys[-1] != extension.key("fa1")
+
+
+CHANGES = {
+    "gpu": lambda patch, toolkit: patch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0"),
+    "flags": lambda patch, toolkit: patch.setattr(extension, "NVCC_FLAGS", ("-O1",)),
+    "flags_of_g++": lambda patch, toolkit: patch.setattr(extension, "CXX_FLAGS", ("-O1",)),
+    "torch": lambda patch, toolkit: patch.setattr(torch, "__version__", "9.9.9"),
+    "cuda_of_torch": lambda patch, toolkit: patch.setattr(torch.version, "cuda", "99.9"),
+    "nvcc": lambda patch, toolkit: (toolkit / "nvcc").write_text("#!/bin/sh\necho release 13.1\n"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_tools_flags_and_gpus_are_part_of_the_key(cache, change, monkeypatch):
+    before = extension.key("fa2")
+    assert before == extension.key("fa2")
+    change(monkeypatch, cache.parent / "toolkit" / "bin")
+    forget()
+    assert extension.key("fa2") != before
+
+
+def test_gpus_that_are_present_are_those_it_is_built_for(monkeypatch):
+    capabilities = [(9, 0), (8, 0), (9, 0)]
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda n: capabilities[n])
+    assert extension.architectures() == "8.0;9.0"
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5+PTX")
+    assert extension.architectures() == "7.5+PTX"
+
+
+# --- once ---------------------------------------------------------------------------------------------------------------
+
+
+def load_with(build, queue=None):
+    """load("fa2") with another build step, and without a library to load -> what would have been loaded."""
+    loaded = []
+    extension.build, torch.ops.load_library = build, loaded.append
+    extension.load("fa2")
+    if queue is not None:
+        queue.put(str(loaded[0]))
+    return loaded[0]
+
+
+@pytest.fixture
+def restored(monkeypatch):
+    """What load_with exchanges comes back after the test."""
+    monkeypatch.setattr(extension, "build", extension.build)
+    monkeypatch.setattr(torch.ops, "load_library", torch.ops.load_library)
+
+
+def test_processes_that_want_it_at_once_build_it_once(cache, restored, tmp_path):
+    def build(name, to):
+        with open(tmp_path / "built", "a") as log:
+            log.write(f"{name}\n")
+        time.sleep(0.3)  # the others come while it is under way
+        to.write_text("whole")
+
+    queue = FORK.Queue()
+    workers = [FORK.Process(target=load_with, args=(build, queue)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    paths = {queue.get(timeout=60) for _ in workers}
+    for worker in workers:
+        worker.join()
+    assert (tmp_path / "built").read_text() == "fa2\n"
+    assert paths == {str(cache / f"{extension.key('fa2')}.so")}
+    assert load_with(lambda name, to: pytest.fail("built again")).read_text() == "whole"
+
+
+def test_what_is_left_of_a_killed_build_stops_nobody(cache, restored):
+    def hang(name, to):
+        (to.parent / "lock").write_text("")  # PyTorch's own, for which others of the same folder would wait
+        to.with_name("half.so").write_text("half")
+        time.sleep(600)
+
+    killed = FORK.Process(target=load_with, args=(hang,))
+    killed.start()
+    deadline = time.monotonic() + 60
+    while not list(cache.glob("*/half.so")):
+        assert time.monotonic() < deadline, "the build did not start"
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.join()
+    assert list(cache.glob("*/lock"))
+
+    assert load_with(lambda name, to: to.write_text("whole")).read_text() == "whole"
+
+
+# --- by PyTorch ---------------------------------------------------------------------------------------------------------
+
+
+def test_pytorch_is_asked_for_one_library_in_a_fresh_folder(cache, monkeypatch):
+    asked = []
+
+    def compile_(name, sources, *, build_directory, **options):
+        asked.append((name, [Path(source).name for source in sources], options))
+        assert list(Path(build_directory).iterdir()) == []
+        (Path(build_directory) / f"{name}_v1.so").write_text("a library")  # PyTorch counts the builds of a name
+
+    monkeypatch.setattr(cpp_extension, "load", compile_)
+    path = built("some_key", lambda to: extension.build("fa1", to))
+    ((name, sources, options),) = asked
+    assert path == cache / "some_key.so" and path.read_text() == "a library"
+    assert (name, sources) == ("flash_attest_cuda_fa1", ["fa1.cu", "fa1_binding.cpp"])
+    assert options["is_python_module"] is False and "-DUSE_CUDA" in options["extra_cflags"]
+
+
+SAID = {
+    "an error of nvcc": (
+        "Error building extension 'flash_attest_cuda_fa2': [1/3] /cuda/bin/nvcc -c fa2.cu\nFAILED: fa2.cuda.o\n"
+        '/somewhere/fa2.cu(12): error: identifier "tile" is undefined\n\n1 error detected in the compilation of "fa2.cu".\n'
+        "ninja: build stopped: subcommand failed.",
+        '/somewhere/fa2.cu(12): error: identifier "tile" is undefined',
+    ),
+    "no ninja": ("Ninja is required to load C++ extensions", "Ninja is required to load C++ extensions"),
+}
+
+
+@pytest.mark.parametrize(("said", "shown"), SAID.values(), ids=SAID)
+def test_a_failed_build_says_why_and_leaves_nothing(cache, monkeypatch, said, shown):
+    def fail(*arguments, build_directory, **options):
+        (Path(build_directory) / "half.o").write_text("")
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(cpp_extension, "load", fail)
+    path = os.environ["PATH"]
+    for _ in range(2):  # nor is the failure remembered
+        with pytest.raises(RuntimeError) as failed:
+            extension.load("fa2")
+        first, second, *_, last = str(failed.value).splitlines()
+        assert first == "fa2.cu and fa2_binding.cpp could not be built for CUDA tensors:"
+        assert second == shown
+        assert f"Tried with {cache.parent}/toolkit/bin/nvcc for 9.0" in last and "TORCH_CUDA_ARCH_LIST" in last
+        assert "FAILED" not in str(failed.value)
+    assert [path.name for path in cache.iterdir() if not path.name.endswith(".lock")] == []
+    assert os.environ["PATH"] == path
+
+
+def test_without_nvcc_the_error_says_what_to_install(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"no nvcc found, which compiles fa1\.cu for CUDA tensors: .*CUDA_HOME"):
+        extension.load("fa1")
+
+
+def test_nvcc_is_found_where_pytorch_looks(monkeypatch, tmp_path):
+    for name in ("home", "elsewhere"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "nvcc").write_text("")
+        (tmp_path / name / "bin" / "nvcc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "elsewhere" / "bin"))
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert extension.nvcc() == str(tmp_path / "home" / "bin" / "nvcc")
+    monkeypatch.delenv("CUDA_HOME")
+    assert extension.nvcc() == str(tmp_path / "elsewhere" / "bin" / "nvcc")
+
+
+# --- the bindings -------------------------------------------------------------------------------------------------------
+
+HEADERS = Path(torch.__file__).parent / "include"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.skipif(not (HEADERS / "torch" / "csrc" / "stable" / "library.h").exists(), reason="torch has no headers")
+def test_binding_compiles_against_the_headers_of_this_pytorch(name):
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-fsyntax-only", "-DUSE_CUDA", "-isystem", HEADERS]
+    done = subprocess.run([*command, FOLDER / f"{name}_binding.cpp"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def one_line(text):
+    return re.sub(r"\s+", " ", text)
+
+
+def declarations(name):
+    """(function, its parameters) of the host functions that a binding declares."""
+    text = one_line((FOLDER / f"{name}_binding.cpp").read_text())
+    return dict(re.findall(r"int (\w+)\(([^()]*)\);", text))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_host_functions_are_declared_as_they_are_defined(name):
+    """Or the library has an undefined symbol, which only a GPU machine would see."""
+    source = one_line((FOLDER / f"{name}.cu").read_text())
+    known = declarations(name)
+    assert set(known) == {f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal")}
+    for function, parameters in known.items():
+        assert f"int {function}({parameters}) {{" in source
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("what", ("forward", "backward", "bias_gradient"))
+def test_schema_says_what_the_host_function_writes(name, what):
+    """In its order, every pointer a tensor; written is what is not const."""
+    text = one_line((FOLDER / f"{name}_binding.cpp").read_text()).replace('" "', "")
+    schema = re.search(rf'm\.def\( "{what}\((.*?)\) -> \(\)"\)', text)[1]
+    *parameters, stream = declarations(name)[f"{name}_{what}"].split(", ")
+    assert stream == "void* stream"
+    kinds = [("number" if p.startswith("double") else "read" if p.startswith("const") else "written", p.split()[-1])
+             for p in parameters]  # fmt: skip
+    of_schema = [("number" if a.startswith("float ") else "written" if "!" in a else "read", a.split()[-1])
+                 for a in schema.split(", ")]  # fmt: skip
+    assert of_schema == kinds
+    written = re.findall(r"\((\w)!\)", schema)
+    assert len(set(written)) == len(written)  # each an alias of its own
