@@ -14,27 +14,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bench import plot, timing
-from bench.cells import GRIDS, cases, column, implementations
-from bench.options import parser_of_options
+from bench import plot
+from bench.cells import COMPILED, SECONDS
+from bench.options import parsed
+from bench.plan import Part, plan
 from bench.report import Report, print_tables
 from bench.run import ABOVE_PEAK, ERROR, NOT_RUN, WRONG, Bench
-from impls import Absent, registry
-from impls.registry import Broken, Entry
+from impls import registry
+from impls.registry import Broken
 from properties.case import Case
 from properties.report import environment
 
 
 def main(arguments: list[str], console: Console | None = None) -> int:
     """Measure, write, print; 0, or 1 if a cell cannot be trusted, or 130 if interrupted."""
-    parser = parser_of_options()
-    options = parser.parse_args(arguments)
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: PyTorch sees no CUDA device here")
-    if options.device == "auto":
-        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser, options = parsed(arguments)
     try:
-        entries = chosen(options.impl, options.impl_from, options.device)
+        parts = plan(options)
     except registry.RegistryError as error:
         parser.error(str(error))
     report = Report(options.report, environment(options.device, command=["python", "-m", "bench", *arguments]))
@@ -44,70 +40,74 @@ def main(arguments: list[str], console: Console | None = None) -> int:
         report.write()
     except OSError as error:
         parser.error(f"--report {options.report}: {error}")
-    threads = torch.get_num_threads()
+    threads, tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
     torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False  # some containers turn it on, and manual attention with it
     try:
-        return measure(options, entries, report, console or _console())
+        return measure(options, parts, report, console or _console())
     finally:
         torch.set_num_threads(threads)
+        torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
-def chosen(names: str | None, files: list[str], device: str) -> list[Entry]:
-    """What --impl and --impl-from ask for, in the order of the table. Raises RegistryError, naming what cannot be."""
-    mine = [entry for argument in files for entry in registry.from_file(argument)]
-    known = registry.select(registry.ours() + mine, None)
-    if names is not None:
-        asked = registry.select(known, names)
-    else:
-        asked = implementations([entry for entry in known if entry not in mine], device) + mine
-    for entry in asked if names is not None else mine:
-        if isinstance(entry.impl, Broken):
-            raise registry.RegistryError(f"{entry.name}: {entry.impl.problem}")
-        if isinstance(entry.impl, Absent):
-            raise registry.RegistryError(f"{entry.name}: {entry.impl.reason}")
-        if device not in entry.impl.devices:
-            runs = " and ".join(sorted(entry.impl.devices))
-            raise registry.RegistryError(f"{entry.name} runs on {runs} only: should run on {device} (--device)")
-    return sorted(asked, key=lambda entry: column(entry.name))
-
-
-def measure(options: argparse.Namespace, entries: list[Entry], report: Report, console: Console) -> int:
+def measure(options: argparse.Namespace, parts: list[Part], report: Report, console: Console) -> int:
     """The run itself. An interrupt ends it early, and leaves the same things."""
-    grid, started = GRIDS[options.device], time.perf_counter()
-    masks = (False, True) if options.causal == options.full else (options.causal,)
-    work = cases(options.device, options.dtype or grid.dtypes, options.headdim or grid.headdims, masks,
-                 options.seqlen or grid.seqlens)  # fmt: skip
-    broken = [entry for entry in entries if isinstance(entry.impl, Broken)]
-    entries = [entry for entry in entries if entry not in broken]
-    bench = Bench(report, options.device, options.seconds or grid.seconds, options.seed)
-    _introduce(options.device, report, console)
+    started, device = time.perf_counter(), options.device
+    broken = {entry.name: entry.impl for part in parts for entry in part.entries if isinstance(entry.impl, Broken)}
+    for part in parts:
+        part.entries = [entry for entry in part.entries if entry.name not in broken]
+    bench = Bench(report, device, options.seconds or SECONDS[device], options.seed)
+    _introduce(device, report, console)
     status = 0
     try:
-        for dtype in dict.fromkeys(case.dtype for case in work):
-            report.raise_peak(dtype, timing.peak(dtype, options.device))
+        for part in parts:
+            bench.measure_peaks(part.entries, part.cases)
         with _progress(console) as progress:
-            bar = progress.add_task("", total=len(work) * len(options.passes) * len(entries))
-
-            def tell(case: Case, which: str, name: str) -> None:
-                progress.update(bar, completed=len(report.cells), description=f"{name} {which} {case}")
-                if not console.is_terminal and (which, name) == (options.passes[0], entries[0].name):  # a log: no bar
-                    console.print(f"{work.index(case) + 1:3} of {len(work)}  {case}", highlight=False, soft_wrap=True)
-
-            bench.run(entries, work, options.passes, tell)
+            tell = _teller(parts, options.passes, report, progress, console)
+            for part in parts:
+                bench.run(part.entries, part.cases, options.passes, tell)
         report.state = "complete"
     except KeyboardInterrupt:
         report.state, status = "interrupted", 130
     report.write()
     print_tables(report, console)
-    for entry in broken:
-        console.print(f"[bold red]not loaded[/]    {escape(entry.impl.problem)}", highlight=False, soft_wrap=True)
+    for text in (text for part in parts for text in part.left_out):
+        console.print(f"left out      {escape(text)}", highlight=False, soft_wrap=True)
+    for impl in broken.values():
+        console.print(f"[bold red]not loaded[/]    {escape(impl.problem)}", highlight=False, soft_wrap=True)
     drawn = plot.draw(report, report.directory / "bench.png")
+    if not drawn:  # an earlier run's
+        (report.directory / "bench.png").unlink(missing_ok=True)
     files = f"{report.json_file}" + f" and {report.directory / 'bench.png'}" * drawn
     timed = sum(cell["verdict"] == "timed" for cell in report.cells)
-    console.print(f"{report.state}: {timed} of {len(report.cells)} cells timed in {time.perf_counter() - started:.0f} s; "
-                  f"see {files}", highlight=False, soft_wrap=True)  # fmt: skip
+    seconds = f"{time.perf_counter() - started:.0f} s"
+    if bench.first_calls >= 1:
+        seconds += f" ({bench.first_calls:.0f} s of it first calls, which compile and are not timed)"
+    console.print(f"{report.state}: {timed} of {len(report.cells)} cells timed in {seconds}; see {files}",
+                  highlight=False, soft_wrap=True)  # fmt: skip
     bad = broken or any(cell["verdict"] in (WRONG, ERROR, ABOVE_PEAK, NOT_RUN) for cell in report.cells)
     return status or int(bool(bad))
+
+
+def _teller(parts: list[Part], passes: tuple[str, ...], report: Report, progress: Progress, console: Console):
+    """tell(case, pass, implementation): the bar, and in a log a line for each case; and who is about to compile."""
+    work = [case for part in parts for case in part.cases]
+    cells = sum(len(part.cases) * len(part.entries) for part in parts) * len(passes)
+    bar = progress.add_task("", total=cells)
+    told, called = set(), set()
+
+    def tell(case: Case, which: str, name: str) -> None:
+        compiles = report.environment["device"] == "cuda" and name.startswith(COMPILED) and name not in called
+        first = f"first call of {name}, which may compile: " if compiles else ""
+        progress.update(bar, completed=len(report.cells), description=f"{first}{name} {which} {case}")
+        if not console.is_terminal and case not in told:  # a log: no bar
+            console.print(f"{work.index(case) + 1:3} of {len(work)}  {case}", highlight=False, soft_wrap=True)
+        if not console.is_terminal and first:
+            console.print(f"            first call of {name}, which may compile", highlight=False, soft_wrap=True)
+        told.add(case)
+        called.add(name)
+
+    return tell
 
 
 def details(device: str) -> dict:
@@ -138,9 +138,9 @@ def _introduce(device: str, report: Report, console: Console) -> None:
 
 
 def _console() -> Console:
-    """A terminal's width; where there is no terminal (a log, a file), wide enough for eight implementations."""
+    """A terminal's width; where there is no terminal (a log, a file), wide enough for six implementations."""
     console = Console()
-    return console if console.is_terminal else Console(width=200)
+    return console if console.is_terminal else Console(width=240)
 
 
 def _progress(console: Console) -> Progress:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench.cells import PASSES
+import torch
+
+from bench.cells import PASSES, Size
 from properties.case import DTYPES
 
 SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 DESCRIPTION = "How fast implementations are, forward and backward, beside manual attention and PyTorch's kernels."
 EPILOG = """\
-Without options, on a GPU: torch_math, torch_sdpa_flash, torch_sdpa_cudnn, and every triton_ and cuda_ implementation that
-takes all of: bfloat16 and float16, head dims 64 and 128, causal and full, seqlen 512 to 16384 at 16384 tokens, forward and
-backward.
-On a CPU: everything that runs there but interpreted Triton, at small sizes, within a minute.
+Without options, on a GPU, two grids, both causal and full, forward and backward:
+  bfloat16 and float16   torch_math, torch_sdpa_flash, torch_sdpa_cudnn, and every triton_ implementation that takes all of
+                         it; head dims 64 and 128, seqlen 512 to 16384 at 16384 tokens and nheads * headdim = 2048
+  float32                torch_math, torch_sdpa_efficient_float32, triton_fa2, cuda_fa1, cuda_fa2; --size
+                         16x12x64x64,8x12x1024x64, as in two systems for teaching
+A dtype is measured in its grid. With --headdim or --seqlen: in the first one's sizes, and dtypes unless --dtype says others.
+With --size: in float32, by the implementations of the second grid, unless --dtype or --impl say others.
+On a CPU: everything that runs there but simulated GPU code, at small sizes, within a minute.
 
   python -m bench --impl-from my_attention.py               yours, beside the others
   python -m bench --impl torch_sdpa_flash,triton_fa2        these alone
   python -m bench --dtype bf16 --headdim 128 --seqlen 4096,16384 --causal --pass forward
+  python -m bench --dtype fp32                              the second grid alone
+  python -m bench --size 4x16x2048x64 --impl cuda_fa2       cuda_fa2 in float32 at this size
 
 Exit status 1: a cell is wrong, raised an error, or is faster than the measured peak of matrix products.
 """
@@ -39,8 +47,11 @@ def parser_of_options() -> argparse.ArgumentParser:
     )
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
     add("--dtype", type=_dtypes, metavar="A,B", help=f"some of {','.join(DTYPES)} (or {','.join(SHORT)})")
-    add("--headdim", type=_sizes, metavar="N,M", help="64,128")
-    add("--seqlen", type=_sizes, metavar="N,M", help="512,...,16384 on a GPU, 128,256 on a CPU")
+    add(
+        "--size", type=_sizes, metavar="N,M", help="batch x nheads x seqlen x headdim, such as 8x12x1024x64; in float32"
+    )
+    add("--headdim", type=_numbers, metavar="N,M", help="64,128")
+    add("--seqlen", type=_numbers, metavar="N,M", help="512,...,16384 on a GPU, 128,256 on a CPU")
     add("--causal", action="store_true", help="causal alone (both)")
     add("--full", action="store_true", help="not causal alone (both)")
     add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward")
@@ -54,6 +65,22 @@ def parser_of_options() -> argparse.ArgumentParser:
         help="for bench.json, bench.png (%(default)s)",
     )
     return parser
+
+
+def parsed(arguments: list[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """The options, and the parser for errors that are found later. Ends the process where they make no sense."""
+    parser = parser_of_options()
+    options = parser.parse_args(arguments)
+    other = "--headdim" if options.headdim else "--seqlen" if options.seqlen else None
+    if options.size and other:
+        parser.error(
+            f"--size with {other}: should be one of them, as a size (batch x nheads x seqlen x headdim) has all"
+        )
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no CUDA device here")
+    if options.device == "auto":
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    return parser, options
 
 
 def _listed(text: str) -> list[str]:
@@ -75,11 +102,27 @@ def _known(words: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _numbers(text: str) -> tuple[int, ...]:
     for word in _listed(text):
-        if not word.isdecimal() or int(word) < 1:
+        if not _is_number(word):
             raise argparse.ArgumentTypeError(f"{word!r} should be a whole number, at least 1")
     return tuple(sorted({int(word) for word in _listed(text)}))
+
+
+def _sizes(text: str) -> tuple[Size, ...]:
+    found = []
+    for word in _listed(text):
+        numbers = word.split("x")
+        if len(numbers) != len(Size._fields) or not all(map(_is_number, numbers)):
+            raise argparse.ArgumentTypeError(
+                f"{word!r} should be batch x nheads x seqlen x headdim, four whole numbers, such as 8x12x1024x64"
+            )
+        found.append(Size(*map(int, numbers)))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and int(word) >= 1
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,7 @@
-"""bench.png: a panel for each dtype, pass, mask and head dim; rate over seqlen, a line for each implementation."""
+"""bench.png: a panel for each dtype, pass, mask and head dim; rate over seqlen, a line for each implementation.
+
+Of the papers' sizes: lengths with other batches and heads (--size, and the second grid on a GPU) make no curve.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from bench.cells import column
-from bench.report import Report, mask, unit
+from bench.cells import column, of_papers
+from bench.report import Report, mask, size_of, unit
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; PyTorch's own come first, the baseline in black.
 COLOURS = ("#999999", "#000000", "#e69f00", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
@@ -31,13 +34,15 @@ STYLE = {
 
 def draw(report: Report, file: Path) -> bool:
     """Write the figure; False if there is nothing to draw."""
-    cells = [cell for cell in report.results() if cell["verdict"] == "timed"]
+    device = report.environment["device"]
+    results = [cell for cell in report.results() if size_of(cell) == of_papers(device, cell["headdim"], cell["seqlen"])]
+    cells = [cell for cell in results if cell["verdict"] == "timed"]
     if not cells:
         return False
-    name, factor = unit(report.environment["device"])
+    name, factor = unit(device)
     rows = list(dict.fromkeys((cell["dtype"], cell["pass"]) for cell in sorted(cells, key=_row)))
     columns = sorted({(cell["causal"], cell["headdim"]) for cell in cells})
-    impls = sorted({cell["impl"] for cell in report.cells}, key=column)
+    impls = sorted({cell["impl"] for cell in results}, key=column)
     looks = {impl: {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[n % len(MARKERS)]}
              for n, impl in enumerate(impls)}  # fmt: skip
     with plt.rc_context(STYLE):

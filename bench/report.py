@@ -6,17 +6,15 @@ import json
 import os
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.cells import BASELINES, column
+from bench.cells import BASELINES, Size, column
 from bench.timing import Peak
-from properties.case import text_of
 
 COLOURS = {"refused": "bright_black", "does not fit": "bright_black"}  # the rest is red
-CASE = ("pass", "dtype", "causal", "headdim", "seqlen")
+CASE = ("pass", "dtype", "causal", "batch", "nheads", "headdim", "seqlen")
 UNSTEADY = 0.1  # p80 - p20 over the median: marked in the table
 
 
@@ -34,14 +32,9 @@ class Report:
     def json_file(self) -> Path:
         return self.directory / "bench.json"
 
-    def peak_of(self, dtype: torch.dtype) -> Peak:
-        """The measured matrix peak of a dtype."""
-        return self.peaks[text_of(dtype)]
-
-    def raise_peak(self, dtype: torch.dtype, peak: Peak) -> None:
-        """A new measurement of a dtype's peak: the higher one stands."""
-        name = text_of(dtype)
-        self.peaks[name] = max(peak, self.peaks.get(name, peak), key=lambda p: p.tflops)
+    def raise_peak(self, product: str, peak: Peak) -> None:
+        """A new measurement of the peak of a kind of product (a dtype, or "tf32"): the higher one stands."""
+        self.peaks[product] = max(peak, self.peaks.get(product, peak), key=lambda p: p.tflops)
 
     def add(self, cell: dict) -> None:
         """One more cell; bench.json is whole again when this returns."""
@@ -95,6 +88,11 @@ def mask(causal: bool) -> str:
     return "causal" if causal else "full"
 
 
+def size_of(cell: dict) -> Size:
+    """The size that a cell is about."""
+    return Size(cell["batch"], cell["nheads"], cell["seqlen"], cell["headdim"])
+
+
 def print_tables(report: Report, console: Console) -> None:
     """One table for each dtype, a row for each case and pass, a column for each implementation; then what is empty.
 
@@ -106,48 +104,55 @@ def print_tables(report: Report, console: Console) -> None:
         cells = [cell for cell in results if cell["dtype"] == dtype]
         if not cells:
             continue
-        title = (
-            f"{dtype}: {name}, share of the {number(factor * peak.tflops)} {name} of a matrix product ({peak.product})"
-        )
+        reached = f"{number(factor * peak.tflops)} {name} of a matrix product ({peak.product})"
+        title = f"{dtype}: ms, {name}, share of the {reached}"
         if baseline := next((cell["baseline"] for cell in cells if cell.get("baseline")), None):
             title += f", speed beside {baseline}"
+        title += "; size is batch x nheads x seqlen x headdim"
         impls = sorted({cell["impl"] for cell in cells if cell["verdict"] != "refused"}, key=column)
         console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
         console.print(_table(cells, impls, factor))
+        for impl, product in sorted({(cell["impl"], cell["product"]) for cell in cells if "product" in cell}):
+            console.print(f"{impl} multiplies in {product}, of which a matrix product reaches "
+                          f"{number(factor * report.peaks[product].tflops)} {name}: its share may be above 100%",
+                          highlight=False, soft_wrap=True)  # fmt: skip
     _print_legend(results, console)
     _print_remarks(results, console)
 
 
 def _table(cells: list[dict], impls: list[str], factor: float) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("pass", "mask", "headdim"):
+    for heading in ("pass", "mask"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("seqlen", *impls):
+    table.add_column("size", justify="right", no_wrap=True)
+    for heading in impls:
         table.add_column(heading, justify="right")
     rows: dict[tuple, dict[str, str]] = {}
     for cell in cells:
-        row = (cell["pass"], mask(cell["causal"]), str(cell["headdim"]), cell["seqlen"])
+        row = (cell["pass"], mask(cell["causal"]), size_of(cell))
         rows.setdefault(row, {})[cell["impl"]] = _shown(cell, factor)
     before = None
-    for (*group, seqlen), shown in sorted(rows.items(), key=_in_order):
+    for (which, visible, size), shown in sorted(rows.items(), key=_in_order):
+        group = (which, visible, size.headdim)
         if before not in (None, group):
             table.add_row()
-        table.add_row(*(group if group != before else ("", "", "")), str(seqlen), *(shown.get(i, "") for i in impls))
+        table.add_row(*(group[:2] if group != before else ("", "")), str(size), *(shown.get(i, "") for i in impls))
         before = group
     return table
 
 
 def _in_order(row: tuple[tuple, dict]) -> tuple:
-    """Forward first, full before causal, and then by size."""
-    which, mask, headdim, seqlen = row[0]
-    return which != "forward", mask == "causal", int(headdim), seqlen
+    """Forward first, full before causal, and then by head dim and length."""
+    which, mask, size = row[0]
+    return which != "forward", mask == "causal", size.headdim, size.seqlen, size
 
 
 def _shown(cell: dict, factor: float) -> str:
     if cell["verdict"] != "timed":
         return f"[{COLOURS.get(cell['verdict'], 'bold red')}]{cell['verdict']}[/]"
     ratio = f" {cell['ratio']:5.2f}x" if cell["ratio"] else ""
-    return f"{_marks(cell)}{number(factor * cell['tflops']):>5} [bright_black]{cell['share']:4.0%}[/]{ratio}"
+    rate = f"{number(factor * cell['tflops']):>5} [bright_black]{cell['share']:4.0%}[/]"
+    return f"{_marks(cell)}{number(cell['ms'])} ms {rate}{ratio}"
 
 
 def _marks(cell: dict) -> str:
@@ -172,7 +177,7 @@ def _print_remarks(results: list[dict], console: Console) -> None:
             grouped.setdefault((cell["impl"], cell["verdict"], cell["reason"]), []).append(cell)
     for (impl, verdict, reason), cells in sorted(grouped.items(), key=lambda item: column(item[0][0])):
         c = cells[0]
-        one = f"{c['dtype']} {c['pass']} {mask(c['causal'])} headdim={c['headdim']} seqlen={c['seqlen']}"
+        one = f"{c['dtype']} {c['pass']} {mask(c['causal'])} {size_of(c)}"
         where = one if len(cells) == 1 else f"{len(cells)} cells"
         console.print(f"[{COLOURS.get(verdict, 'bold red')}]{verdict:12}[/]  {escape(impl)}  {where}: {escape(reason)}",
                       highlight=False, soft_wrap=True)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from functools import cached_property
 import torch
 
 from bench import timing
-from bench.cells import fewest_flops, flops, refusal, too_large
+from bench.cells import fewest_flops, flops, product_of, refusal, too_large
 from bench.report import Report
 from bench.sanity import NAMES, make_inputs, mistake, reference
 from impls.contract import Implementation
@@ -26,30 +27,42 @@ BEYOND = 1.05  # times the measured peak: what is faster cannot have been done
 
 @dataclass
 class Bench:
-    """Where the cells are filled, for how many seconds each, and where they go."""
+    """Where the cells are filled, for how many seconds each, and where they go.
+
+    first_calls: seconds that the calls took which are compared with float32, and which compile what has to be.
+    """
 
     report: Report
     device: str
     seconds: float
     seed: int = 0
+    first_calls: float = 0.0
+    lost: str | None = None  # in which cell the device was lost, if it was
+
+    def measure_peaks(self, entries: list[Entry], cases: list[Case]) -> None:
+        """The peak of each kind of product that is shown beside these cells, or bounds one of them; each once."""
+        dtypes, impls = list(dict.fromkeys(case.dtype for case in cases)), [entry.impl for entry in entries]
+        used = [product_of(i, d, self.device) for i in impls for d in dtypes if d in i.supports.dtypes]
+        for product in dict.fromkeys([text_of(dtype) for dtype in dtypes] + used):
+            if product not in self.report.peaks:
+                self.report.raise_peak(product, timing.peak(product, self.device))
 
     def run(
         self, entries: list[Entry], cases: list[Case], passes: tuple[str, ...], tell: Callable[[Case, str, str], None]
     ) -> None:
         """Fill every cell, in order; `tell(case, pass, implementation)` before each."""
-        dead = None
         for case in cases:
             problem = Problem(case, self.device, self.seed, backward="backward" in passes)
             for which in passes:
                 for entry in entries:
                     tell(case, which, entry.name)
                     cell = describe(case, which, entry.name)
-                    cell |= {"verdict": NOT_RUN, "reason": dead} if dead else self.fill(entry, problem, which)
+                    cell |= {"verdict": NOT_RUN, "reason": self.lost} if self.lost else self.fill(entry, problem, which)
                     self.report.add(cell)
                     if cell["verdict"] == NO_FIT:
                         gc.collect()  # what did not fit may hang on the error
                     if cell["verdict"] == ERROR and _is_lost(self.device):
-                        dead = f"the device was lost in {entry.name}, {which}, {case}"
+                        self.lost = f"the device was lost in {entry.name}, {which}, {case}"
 
     def fill(self, entry: Entry, problem: Problem, which: str) -> dict:
         """verdict, and reason or figures, of one cell."""
@@ -76,28 +89,37 @@ class Bench:
         except torch.OutOfMemoryError:
             return {"verdict": NO_FIT, "reason": "not the kernel, but the float32 attention that it is compared with"}
         x = problem.handed_to(impl)
-        got = run(impl, x, causal=case.causal, backward=backward)
+        began = time.perf_counter()
+        try:
+            got = run(impl, x, causal=case.causal, backward=backward)
+        finally:
+            self.first_calls += time.perf_counter() - began
         if reason := mistake(got, want, NAMES if backward else NAMES[:1]):
             closer = f"pytest {entry.option or f'--impl {impl.name}'} --case '{case}'"
             return {"verdict": WRONG, "reason": f"{reason}; for a closer look:  {closer}"}
         del got
         call = (timing.backward_call if backward else timing.forward_call)(impl, x, case.causal)
-        took = timing.measure(call, self.device, self.seconds)
+        took, product = timing.measure(call, self.device, self.seconds), product_of(impl, case.dtype, self.device)
         if self._is_beyond(impl, case, which, took):  # a disturbed peak, or a disturbed cell? Both are measured again
-            self.report.raise_peak(case.dtype, timing.peak(case.dtype, self.device))
+            self.report.raise_peak(product, timing.peak(product, self.device))
             took = timing.measure(call, self.device, self.seconds)
         tflops = flops(case, which) / took.ms / 1e9
         figures = {"ms": took.ms, "ms_p20": took.low, "ms_p80": took.high, "repeats": took.repeats, "tflops": tflops}
+        if product != text_of(case.dtype):
+            figures["product"] = product
         if self._is_beyond(impl, case, which, took):
-            peak = self.report.peak_of(case.dtype)
+            peak = self.report.peaks[product]
             reason = f"{tflops:.3g} TFLOP/s is more than a matrix product's {peak.tflops:.3g}: a mistake in measuring"
+            if self.device == "cuda" and product == "float32":
+                reason += ", or a tf32 that is not declared (Precision.multiply)"
             return {"verdict": ABOVE_PEAK, "reason": reason, **figures}
         if took.issue_ms >= took.ms:
             figures["note"] = f"launch-bound: the host needs {took.issue_ms:.3f} ms to issue it"
         return {"verdict": TIMED, **figures}
 
     def _is_beyond(self, impl: Implementation, case: Case, which: str, took: timing.Timing) -> bool:
-        return fewest_flops(impl, case, which) / took.ms / 1e9 > BEYOND * self.report.peak_of(case.dtype).tflops
+        peak = self.report.peaks[product_of(impl, case.dtype, self.device)]
+        return fewest_flops(impl, case, which) / took.ms / 1e9 > BEYOND * peak.tflops
 
 
 @dataclass

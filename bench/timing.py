@@ -15,7 +15,7 @@ import torch
 from impls import handover
 from impls.contract import Implementation
 from impls.handover import Inputs
-from properties.case import text_of
+from properties.case import DTYPES
 
 FLUSH = 256 * 2**20  # bytes written before each call: five times the L2 of an H200
 WARM_UP = 0.025  # seconds, after the first calls
@@ -129,23 +129,23 @@ def _summary(times: list[float], issue_seconds: float) -> Timing:
     return Timing(median, low, high, min(times), len(times), 1e3 * issue_seconds)
 
 
-def peak(dtype: torch.dtype, device: str, seconds: float = 0.2) -> Peak:
-    """The best rate of square products of random matrices, by the fastest call: nothing in this dtype should beat it.
+def peak(product: str, device: str, seconds: float = 0.2) -> Peak:
+    """The best rate of square products of random matrices, by the fastest call: nothing of this kind should beat it.
 
-    float32 on a GPU: in tf32, as kernels may do it. Half dtypes on a CPU: float32 too, which may be the faster one.
+    product: a dtype, or "tf32". float32 on a GPU is without tf32. Half dtypes on a CPU: float32 too, which may be faster.
     """
-    products = {torch.float32, dtype} if device == "cpu" else {dtype}
-    tf32, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, True
+    kinds = {"float32", product} if device == "cpu" else {product}
+    before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, product == "tf32"
     try:
-        rates = [_product(kind, size, device, seconds) for kind in products for size in PEAK_SIZES[device]]
+        rates = [_product(kind, size, device, seconds) for kind in kinds for size in PEAK_SIZES[device]]
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cuda.matmul.allow_tf32 = before
     return max(rates, key=lambda rate: rate.tflops)
 
 
-def _product(dtype: torch.dtype, size: int, device: str, seconds: float) -> Peak:
+def _product(kind: str, size: int, device: str, seconds: float) -> Peak:
+    dtype = torch.float32 if kind == "tf32" else DTYPES[kind]
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
     timing = measure(lambda: torch.mm(a, b, out=out), device, seconds)
-    name = "tf32" if device == "cuda" and dtype == torch.float32 else text_of(dtype)
-    return Peak(2.0 * size**3 / timing.fastest / 1e9, f"{name} {size} x {size} x {size}")
+    return Peak(2.0 * size**3 / timing.fastest / 1e9, f"{kind} {size} x {size} x {size}")

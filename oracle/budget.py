@@ -12,6 +12,12 @@ The noise of lse and of delta is shared by a row i, so in dq it multiplies the r
     dbias  E_T + size(P) E_delta + size(T) E_lse, summed over what bias was broadcast over
            + total_(that many) + size(dbias) steps(1)
 
+What sums lose to one side (noise.py: L of P, and with it delta) is lost in all rows alike, so that over rows it adds up
+with its sign. Each of m lost terms is below u of its sum:
+
+    dk     += size(scale sum_i P q sum_d dout sum_j L v)          dbias  += size(sum P sum_d dout sum_j L v)
+    dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2)))
+
     independent   size(x) = x^2   unit(u) = u^2/3   total_n = n u^2/3 max(result^2, sum terms^2)   sigma = sqrt(E)
     linear        size(x) = |x|   unit(u) = u       total_n = n u sum |terms|                      sigma = 1.02 E / 8
 
@@ -128,6 +134,7 @@ def budget(
     )
     # dk and dv of each query head, which may be stored before the heads of a group are summed (as FA2 does)
     dk_heads, dv_heads = (torch.zeros_like(p.k) if whole and p.group > 1 else None for _ in range(2))
+    lost_dk, lost_dv, lost_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     size_k = size(p.k) if backward else None
     size_scale = size(p.scale)
     for chunk in p.chunks():
@@ -153,10 +160,16 @@ def budget(
         if dk_heads is not None:
             dk_heads += p.scale * (n.t.mT @ p.q[:, :, chunk])
             dv_heads += n.probs.mT @ p.dout[:, :, chunk]
+        where = chunk if bias is not None and bias.shape[2] > 1 else slice(None)
         if e_dbias is not None:
-            where = chunk if bias.shape[2] > 1 else slice(None)
             e_dbias[:, :, where] += sum_broadcast(e_t, bias)
             terms_dbias[:, :, where] += sum_broadcast(size_t, bias)
+        if n.lost is not None:
+            by_delta = n.probs * n.lost_delta
+            lost_dk += p.scale * (by_delta.mT @ p.q[:, :, chunk])
+            lost_dv += n.lost.mT @ p.dout[:, :, chunk]
+            if lost_dbias is not None:
+                lost_dbias[:, :, where] += sum_broadcast(by_delta, bias)
 
     def sigma(noise_of: torch.Tensor | None, heads_first: bool = True) -> torch.Tensor | None:
         if noise_of is None:
@@ -171,11 +184,17 @@ def budget(
             e_dv += size(dv_heads) * algebra.unit(un.u_out) + algebra.unit(un.tiny_out)
         e_dk = _summed(p, algebra, un, n_terms, want.dk, e_dk, size_scale * terms_dk)
         e_dv = _summed(p, algebra, un, n_terms, want.dv, e_dv, terms_dv)
+        if not algebra.linear:
+            e_dk += size(p.sum_group(lost_dk))
+            most = n_terms * un.acc.u * torch.maximum(want.dv.transpose(1, 2).abs(), p.sum_group(terms_dv).sqrt())
+            e_dv += size(torch.minimum(p.sum_group(lost_dv).abs(), most))
     if e_dbias is not None:
         broadcast = p.q.shape[:3].numel() // max(1, bias.shape[:3].numel())
         if broadcast > 1:
             e_dbias += algebra.total(broadcast, un.acc, want.dbias, terms_dbias)
         e_dbias += size(want.dbias) * algebra.steps(1)
+        if not algebra.linear:
+            e_dbias += size(lost_dbias)
     return Budget(
         out=sigma(e_out),
         lse=sigma(e_lse, heads_first=False),

@@ -19,6 +19,9 @@ R = scale q k, and A = sum_d size(scale q k), D = sum_d size(dout v) the sizes o
                + sum_i E_lse size(delta) + (n_k + n_q) sum_ij size(P) D
                + sum size(v) rounding(dv) + sum size(dout) rounding(out)
 
+What delta lacks because sums lose terms to one side (noise.py) it lacks in all rows alike, so over rows it adds up with
+its sign: size(scale sum_i q_i lost_i) in sum_dk, size(sum lost_i) in sum_dbias and, as dv and out both lose, twice in v_dv.
+
 n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of terms. rounding(x) is the last
 rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
 the adding-up to x, as its total there is the larger of two sizes (here their sum, which is no smaller).
@@ -100,6 +103,7 @@ def conservation(
         dk = measured(got.dk)
         per_row = sums["t"] + sums["delta"] + n_queries * unit(un.acc.u) * sums["size_t"]
         e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2)) * scaled_up
+        e += size(p.scale * p.sum_group((sums["lost"].unsqueeze(-1) * p.q).sum(2)) * scaled_up)
         laws["sum_dk"] = (dk.sum(2), algebra.sigma(e + rounding(dk, n_queries).sum(2)))
     if bias is not None and getattr(got, "dbias", None) is not None:
         laws["sum_dbias"] = _sum_dbias(got.dbias, bias, sums, rows, scaled_up, algebra, un)
@@ -117,7 +121,7 @@ def conservation(
         residual = left - right
         e = over_rows(sums["dp"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_dp"])
         e = e + p.sum_group((size(all_dout) * rounding(out, seqlen_k)).sum((2, 3)))
-        e = e + cut(n_queries, left) + cut(seqlen_k, right)
+        e = e + cut(n_queries, left) + cut(seqlen_k, right) + 2 * size(over_rows(sums["lost"]))
         laws["v_dv"] = (residual, algebra.sigma(e + (size(all_v) * rounding(dv, n_queries)).sum((2, 3))))
     return laws
 
@@ -125,7 +129,7 @@ def conservation(
 def _row_sums(p, algebra: type, un) -> dict[str, torch.Tensor]:
     """-> (batch, nheads, rows) each: the sums over j in the formulas above."""
     size, unit = algebra.size, algebra.unit
-    names = ("t", "delta", "size_t", "r", "terms_r", "dp", "terms_dp")
+    names = ("t", "delta", "size_t", "r", "terms_r", "dp", "terms_dp", "lost")
     sums = {name: p.q.new_zeros(p.q.shape[:3]) for name in names}
     for chunk in p.chunks():
         n = noise(p, chunk, algebra, un)
@@ -142,6 +146,7 @@ def _row_sums(p, algebra: type, un) -> dict[str, torch.Tensor]:
             "terms_r": (size_t * n.qk).sum(-1),
             "dp": of_dp.sum(-1) + e_lse * size(n.delta.squeeze(-1)),
             "terms_dp": (n.size_p * n.dov).sum(-1),
+            "lost": torch.zeros_like(e_lse) if n.lost is None else n.lost_delta.squeeze(-1),
         }
         for name, part in parts.items():
             sums[name][:, :, chunk] = part
@@ -159,7 +164,8 @@ def _sum_dbias(dbias, bias, sums, rows, scaled_up, algebra: type, un) -> tuple[t
     broadcast = per_row.numel() * scaled_up / max(1, of_rows.shape[:3].numel())
     if broadcast > 1:
         per_row = per_row + broadcast * algebra.unit(un.acc.u) * sums["size_t"].unsqueeze(-1)
-    e = sum_broadcast(per_row, of_rows).squeeze(-1) * scaled_up
+    lost = sum_broadcast(sums["lost"].unsqueeze(-1), of_rows).squeeze(-1) * scaled_up
+    e = sum_broadcast(per_row, of_rows).squeeze(-1) * scaled_up + algebra.size(lost)
     added_up = 0.0 if algebra.linear or broadcast <= 1 else broadcast * algebra.unit(un.acc.u)
     last = algebra.size(of_rows) * (algebra.unit(u) + algebra.steps(1) + added_up) + algebra.unit(tiny)
     return of_rows.sum(-1), algebra.sigma(e + last.sum(-1))

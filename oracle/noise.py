@@ -163,7 +163,8 @@ FORMS = {"independent": Independent, "linear": Linear}
 class Noise:
     """One chunk, (batch, nheads, i, j); e_lse, e_delta, delta (batch, nheads, i, 1); out, e_out (.., i, headdim).
 
-    qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP.
+    qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP. lost: the P that sums
+    may lose, all to one side (below), None if there are none; lost_delta (batch, nheads, i, 1): what delta then lacks.
     """
 
     products: torch.Tensor
@@ -181,6 +182,8 @@ class Noise:
     dov: torch.Tensor | None = None
     e_delta: torch.Tensor | None = None
     e_t: torch.Tensor | None = None
+    lost: torch.Tensor | None = None
+    lost_delta: torch.Tensor | None = None
 
 
 def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
@@ -203,6 +206,13 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
             P may be cast before it is multiplied (CUTLASS reads it back from shared memory), T is cast after, and
             before or after it is scaled;
             without the errors of lse and delta: those are shared by a row, and are kept apart
+
+    A term below half an ulp of the sum that it is added to is lost whole, so sums lose terms to one side: those that are
+    left behind a row's maximum, where P falls off smoothly (ALiBi), and in all columns of v at once. In the independent
+    form, whose roundings are to either side, L = P where P < u, else 0, is added, with its sign:
+
+    out     E_out   += size(sum_j L v)          lse   E_lse += size(sum_j L)
+    delta   E_delta += size(sum_d dout sum_j L v)
     """
     size, unit = form.size, form.unit
     seqlen_k, headdim = p.k.shape[2:]
@@ -240,9 +250,17 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
         e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
     e_stored = form.total(seqlen_k, un.acc, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
     e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
+    lost = None if form.linear else probs.masked_fill(probs >= un.acc.u, 0.0)
+    if lost is not None and not lost.any():
+        lost = None
+    lost_out = None if lost is None else lost @ p.v
+    if lost is not None:
+        e_out += size(lost_out)
     e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
     dead = lse == float("-inf")
     e_lse = (row_moved + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.acc.u) + form.steps(16))
+    if lost is not None:
+        e_lse += size(lost.sum(-1, keepdim=True))
     if un.matrix:  # the scores of a row are cut to the same side: P does not see that, lse does
         e_lse += form.truncated(headdim, (probs * r.abs()).sum(-1, keepdim=True))
     e_lse = e_lse.masked_fill(dead, 0.0)
@@ -256,6 +274,7 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
         "e_out": e_out,
         "e_lse": e_lse,
         "out": out,
+        "lost": lost,
     }
     if p.dout is None:
         return Noise(**common)
@@ -274,8 +293,11 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
     e_stored = e_stored + size(out) * unit(un.u_out) + unit(un.tiny_out)
     e_delta = from_probs.sum(-1, keepdim=True) + (size(dout) * e_stored).sum(-1, keepdim=True)
     e_delta += form.total(headdim, HEADDIM_SUM, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
+    lost_delta = None if lost is None else (dout * lost_out).sum(-1, keepdim=True)
+    if lost is not None:
+        e_delta += size(lost_delta)
     e_t = size_t * (e_s + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))) + size_p * e_dp
     smallest_t = unit(un.tiny_p / (min(1.0, abs(p.scale)) or 1.0))
     underflow = size(dp - delta) * unit(un.tiny_p) + smallest_t
     e_t += underflow if seen is None else seen * underflow
-    return Noise(**common, dp=dp, delta=delta, t=t, dov=dov, e_delta=e_delta, e_t=e_t)
+    return Noise(**common, dp=dp, delta=delta, t=t, dov=dov, e_delta=e_delta, e_t=e_t, lost_delta=lost_delta)

@@ -14,6 +14,11 @@ from properties.pictures import element_at, number, plural, share, where
 from properties.probe import picture
 from properties.trial import Trial
 
+# Doubling is exact, but for numbers below 2^-126, which round in other steps or are flushed to 0. A sum of some thousand
+# terms can be off by 2^-114 for having met them, and so be rounded to another neighbour: below this size now and then,
+# above it never (2^-114 is 2^-27 of an ulp there).
+NEGLIGIBLE = 2.0**-64
+
 
 def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> None:
     """Every output is within its error budget of the oracle (all of them, or those named)."""

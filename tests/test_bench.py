@@ -10,19 +10,23 @@ from dataclasses import replace
 import pytest
 import torch
 from rich.console import Console
+from rich.progress import Progress
 
 from bench import cells, sanity, timing
-from bench.__main__ import main
+from bench.__main__ import _teller, main
 from bench.cells import flops, visible_pairs
-from bench.report import number
-from impls import Absent, Implementation, Supports
+from bench.options import parser_of_options
+from bench.plan import Part, plan
+from bench.report import Report, number
+from impls import Absent, Implementation, Precision, Supports
 from impls.handover import Outputs
 from impls.registry import Broken, Entry, ours
 from impls.torch_math import IMPL as MANUAL
 from oracle.masks import visible
-from properties.case import Case
+from properties.case import Case, text_of
 
 SMALL = ("--device", "cpu", "--dtype", "float32", "--headdim", "8", "--seqlen", "16", "--seconds", "0.001")
+SIZED = ("--device", "cpu", "--seconds", "0.001")  # with --size
 
 PLUGIN = """
 import torch
@@ -41,14 +45,15 @@ IMPL = Implementation(name="mine", forward=forward, backward="autograd",
                       supports=Supports(dtypes={{torch.float32}}, headdims={{8, 16}}, causal="optional"))
 """
 
+MEASURED_PEAK = timing.peak
+
 
 @pytest.fixture(autouse=True)
 def quick_peak(monkeypatch):
     """Peaks of small products, and then so high that a busy machine cannot make a cell beat it."""
-    measured = timing.peak
 
     def peak(*arguments):
-        best = measured(*arguments)
+        best = MEASURED_PEAK(*arguments)
         return timing.Peak(100 * best.tflops, best.product)
 
     monkeypatch.setitem(timing.PEAK_SIZES, "cpu", (64,))
@@ -59,9 +64,10 @@ def quick_peak(monkeypatch):
 def bench(tmp_path):
     """bench(*options) -> exit status, what was printed, bench.json."""
 
-    def run(*options):
+    def run(*options, sized=False):
         console = Console(width=200, record=True, file=io.StringIO())
-        status = main([*SMALL, "--report", str(tmp_path / "report"), *map(str, options)], console)
+        small = SIZED if sized else SMALL
+        status = main([*small, "--report", str(tmp_path / "report"), *map(str, options)], console)
         return status, console.export_text(), json.loads((tmp_path / "report" / "bench.json").read_text())
 
     return run
@@ -105,15 +111,15 @@ def test_flops_are_two_products_of_every_visible_pair(causal):
 
 def test_the_papers_figure_is_met():
     """FA2, Sec. 4.1: 4 * seqlen^2 * headdim * nheads for each of the batch, with 16k tokens and width 2048."""
-    (case,) = cells.cases("cuda", ["bfloat16"], [128], [False], [4096])
+    (case,) = cells.cases(["bfloat16"], cells.curves("cuda", [128], [4096]), [False])
 
     assert (case.batch, case.nheads) == (4, 16)
     assert flops(case, "forward") == 4 * 4096**2 * 128 * 16 * 4
 
 
 def test_every_length_has_the_same_tokens_on_a_gpu():
-    grid = cells.GRIDS["cuda"]
-    found = cells.cases("cuda", grid.dtypes, grid.headdims, [False, True], grid.seqlens)
+    grid = cells.GRIDS["cuda"][0]
+    found = cells.cases(grid.dtypes, grid.sizes, [False, True])
 
     assert len(found) == 2 * 2 * 2 * 6
     assert {case.batch * case.seqlen_q for case in found} == {16384}
@@ -122,7 +128,7 @@ def test_every_length_has_the_same_tokens_on_a_gpu():
 
 def test_manual_attention_says_how_much_does_not_fit(monkeypatch):
     monkeypatch.setattr(cells, "memory", lambda device: 80 * 2**30)
-    (case,) = cells.cases("cuda", ["bfloat16"], [64], [True], [16384])
+    (case,) = cells.cases(["bfloat16"], cells.curves("cuda", [64], [16384]), [True])
 
     assert cells.too_large(MANUAL, case, "forward", "cuda") == "needs 106 GiB, there are 80"
     assert cells.too_large(MANUAL, case.but(batch=1, nheads=1), "forward", "cuda") is None
@@ -131,33 +137,129 @@ def test_manual_attention_says_how_much_does_not_fit(monkeypatch):
 # Who takes part
 
 
-def entry(name, *devices):
-    impl = Implementation(name=name, forward=lambda q, k, v: q, devices=set(devices), supports=Supports())
+ANY = Supports(dtypes={torch.float32, torch.float16, torch.bfloat16}, headdims=range(1, 257), causal="optional")
+
+
+def entry(name, *devices, supports=ANY):
+    impl = Implementation(name=name, forward=lambda q, k, v: q, devices=set(devices), supports=supports)
     return Entry(impl, f"{name}.py")
 
 
-def test_new_kernels_enter_by_their_names():
-    known = [entry("triton_fa2", "cuda", "cpu"), entry("cuda_fa1", "cuda"), entry("numba_fa2", "cuda"), *ours()]
-    on_gpu = {e.name for e in cells.implementations(known, "cuda")}
-    on_cpu = {e.name for e in cells.implementations(known, "cpu")}
+def names_of(grid, known, device):
+    return {entry.name for entry in grid.entries(known, device)}
 
-    assert on_gpu >= {"torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa2", "cuda_fa1"}
-    assert on_gpu.isdisjoint({"numba_fa2", "torch_flex", "python_tiled"})
+
+def test_new_kernels_enter_by_their_names():
+    known = [entry("triton_fa3", "cuda", "cpu"), entry("cuda_fa9", "cuda"), entry("numba_fa2", "cuda"), *ours()]
+    half, _ = cells.GRIDS["cuda"]
+    on_gpu, on_cpu = names_of(half, known, "cuda"), names_of(cells.GRIDS["cpu"][0], known, "cpu")
+
+    assert on_gpu >= {"torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa3"}
+    assert on_gpu.isdisjoint({"numba_fa2", "cuda_fa9", "torch_flex", "python_tiled"})
     assert on_cpu >= {"torch_math", "torch_sdpa_flash_cpu", "python_tiled"}
     assert not any(name.startswith(("triton_", "cuda_")) for name in on_cpu)
 
 
+def test_kernels_without_matrix_units_are_measured_in_float32():
+    mine = [entry(name, "cuda") for name in ("cuda_fa1", "cuda_fa2", "cuda_fa2_top_left", "triton_fa2", "triton_fa3")]
+    known = [e for e in ours() if e.name.startswith("torch_")] + mine
+    half, single = (names_of(grid, known, "cuda") for grid in cells.GRIDS["cuda"])
+
+    assert single == {"torch_math", "torch_sdpa_efficient_float32", "triton_fa2", "cuda_fa1", "cuda_fa2"}
+    assert half == {"torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa2", "triton_fa3"}
+
+
 def test_what_cannot_be_loaded_is_not_forgotten():
     broken = Entry(Broken("triton", "no compiler"), "triton")
-    assert cells.implementations([broken], "cuda") == [broken]
+    assert cells.GRIDS["cuda"][0].entries([broken], "cuda") == [broken]
 
 
 def test_what_cannot_do_the_grid_is_no_column():
     """A variant for float32 alone, and what is not installed."""
-    fast = replace(MANUAL, name="cuda_fast", devices={"cuda"})
-    narrow = replace(fast, name="cuda_tf32", supports=replace(fast.supports, dtypes={torch.float32}))
-    known = [Entry(impl, "") for impl in (fast, narrow, Absent("cuda_gone", "not installed"))]
-    assert [entry.name for entry in cells.implementations(known, "cuda")] == ["cuda_fast"]
+    narrow = entry("triton_tf32", "cuda", supports=replace(ANY, dtypes={torch.float32}))
+    known = [entry("triton_fast", "cuda"), narrow, Entry(Absent("triton_gone", "not installed"), "")]
+    assert names_of(cells.GRIDS["cuda"][0], known, "cuda") == {"triton_fast"}
+
+
+def test_what_is_named_in_the_grid_and_cannot_be_timed_has_a_reason():
+    known = [entry("cuda_fa1", "cpu"), entry("cuda_fa2", "cuda"), Entry(Absent("triton_fa2", "not installed"), "")]
+    assert cells.GRIDS["cuda"][1].left_out(known, "cuda") == [
+        "cuda_fa1: no nvcc is installed",
+        "triton_fa2: not installed",
+    ]
+
+
+# Which sizes
+
+
+def asked(device, **options):
+    """The dtypes of each grid that takes part -> its sizes, as --size has them."""
+    return {dtypes: [str(size) for size in sizes] for _, dtypes, sizes in cells.grids(device, **options)}
+
+
+def test_a_gpu_has_two_grids():
+    found = asked("cuda")
+
+    assert list(found) == [("bfloat16", "float16"), ("float32",)]
+    assert "4x16x4096x128" in found["bfloat16", "float16"] and len(found["bfloat16", "float16"]) == 12
+    assert found["float32",] == ["16x12x64x64", "8x12x1024x64"]
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        (dict(dtypes=("float32",)), {("float32",): ["16x12x64x64", "8x12x1024x64"]}),
+        (dict(sizes=(cells.Size(1, 2, 3, 4),)), {("float32",): ["1x2x3x4"]}),
+        (dict(sizes=(cells.Size(1, 2, 3, 4),), dtypes=("float16",)), {("float16",): ["1x2x3x4"]}),
+        (dict(headdims=(128,), seqlens=(512,)), {("bfloat16", "float16"): ["32x16x512x128"]}),
+        (dict(headdims=(128,), seqlens=(512,), dtypes=("float32",)), {("float32",): ["32x16x512x128"]}),
+    ],
+)
+def test_options_choose_among_the_grids(options, want):
+    assert asked("cuda", **options) == want
+
+
+def test_a_dtype_is_measured_by_the_implementations_of_its_grid():
+    half, single = cells.GRIDS["cuda"]
+    sizes = (cells.Size(1, 2, 3, 4),)
+
+    assert cells.grids("cuda", sizes=sizes) == [(single, ("float32",), sizes)]
+    assert cells.grids("cuda", ("float16", "float32"), sizes) == [
+        (half, ("float16",), sizes),
+        (single, ("float32",), sizes),
+    ]
+
+
+def test_sizes_may_differ_in_their_batch_alone(bench, tmp_path):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "bench.png").write_text("of an earlier run")
+    status, text, found = bench("--impl", "torch_math,torch_sdpa_flash_cpu", "--size", "2x3x16x8,1x3x16x8", sized=True)
+    rows = [line.split() for line in text.splitlines() if "x3x16x8" in line and " ms " in line]
+
+    assert status == 0
+    assert {cell["dtype"] for cell in found["results"]} == {"float32"}
+    assert {(cell["batch"], cell["nheads"], cell["seqlen"]) for cell in found["results"]} == {(2, 3, 16), (1, 3, 16)}
+    assert [cell["ratio"] for cell in found["results"] if cell["impl"] == cell["baseline"]] == [1] * 8
+    assert len(rows) == 8 and rows[0][:3] == ["forward", "full", "1x3x16x8"] and rows[1][0] == "2x3x16x8"
+    assert "size is batch x nheads x seqlen x headdim" in text
+    assert not (tmp_path / "report" / "bench.png").exists() and "bench.png" not in text  # two sizes are no curve
+
+
+def on_a_gpu(*options):
+    """What would be measured there: for each grid, the dtypes of its cases, and who takes part."""
+    options = parser_of_options().parse_args(options)
+    options.device = "cuda"
+    return [({text_of(c.dtype) for c in p.cases}, {e.name for e in p.entries}) for p in plan(options)]
+
+
+def test_who_names_no_dtype_is_told_of_no_refused_ones(plugin):
+    half, single = {"bfloat16", "float16"}, {"float32"}
+    both = on_a_gpu("--impl", "torch_math,torch_sdpa_flash")
+
+    assert both == [(half, {"torch_math", "torch_sdpa_flash"}), (single, {"torch_math"})]
+    assert on_a_gpu("--impl", "torch_sdpa_flash") == [(half, {"torch_sdpa_flash"})]
+    assert on_a_gpu("--impl", "torch_sdpa_flash", "--dtype", "fp32") == [(single, {"torch_sdpa_flash"})]
+    assert [("mine" in names) for _, names in on_a_gpu("--impl-from", str(plugin()))] == [False, True]
 
 
 # What is not timed
@@ -268,6 +370,83 @@ def test_a_peak_that_was_disturbed_is_measured_again(bench, monkeypatch):
     assert found["results"][0]["verdict"] == "timed"
 
 
+def test_what_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch):
+    """And has its share of the float32 product all the same, as the others in the table."""
+    peaks = {"float32": timing.Peak(1e-9, "slow"), "tf32": timing.Peak(1e9, "fast")}
+    monkeypatch.setattr(timing, "peak", lambda product, device: peaks[product])
+    monkeypatch.setattr("bench.run.product_of", lambda *arguments: "tf32")
+    status, text, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
+    (cell,) = found["results"]
+
+    assert status == 0
+    assert cell["product"] == "tf32" and math.isclose(cell["share"], cell["tflops"] / 1e-9)
+    assert "torch_math multiplies in tf32, of which a matrix product reaches 1000000000000 GFLOP/s" in text
+
+
+def test_tf32_is_what_is_declared():
+    tf32 = replace(MANUAL, precision=Precision(multiply="tf32"))
+
+    assert cells.product_of(tf32, torch.float32, "cuda") == "tf32"
+    assert cells.product_of(tf32, torch.float16, "cuda") == "float16"
+    assert cells.product_of(tf32, torch.float32, "cpu") == cells.product_of(MANUAL, torch.float32, "cuda") == "float32"
+
+
+MATMUL = torch.backends.cuda.matmul
+
+
+@pytest.fixture(params=[False, True])
+def allowed_before(request):
+    """Whether tf32 is allowed when the test starts."""
+    before, MATMUL.allow_tf32 = MATMUL.allow_tf32, request.param
+    yield request.param
+    MATMUL.allow_tf32 = before
+
+
+@pytest.mark.parametrize("product", ["float32", "tf32", "float16"])
+def test_tf32_is_on_for_its_own_peak_alone(product, allowed_before, monkeypatch):
+    seen = []
+
+    def look(kind, *arguments):
+        seen.append((kind, MATMUL.allow_tf32))
+        return timing.Peak(1.0, kind)
+
+    monkeypatch.setattr(timing, "_product", look)
+    MEASURED_PEAK(product, "cuda")
+
+    assert set(seen) == {(product, product == "tf32")}
+    assert MATMUL.allow_tf32 is allowed_before
+
+
+def test_manual_attention_is_measured_without_tf32(bench, plugin, allowed_before):
+    status, _, _ = bench("--impl-from", plugin("assert not torch.backends.cuda.matmul.allow_tf32"), "--impl", "mine")
+
+    assert status == 0
+    assert MATMUL.allow_tf32 is allowed_before
+
+
+def test_a_first_call_is_not_timed(bench, plugin):
+    file = plugin("import time; len(CALLS) > 1 or time.sleep(1.1)")
+    _, text, found = bench("--impl-from", file, "--impl", "mine", "--full", "--pass", "forward")
+
+    assert found["results"][0]["ms_p80"] < 1000
+    assert "(1 s of it first calls, which compile and are not timed)" in text
+
+
+def test_a_log_says_once_that_something_may_compile(tmp_path):
+    file = io.StringIO()
+    console, report = Console(file=file), Report(tmp_path, {"device": "cuda"})
+    few = cells.cases(["float32"], [cells.Size(1, 2, 3, 4), cells.Size(1, 2, 5, 4)], [True])
+    part = Part([entry("cuda_fa1", "cuda"), entry("torch_math", "cuda")], few, [])
+    with Progress(console=console) as progress:
+        tell = _teller([part], cells.PASSES, report, progress, console)
+        for case in few:
+            for name in ("torch_math", "cuda_fa1"):
+                tell(case, "forward", name)
+    lines = [line.strip() for line in file.getvalue().splitlines() if "first call" in line or " of 2 " in line]
+
+    assert lines == [f"1 of 2  {few[0]}", "first call of cuda_fa1, which may compile", f"2 of 2  {few[1]}"]
+
+
 # What is left behind
 
 
@@ -289,7 +468,13 @@ def test_table_json_and_plot(bench, plugin, tmp_path):
             assert cell["baseline"] == "torch_sdpa_flash_cpu"
             assert cell["impl"] != cell["baseline"] or cell["ratio"] == 1
     assert {"device_name", "versions", "started", "threads", "command"} <= found["environment"].keys()
+    words = " ".join(text.split())
+    assert "float32: ms, GFLOP/s, share of the " in words and "1x2x16x8" in words
     assert "This is the CPU" in text and "GFLOP/s" in text and "torch_sdpa_flash_cpu" in text
+    for cell in found["results"]:
+        if cell["verdict"] == "timed":
+            rate, share = number(1e3 * cell["tflops"]), f"{cell['share']:.0%}"
+            assert " ".join([number(cell["ms"]), "ms", rate, share, f"{cell['ratio']:.2f}x"]) in words
     assert (tmp_path / "report" / "bench.png").read_bytes().startswith(b"\x89PNG")
     assert not list((tmp_path / "report").glob("*.part"))
 
@@ -328,11 +513,18 @@ def test_the_file_is_whole_after_every_cell(bench, monkeypatch, tmp_path):
 
 # What cannot be asked for
 
+FOUR = "should be batch x nheads x seqlen x headdim, four whole numbers, such as 8x12x1024x64"
+
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--dtype", "bf16,int8"], "argument --dtype: 'int8' should be one of float32, float16, bfloat16"),
+        (["--size", "8x12x1024"], f"argument --size: '8x12x1024' {FOUR}"),
+        (["--size", "8x12x1024x64,8x0x1024x64"], f"argument --size: '8x0x1024x64' {FOUR}"),
+        (["--size", ""], f"argument --size: '' {FOUR}"),
+        (["--size", "1x2x3x4", "--headdim", "64"], "--size with --headdim: should be one of them"),
+        (["--size", "1x2x3x4", "--seqlen", "64"], "--size with --seqlen: should be one of them"),
         (["--headdim", "64,x"], "argument --headdim: 'x' should be a whole number, at least 1"),
         (["--seqlen", "0"], "argument --seqlen: '0' should be a whole number, at least 1"),
         (["--pass", "sideways"], "argument --pass: 'sideways' should be one of forward, backward"),
@@ -357,7 +549,13 @@ def test_help_tells_what_happens_without_options(capsys):
         main(["--help"])
 
     assert stopped.value.code == 0
-    assert "Without options, on a GPU: torch_math, torch_sdpa_flash" in capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Without options, on a GPU, two grids" in text and "bfloat16 and float16 torch_math, torch_sdpa_flash" in text
+    )
+    assert "With --size: in float32, by the implementations of the second grid" in text
+    single = cells.GRIDS["cuda"][1]
+    assert f"float32 {', '.join(single.impls)}; --size {','.join(map(str, single.sizes))}," in text
 
 
 def test_numbers_have_three_digits():

@@ -1,0 +1,60 @@
+"""What the command line asks for: which implementations, on which cases."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from bench.cells import Grid, cases, column, grids
+from impls import Absent, registry
+from impls.registry import Broken, Entry
+from properties.case import DTYPES, Case
+
+
+@dataclass
+class Part:
+    """A grid, as it is asked for. left_out: implementations of it that cannot be timed here, with the reason."""
+
+    entries: list[Entry]
+    cases: list[Case]
+    left_out: list[str]
+
+
+def plan(options: argparse.Namespace) -> list[Part]:
+    """The parts, in the order of the tables. Raises RegistryError, naming what cannot be."""
+    mine = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
+    known = registry.select(registry.ours() + mine, None)
+    named = None if options.impl is None else registry.select(known, options.impl)
+    for entry in mine if named is None else named:
+        _check(entry, options.device)
+    masks = (False, True) if options.causal == options.full else (options.causal,)
+    asked = grids(options.device, options.dtype, options.size, options.headdim, options.seqlen)
+    parts = []
+    for grid, dtypes, sizes in asked:
+        entries, left_out = named, []
+        if named is None:
+            entries, left_out = _by_default(grid, known, mine, options.device)
+        if options.dtype is None and len(asked) > 1:  # who named no dtype is not told that flash refuses float32
+            entries = [entry for entry in entries if _takes_one_of(entry, dtypes)]
+        if entries:
+            parts.append(Part(sorted(entries, key=lambda e: column(e.name)), cases(dtypes, sizes, masks), left_out))
+    return parts
+
+
+def _by_default(grid: Grid, known: list[Entry], mine: list[Entry], device: str) -> tuple[list[Entry], list[str]]:
+    ours = [entry for entry in known if entry not in mine]
+    return grid.entries(ours, device) + mine, grid.left_out(ours, device)
+
+
+def _check(entry: Entry, device: str) -> None:
+    if isinstance(entry.impl, Broken):
+        raise registry.RegistryError(f"{entry.name}: {entry.impl.problem}")
+    if isinstance(entry.impl, Absent):
+        raise registry.RegistryError(f"{entry.name}: {entry.impl.reason}")
+    if device not in entry.impl.devices:
+        runs = " and ".join(sorted(entry.impl.devices))
+        raise registry.RegistryError(f"{entry.name} runs on {runs} only: should run on {device} (--device)")
+
+
+def _takes_one_of(entry: Entry, dtypes: tuple[str, ...]) -> bool:
+    return isinstance(entry.impl, Broken) or any(DTYPES[dtype] in entry.impl.supports.dtypes for dtype in dtypes)
