@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shlex
 
+import torch
+
 from impls.contract import Implementation
 from properties.broken import AnotherCase, LawBroken, Raises, Undecided
 from properties.case import Case, CaseError
@@ -68,7 +70,7 @@ def _investigated(broken: LawBroken) -> list[str]:
         return []
     try:
         phrase, lines = broken.investigate()
-    except (LawBroken, Undecided):
+    except (LawBroken, Undecided, torch.OutOfMemoryError):
         return []
     if phrase:
         broken.headline += f": {phrase}"
@@ -83,7 +85,7 @@ def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> LawBroke
     """LawBroken, None where the law holds, or a word where it says nothing."""
     plan.write_down(f"{law.test_id(impl.name)} {case}")
     try:
-        law.function(Trial(impl, case, plan.device, repeats=plan.repeats_for(impl)))
+        law.hold(Trial(impl, case, plan.device, repeats=plan.repeats_for(impl)))
     except LawBroken as broken:
         return broken
     except (AnotherCase, Undecided):

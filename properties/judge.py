@@ -90,12 +90,13 @@ def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[
 def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:
     """Run the law on drawn cases (or the given one): the smallest failure, its case, whether it comes and goes."""
     failures: list[tuple[LawBroken, Case]] = []
+    undecided: list[Undecided] = []
     test = law.test_id(impl.name)
 
     def holds(case: Case) -> None:
         plan.write_down(f"{test} {case}")
         try:
-            law.function(Trial(impl, case, plan.device, meter, plan.repeats_for(impl)))
+            law.hold(Trial(impl, case, plan.device, meter, plan.repeats_for(impl)))
             meter.cases += 1
         except LawBroken as broken:
             meter.cases += 1
@@ -104,6 +105,9 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
                 global _lost_in
                 _lost_in = test
                 raise ContextLost(broken, case) from None
+            raise
+        except Undecided as reason:
+            undecided.append(reason)
             raise
 
     if plan.case is not None:
@@ -118,6 +122,8 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
         case = next(c for b, c in reversed(failures) if b is broken)
         return *smallest(law, impl, case, broken, holds), False
     except (FlakyFailure, FlakyReplay):
+        if undecided and not failures:  # there was memory for a case once, and once there was not
+            raise undecided[0] from None
         # The same case failed once and held once: that is the finding, not a reason to try again.
         broken, case = min(failures, key=lambda found: _size(found[1]))
         broken.headline = f"not on every run: {broken.headline}"

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from properties.broken import Undecided
 from properties.strategies import Draws
 from properties.trial import Trial
 
@@ -33,6 +36,13 @@ class Law:
     bug: str = ""
     share: float = 1.0
     device: str | None = None
+
+    def hold(self, trial: Trial) -> None:
+        """Try the law: LawBroken, or Undecided where there was no memory for it, whoever asked for it (the oracle, say)."""
+        try:
+            self.function(trial)
+        except torch.OutOfMemoryError as error:
+            raise Undecided(f"out of memory on {trial.case}") from error
 
     @property
     def name(self) -> str:
