@@ -8,7 +8,12 @@ from mutants import (
     backward,
     boundaries,
     calling,
+    cuda_backward,
+    cuda_barriers,
+    cuda_fa1,
+    cuda_fa2,
     cuda_forward,
+    cuda_tiles,
     masks,
     memory,
     races,
@@ -21,7 +26,7 @@ from mutants.mutant import Mutant, MutantError, beyond_smallest, build, edited_s
 
 OF_TENSOR_OPERATIONS = (backward, boundaries, calling, masks, memory, races, softmax)
 OF_TRITON = (triton_forward, triton_backward, triton_compiled)
-OF_CUDA = (cuda_forward,)
+OF_CUDA = (cuda_forward, cuda_barriers, cuda_tiles, cuda_fa1, cuda_fa2, cuda_backward)
 
 ALL: tuple[Mutant, ...] = tuple(
     sorted(

@@ -53,7 +53,7 @@ def _table(chosen: list[Mutant], results, messages: bool) -> int:
     print(f"  {'mutant':62} {'law that must catch it':50} verdict  seconds  smallest case")
     for mutant, (result, seconds) in zip(chosen, results, strict=True):
         killed, spent = result.verdict == FAIL, spent + seconds
-        beyond = beyond_smallest(mutant, result.smallest) if killed and mutant.smallest else []
+        beyond = beyond_smallest(mutant, result.smallest) if killed and result.smallest else []
         caught, small = caught + killed, small + (killed and not beyond)
         mark = " " if killed and not beyond else "!"
         print(f"{mark} {mutant.name:62} {mutant.law:50} {result.verdict:7} {seconds:8.1f}  {result.smallest}")

@@ -6,27 +6,33 @@ that it replaces must occur exactly once in the source: if the implementation is
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import linecache
+import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from impls import Implementation
+from impls.cuda.extension import nvcc
 from properties.case import parse_case, text_of
 from races.cuda.build import has_compiler
+from races.cuda.cache import cache_folder, key_of
 
 ROOT = Path(__file__).parent.parent
 IMPLS = ROOT / "impls"
+CUDA_PACKAGE = ("*.py", "*.cu", "*.cuh", "*.h", "*.cpp")
+OF_16_BITS = re.compile(r" *case B?FLOAT16: return .*\n")  # as_dtype of problem.cuh
+OF_BACKWARD = re.compile(r"^(int fa[12]_(?:backward|bias_gradient)\([^{]*\{).*?^\}", re.DOTALL | re.MULTILINE)  # fa?.cu
 
 
 class MutantError(ValueError):
@@ -39,7 +45,8 @@ class Mutant:
 
     name: the mistake, in the present tense. law: the name of the law that must catch it, or "test_contract_is_kept".
     edits: (old, new) snippets of the source; each old occurs there exactly once.
-    source: a module of impls, package/module, or the path of a .cu with a Python file of its name beside it.
+    source: a module of impls, package/module, the path of a .cu with a Python file of its name beside it, or the path of one
+    of the CUDA files of impls/cuda.
     impl: the implementation that it is planted in, if not of the module's name.
     smallest: what the shrunk case must not exceed, field by field: numbers are upper bounds, anything else is exact.
     story: the real bug that this is, in a line. declares: fields of the Implementation that it declares otherwise.
@@ -62,7 +69,12 @@ class Mutant:
 
 def source_file(mutant: Mutant) -> Path:
     """The file that the mutant edits."""
-    return ROOT / mutant.source if mutant.source.endswith(".cu") else IMPLS / f"{mutant.source}.py"
+    return ROOT / mutant.source if is_cuda(mutant) else IMPLS / f"{mutant.source}.py"
+
+
+def is_cuda(mutant: Mutant) -> bool:
+    """Whether it is planted in CUDA C++."""
+    return mutant.source.endswith((".cu", ".cuh"))
 
 
 def edited_source(mutant: Mutant) -> str:
@@ -83,7 +95,10 @@ def edited_source(mutant: Mutant) -> str:
 def build(mutant: Mutant) -> Implementation:
     """The mutant as an Implementation called mutant_<name>, from a module of its own; tracebacks show its lines."""
     text, wanted = edited_source(mutant), mutant.impl or mutant.source
-    kind = _beside_cuda if mutant.source.endswith(".cu") else _from_package if "/" in mutant.source else _from_module
+    if is_cuda(mutant):
+        kind = _from_cuda_package if source_file(mutant).parent.parent == IMPLS else _beside_cuda
+    else:
+        kind = _from_package if "/" in mutant.source else _from_module
     module = kind(mutant, text)
     known = {impl.name: impl for impl in getattr(module, "IMPLS", None) or [module.IMPL]}
     if not isinstance(known.get(wanted), Implementation):
@@ -107,31 +122,72 @@ def _from_package(mutant: Mutant, text: str) -> ModuleType:
     The copy is gone when this returns. Its lines stay, in linecache: Triton reads a kernel's source when it runs it.
     """
     folder, file = mutant.source.split("/")
-    name = f"mutant_{mutant.name}_{id(mutant)}"  # its modules stay in sys.modules: no two mutants may share them
     with TemporaryDirectory() as directory:
-        copy = Path(directory) / name
+        copy = Path(directory) / folder
         shutil.copytree(IMPLS / folder, copy, ignore=shutil.ignore_patterns("tests", "__pycache__"))
         (copy / f"{file}.py").write_text(text)
-        spec = importlib.util.spec_from_file_location(
-            name, copy / "__init__.py", submodule_search_locations=[str(copy)]
-        )
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = _imported(mutant, copy / "__init__.py")
         for path in map(str, copy.glob("*.py")):
             lines = linecache.getlines(path)
             linecache.cache[path] = (sum(map(len, lines)), None, lines, path)  # None: never looked for on disk again
     return module
 
 
-def _beside_cuda(mutant: Mutant, text: str) -> ModuleType:
-    """The Python file beside a .cu, imported beside the edited one. Both stay until the process ends: they are read late."""
+def _from_cuda_package(mutant: Mutant, text: str) -> ModuleType:
+    """impls/cuda, imported from a copy in which one file is edited, and which holds little else than the mutant needs.
+
+    Of each kernel it has one instance, with tiles of 16; without the 16-bit dtypes or the backward if the mutant promises
+    none: each halves the time to compile. The PyTorch operators of the copy have names of their own, as two libraries
+    must not define the same.
+    """
     path = source_file(mutant)
-    folder = Path(mkdtemp(prefix=f"mutant_{mutant.name}_"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / path.name).write_text(text)
-    wrapper = shutil.copy(path.with_suffix(".py"), folder)
-    spec = importlib.util.spec_from_file_location(f"mutants.built.{mutant.name}", wrapper)
-    module = importlib.util.module_from_spec(spec)
+    files = {p.name: p.read_text() for pattern in CUDA_PACKAGE for p in sorted(path.parent.glob(pattern))}
+    files[path.name] = text
+    promised = mutant.declares.get("supports")
+    if promised and set(promised.dtypes) == {torch.float32}:
+        files["problem.cuh"] = OF_16_BITS.sub("", files["problem.cuh"])
+    for name in [name for name in files if name.endswith(".cu")]:
+        files[name] = f"#define ONE_INSTANCE {files[name]}"
+        if "backward" in mutant.declares and mutant.declares["backward"] is None:
+            stubs = OF_BACKWARD.sub(r"\1 return cudaErrorInvalidValue; }", files[name])
+            files[name] = stubs.replace('"host_backward.cuh"', '"host.cuh"')
+    namespace = f"flash_attest_{key_of(*files.values())}"
+    files = {name: text.replace("flash_attest_cuda", namespace) for name, text in files.items()}
+    return _imported(mutant, _kept(files) / "__init__.py")
+
+
+def _beside_cuda(mutant: Mutant, text: str) -> ModuleType:
+    """The Python file beside a .cu, imported beside the edited one."""
+    path = source_file(mutant)
+    wrapper = path.with_suffix(".py")
+    return _imported(mutant, _kept({path.name: text, wrapper.name: wrapper.read_text()}) / wrapper.name)
+
+
+def _kept(files: Mapping[str, str]) -> Path:
+    """A folder with these files that stays, as CUDA files are read late. It is named by what it holds, as what is compiled
+    is known by its path, too: so the next process finds both, and compiles nothing again.
+    """
+    folder = cache_folder() / f"mutant_{key_of(*(part for file in files.items() for part in file))}"
+    if not folder.exists():
+        with TemporaryDirectory(dir=cache_folder()) as directory:
+            whole = Path(directory) / folder.name
+            whole.mkdir()
+            for name, text in files.items():
+                (whole / name).write_text(text)
+            try:
+                os.rename(whole, folder)
+            except OSError:
+                if not folder.exists():  # else another process was first
+                    raise
+    return folder
+
+
+def _imported(mutant: Mutant, file: Path) -> ModuleType:
+    """A module, or a package by its __init__.py, under a name that no other has: it stays in sys.modules."""
+    name = f"mutant_{mutant.name}_{id(mutant)}"
+    within = [str(file.parent)] if file.name == "__init__.py" else None
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=within)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -140,8 +196,10 @@ def elsewhere(mutant: Mutant) -> str:
     """Why a mutant cannot be judged in this process, in words; "" if it can."""
     if mutant.device == "cuda" and not torch.cuda.is_available():
         return "shows on a GPU only: there is none"
-    if mutant.source.endswith(".cu") and not has_compiler():
+    if is_cuda(mutant) and mutant.device == "cpu" and not has_compiler():
         return "runs in CUDA C++ on the CPU: there is no g++ to compile it"
+    if is_cuda(mutant) and mutant.device == "cuda" and not nvcc():
+        return "shows on a GPU only: there is no nvcc to compile it"
     if not mutant.source.startswith("triton/"):
         return ""
     from impls.triton.interpreter import INTERPRETED, installed

@@ -12,7 +12,9 @@ from properties.strategies import LONG
 from properties.trial import Trial
 
 
-@law(bug="softmax-and-lse", regimes=("spread", "peaked", "flat", "exact", "mean"))
+# Not in the regime exact: P times a small integer lies in the middle between two numbers one time in four, and then the
+# sum so far decides, be it 2^-149 or, as half of that is flushed, 0.
+@law(bug="softmax-and-lse", regimes=("spread", "peaked", "flat", "mean"))
 def test_out_doubles_with_v(trial):
     """out is linear in v, and doubling is exact: twice the v, twice the out, bit for bit.
 

@@ -18,7 +18,7 @@ from properties.verdict import FAIL, PASS
 
 # What the first line of a message must name: a tensor, or who sees what.
 # What a first line names: a tensor, what is wrong with it, or a line of the source.
-NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.cu:\d+)\b")
+NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.cuh?:\d+)\b")
 
 
 @pytest.fixture(autouse=True)

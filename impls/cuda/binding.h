@@ -14,7 +14,6 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
-#include <torch/headeronly/util/Exception.h>
 #include <torch/headeronly/util/shim_utils.h>
 
 namespace {
@@ -22,6 +21,11 @@ namespace {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using Optional = std::optional<Tensor>;
+
+// Not STD_TORCH_CHECK: it words its message with a stream of libstdc++, which PyTorch 2.11's own copy of that makes crash.
+inline void must(bool holds, const char* message) {
+    if (!holds) throw std::runtime_error(message);
+}
 
 // A tensor on its way to a pointer parameter of a host function, whose type says what the tensor has to be: float* and
 // void* are on the device, int64_t* (sizes and strides) on the CPU. No tensor is a null pointer.
@@ -36,12 +40,12 @@ class Argument {
         constexpr bool numbers = std::is_same_v<Element, int64_t>, floats = std::is_same_v<Element, float>;
         static_assert(numbers || floats || std::is_void_v<Element>);
         if (!tensor_) return nullptr;
-        STD_TORCH_CHECK(numbers ? tensor_->is_cpu() : tensor_->is_cuda(),
-                        numbers ? "numbers should be on the CPU" : "tensors should be on a CUDA device");
+        must(numbers ? tensor_->is_cpu() : tensor_->is_cuda(),
+             numbers ? "numbers should be on the CPU" : "tensors should be on a CUDA device");
         if constexpr (numbers || floats) {
-            STD_TORCH_CHECK(tensor_->scalar_type() == (numbers ? ScalarType::Long : ScalarType::Float),
-                            numbers ? "numbers should be int64" : "statistics and sums should be float32");
-            STD_TORCH_CHECK(tensor_->is_contiguous(), "numbers, statistics and sums should be contiguous");
+            must(tensor_->scalar_type() == (numbers ? ScalarType::Long : ScalarType::Float),
+                 numbers ? "numbers should be int64" : "statistics and sums should be float32");
+            must(tensor_->is_contiguous(), "numbers, statistics and sums should be contiguous");
         }
         if constexpr (std::is_const_v<T>)
             return static_cast<T*>(tensor_->const_data_ptr());
