@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from races.bits import INTEGERS
@@ -26,15 +27,17 @@ _FRESH = (
     torch.ops.aten.new_empty_strided.default,
 )
 
+_KEYS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
+
 
 class FillFresh(TorchDispatchMode):
     """Every tensor that torch.empty and its kin make inside this block starts with every byte equal to `pattern`."""
 
     supports_higher_order_operators = True  # flex_attention is one; it passes through
 
-    def __init__(self, pattern: int):
+    def __init__(self, pattern: int, device: str):
         super().__init__()
-        self.pattern = pattern
+        self.pattern, self.device = pattern, device
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -42,10 +45,23 @@ class FillFresh(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.name() in OPDEFS:
+            return self._within(func, args, kwargs or {})
         made = func(*args, **(kwargs or {}))
         if func in _FRESH and made.is_floating_point() and made.device.type in ("cpu", "cuda"):
             fill_bytes(made, self.pattern)
         return made
+
+    def _within(self, func, args, kwargs):
+        """A torch.library.custom_op with this mode on inside it, where a mode is off otherwise: it allocates in Python, too.
+
+        Its implementation is called as the dispatcher would, below autograd; called as an operator, it would come here.
+        """
+        for key in (torch._C.DispatchKey.CompositeExplicitAutograd, _KEYS[self.device]):  # for all devices, or for one
+            if func.has_kernel_for_dispatch_key(key):
+                with self:
+                    return func._op_dk(key, *args, **kwargs)
+        return func(*args, **kwargs)
 
 
 def fill_bytes(tensor: torch.Tensor, pattern: int) -> None:
@@ -65,5 +81,5 @@ def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:
 def poisoned(pattern: int, device: str, nbytes: list[int]) -> Iterator[None]:
     """Inside, fresh memory holds `pattern`; `nbytes` are the sizes that an operator is likely to ask for."""
     leave_behind(pattern, device, nbytes)
-    with FillFresh(pattern):
+    with FillFresh(pattern, device):
         yield

@@ -167,6 +167,32 @@ def test_fresh_memory_is_zero_for_that_pattern(way):
     assert (made == 0).all()
 
 
+@pytest.mark.parametrize("devices", [None, "cpu"])
+def test_fresh_memory_inside_a_custom_op_is_reached(devices):
+    """Its implementation, and what that calls in turn, runs where a dispatch mode is off otherwise."""
+    name = f"flash_attest_tests::fresh_{devices}".lower()
+
+    @torch.library.custom_op(name, mutates_args=(), device_types=devices)
+    def fresh(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(100)
+
+    @torch.library.custom_op(f"{name}_twice", mutates_args=(), device_types=devices)
+    def twice(x: torch.Tensor) -> list[torch.Tensor]:
+        return [fresh(x), torch.empty_like(x)]
+
+    fresh.register_autograd(lambda ctx, grad: torch.zeros_like(ctx.x), setup_context=_keep_first)
+    x = torch.ones(3, requires_grad=True)
+    with poisoned(0xFF, "cpu", []):
+        made = [fresh(x), *twice(x)]
+        assert fresh(x).requires_grad
+    assert all(tensor.isnan().all() for tensor in made)
+    assert fresh(x).shape == (100,)
+
+
+def _keep_first(ctx, inputs, output):
+    ctx.x = inputs[0]
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool], ids=str)
 def test_whole_numbers_are_left_alone(dtype):
     """They hold indices and counters: a wild index would crash where a wild value shows."""
