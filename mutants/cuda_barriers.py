@@ -29,8 +29,8 @@ def barriers() -> list[tuple[Path, int, re.Match]]:
 
 
 def without(path: Path, number: int, line: re.Match) -> Mutant:
-    """The mutant that lacks a barrier. What both algorithms run is judged in FlashAttention-2."""
-    algorithm = "cuda_fa1" if path.stem.startswith("fa1") else "cuda_fa2"
+    """The mutant that lacks a barrier. fa1_forward.cuh is judged as cuda_fa1; what all algorithms run, as cuda_fa2."""
+    algorithm = f"cuda_{path.stem.split('_')[0]}" if path.stem.startswith("fa") else "cuda_fa2"
     promises = WIDE if line["wide"] else FORWARD if path.stem.endswith("forward") else BACKWARD
     call, reason = line["call"], line["reason"] or ""
     return Mutant(

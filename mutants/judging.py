@@ -12,7 +12,7 @@ from properties.broken import LawBroken
 from properties.judge import judge
 from properties.law import Law, all_laws
 from properties.plan import Plan
-from properties.verdict import FAIL, PASS, Result
+from properties.verdict import FAIL, PASS, UNKNOWN, Result
 
 CONTRACT = (
     "test_contract_is_kept"  # no law: the contract is tried out once for each implementation, and judged by itself
@@ -93,4 +93,6 @@ def _contract_result(mutant: Mutant) -> Result:
     impl = build(mutant)
     problems = contract.problems(impl, mutant.device)
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
+    if "CompileError" in reason:  # the edit is no C++: nothing was judged, and so nothing caught
+        verdict = UNKNOWN
     return Result(impl.name, "test_contract", CONTRACT, verdict, reason, message="\n".join(problems))

@@ -13,7 +13,7 @@ The noise of lse and of delta is shared by a row i, so in dq it multiplies the r
            + total_(that many) + size(dbias) steps(1)
 
 What sums lose to one side (noise.py: L of P, and with it delta) is lost in all rows alike, so that over rows it adds up
-with its sign. Each of m lost terms is below u of its sum:
+with its sign. Each of m lost terms is below u = 2^-24 of its sum:
 
     dk     += size(scale sum_i P q sum_d dout sum_j L v)          dbias  += size(sum P sum_d dout sum_j L v)
     dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2)))
@@ -46,7 +46,7 @@ from dataclasses import dataclass
 import torch
 
 from .attention import Attention, Problem, problem, sum_broadcast
-from .noise import FORMS, Units, noise, units
+from .noise import FLOAT32, FORMS, Units, noise, units
 from .score import Score, score
 
 INDEPENDENT, LINEAR = "independent", "linear"
@@ -186,7 +186,7 @@ def budget(
         e_dv = _summed(p, algebra, un, n_terms, want.dv, e_dv, terms_dv)
         if not algebra.linear:
             e_dk += size(p.sum_group(lost_dk))
-            most = n_terms * un.acc.u * torch.maximum(want.dv.transpose(1, 2).abs(), p.sum_group(terms_dv).sqrt())
+            most = n_terms * FLOAT32 * torch.maximum(want.dv.transpose(1, 2).abs(), p.sum_group(terms_dv).sqrt())
             e_dv += size(torch.minimum(p.sum_group(lost_dv).abs(), most))
     if e_dbias is not None:
         broadcast = p.q.shape[:3].numel() // max(1, bias.shape[:3].numel())

@@ -209,7 +209,8 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
 
     A term below half an ulp of the sum that it is added to is lost whole, so sums lose terms to one side: those that are
     left behind a row's maximum, where P falls off smoothly (ALiBi), and in all columns of v at once. In the independent
-    form, whose roundings are to either side, L = P where P < u, else 0, is added, with its sign:
+    form, whose roundings are to either side, L = P where P < 2^-24, else 0, is added, with its sign. (Sums of one tile are
+    float32 also where the accumulator is narrower, whose own roundings are in total_seqlen_k.)
 
     out     E_out   += size(sum_j L v)          lse   E_lse += size(sum_j L)
     delta   E_delta += size(sum_d dout sum_j L v)
@@ -250,7 +251,7 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
         e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
     e_stored = form.total(seqlen_k, un.acc, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
     e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
-    lost = None if form.linear else probs.masked_fill(probs >= un.acc.u, 0.0)
+    lost = None if form.linear else probs.masked_fill(probs >= FLOAT32, 0.0)
     if lost is not None and not lost.any():
         lost = None
     lost_out = None if lost is None else lost @ p.v

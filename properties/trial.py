@@ -20,6 +20,8 @@ from properties.layouts import Placed, lay_out, layout_of, place
 from properties.regimes import Draw, build
 from properties.support import unsupported
 
+MESSAGE_LINES = 8  # of an exception whose first line announces more: a compiler's errors
+
 
 def frames_of(error: BaseException) -> list[str]:
     """Where in the implementation an exception came from: its own first frame, and the last."""
@@ -146,9 +148,13 @@ class Trial:
         except torch.OutOfMemoryError as error:
             raise Undecided(f"out of memory on {self.case}") from error
         except Exception as error:
-            first = "".join(f": {line}" for line in str(error).strip().splitlines()[:1])
+            first, *others = str(error).strip().splitlines() or [""]
+            announced = (
+                others[:MESSAGE_LINES] if first.endswith(":") else []
+            )  # not PyTorch's advice behind a CUDA error
             raise Raises(
-                f"{'backward' if backward else 'forward'} raises {type(error).__name__}{first}",
+                f"{'backward' if backward else 'forward'} raises {type(error).__name__}{first and f': {first}'}",
+                *announced,
                 *frames_of(error),
                 "the case lies inside what the implementation declares: support it, or declare that it is not supported",
             ) from error

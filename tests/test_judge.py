@@ -8,6 +8,7 @@ import torch
 
 from impls import torch_math
 from mutants.judging import laws
+from properties import contract
 from properties.judge import judge
 from properties.plan import Plan
 from properties.verdict import FAIL, UNKNOWN
@@ -29,6 +30,14 @@ def out_of_memory():
 def test_memory_that_the_oracle_lacks_is_unknown(when):
     result = judged(lambda trial, n: out_of_memory() if when(n) else None)
     assert result.verdict == UNKNOWN and "out of memory on seqlen_q=" in result.reason
+
+
+def test_what_a_compiler_says_at_the_first_call_is_shown():
+    def raising(q, k, v, **options):
+        raise RuntimeError("fa2.cu does not compile for the CPU:\nfa2.cu:7:1: error: expected ';'")
+
+    problems = contract.problems(replace(torch_math.IMPL, forward=raising), "cpu")
+    assert any("fa2.cu:7:1: error: expected ';'" in problem for problem in problems)
 
 
 def test_memory_that_comes_and_goes_hides_no_failure():

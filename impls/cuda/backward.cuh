@@ -7,7 +7,8 @@
 //           dP = dO_i V_j^T             dS = P (dP - delta)
 //           dQ_i += scale dS K_j        dK_j += scale dS^T Q_i
 //
-// The two differ in who does the tiles of keys. In FlashAttention-1 one block does all of a head. In FlashAttention-2
+// Here the two differ in who does the tiles of keys. (In the papers also in what is kept: FA1 has l and m, not lse, and
+// delta in every step.) In FlashAttention-1 one block does all of a head. In FlashAttention-2
 // they are dealt out, in turn, to several blocks (`splits`), so that the device is full though there be few heads. FA2
 // lets them add to dQ by atomics, in whatever order they come; here each block has sums of its own, and a last kernel
 // adds those up in their order: every bit is repeatable, for `splits` times the memory of dQ.

@@ -55,6 +55,9 @@ int fa1_forward(const void* q, const void* k, const void* v, const void* bias, v
 int fa1_backward(const void* dout, const void* q, const void* k, const void* v, const void* bias, const void* out,
                  const float* lse, float* delta, float* dq_sums, void* dq, void* dk, void* dv,
                  const int64_t* problem, double softmax_scale, void* stream) {
+    if (problem[9] != 1)
+        return refuse(cudaErrorInvalidValue, "fa1_backward: splits=%lld: should be 1, as one block has a head",
+                      static_cast<long long>(problem[9]));
     return backward("fa1_backward", dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, problem,
                     softmax_scale, stream);
 }

@@ -12,7 +12,7 @@
 // the block each element of O, l and m belongs to one thread, which alone reads and writes it, from the first step to
 // the last: what is in global memory needs no barrier.
 //
-// __launch_bounds__(THREADS, 1): there are seldom more blocks than multiprocessors, so a block may have all registers.
+// __launch_bounds__(THREADS, 1): there are seldom more blocks than multiprocessors, so a thread may have all of its 255.
 #pragma once
 
 #include "scores.cuh"

@@ -10,7 +10,7 @@
 #include "scores.cuh"
 
 // At least two blocks to a multiprocessor, if shared memory lets them: while one waits for memory, another computes.
-// That leaves 255 registers to a thread; left to itself the compiler spills some to make room for a third.
+// That leaves 255 registers to a thread; left to itself the compiler spills some to make room for a fourth.
 constexpr int BLOCKS = 2;
 
 // Bytes of shared memory with tiles of M queries and N keys: Q, K, V and P.

@@ -43,6 +43,7 @@ inline int shared_memory_limit(int64_t* bytes) {
     cudaError_t error = cudaGetDevice(&device);
     if (!error) error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     *bytes = limit;
+    if (error) (void)cudaGetLastError();  // takes it off the runtime, where the next launch would find it
     return error ? refuse(error, "the device does not say how much shared memory it has: %s", cudaGetErrorString(error))
                  : cudaSuccess;
 #endif
@@ -56,10 +57,9 @@ int launch(const char* name, void (*kernel)(P...), int64_t blocks, int64_t bytes
         return refuse(cudaErrorInvalidConfiguration, "%s: %lld blocks are more than the %d of a grid", name,
                       static_cast<long long>(blocks), INT_MAX);
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
-    if (!error) {
-        kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);
-        error = cudaGetLastError();
-    }
+    if (!error) kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);
+    const cudaError_t last = cudaGetLastError();  // also takes it off the runtime, where others would find it
+    if (!error) error = last;
     return !error ? cudaSuccess
                   : refuse(error, "%s: %lld blocks of %d threads with %lld bytes of shared memory each: %s", name,
                            static_cast<long long>(blocks), THREADS, static_cast<long long>(bytes),
@@ -107,6 +107,10 @@ inline int check(const char* name, const int64_t* n, int largest_headdim) {
         if (n[at] < 0 || n[at] > 2)
             return refuse(cudaErrorInvalidValue, "%s: %s=%lld: should be 0, 1 or 2", name, names[at],
                           static_cast<long long>(n[at]));
+    double elements = 1;  // of dq_sums, the largest of all
+    for (int at : {0, 1, 3, 5, 9}) elements *= double(n[at]);
+    if (elements > double(INT64_MAX / 8))
+        return refuse(cudaErrorInvalidValue, "%s: %g elements are more than an address can reach", name, elements);
     if (n[9] < 1 || n[9] > LARGEST_SPLITS)
         return refuse(cudaErrorInvalidValue, "%s: splits=%lld: should be 1 to %d", name, static_cast<long long>(n[9]),
                       LARGEST_SPLITS);

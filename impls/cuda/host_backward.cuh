@@ -12,9 +12,9 @@ Instance<BackwardKernel> backward_instance() {
 }
 // By head dim, then from large tiles to small. As large as registers allow: dK and dV (N, D) are spread over them.
 #ifdef ONE_INSTANCE  // compiles in a second: for tests that change a source
-static const Instance<BackwardKernel> BACKWARD[] = {backward_instance<16, 16, 32>()};
+inline const Instance<BackwardKernel> BACKWARD[] = {backward_instance<16, 16, 32>()};
 #else
-static const Instance<BackwardKernel> BACKWARD[] = {
+inline const Instance<BackwardKernel> BACKWARD[] = {
     backward_instance<64, 64, 32>(),  backward_instance<16, 16, 32>(),  backward_instance<64, 64, 64>(),
     backward_instance<16, 16, 64>(),  backward_instance<48, 32, 128>(), backward_instance<16, 16, 128>(),
     backward_instance<32, 16, 256>(), backward_instance<16, 16, 256>(),
@@ -48,9 +48,9 @@ Instance<BiasKernel> bias_instance() {
     return {M, N, D, BIAS_BYTES<M, N, D>, bias_gradient_kernel<M, N, D>};
 }
 #ifdef ONE_INSTANCE  // compiles in a second: for tests that change a source
-static const Instance<BiasKernel> BIAS[] = {bias_instance<16, 16, 32>()};
+inline const Instance<BiasKernel> BIAS[] = {bias_instance<16, 16, 32>()};
 #else
-static const Instance<BiasKernel> BIAS[] = {
+inline const Instance<BiasKernel> BIAS[] = {
     bias_instance<64, 64, 32>(),  bias_instance<16, 16, 32>(),  bias_instance<64, 64, 64>(),
     bias_instance<16, 16, 64>(),  bias_instance<64, 64, 128>(), bias_instance<16, 16, 128>(),
     bias_instance<32, 32, 256>(), bias_instance<16, 16, 256>(),

@@ -8,9 +8,11 @@
 template <bool ROWS_ARE_KEYS, int TM, int TN>
 __device__ __forceinline__ void finish_scores(float (&S)[TM][TN], const Problem& p, const void* bias, int b, int h,
                                               int first_query, int first_key) {
-    constexpr int KEYS = ROWS_ARE_KEYS ? GROUPS * TM : LANES * TN;
-    // The first query of a tile sees the fewest keys. A query behind the last is not stored, so it may see anything.
-    const bool all_seen = first_key + KEYS <= p.keys_of(first_query);
+    constexpr int KEYS = ROWS_ARE_KEYS ? GROUPS * TM : LANES * TN, QUERIES = ROWS_ARE_KEYS ? LANES * TN : GROUPS * TM;
+    // The first query of a tile sees the fewest keys. One behind the last may see anything where rows are queries, as its
+    // row is not stored; where they are keys it is summed over, and its 0 times an infinite key would be NaN.
+    const bool all_seen = first_key + KEYS <= p.keys_of(first_query) &&
+                          (!ROWS_ARE_KEYS || first_query + QUERIES <= p.seqlen_q);
 #pragma unroll
     for (int r = 0; r < TM; ++r)
 #pragma unroll

@@ -9,8 +9,9 @@
 //
 //   S: row(r), column(c) for r < TM, c < TN        O: row(r), head_column<D>(n) for r < TM, n < D / LANES
 //
-// A tile in shared memory is float32, with D + PAD floats from row to row: 16 lanes that read the same columns of 16
-// rows by float4 then meet no bank twice. Its rows beyond the sequence and its columns beyond the head dim are 0.
+// A tile in shared memory is float32, with D + PAD floats from row to row: 8 lanes that read the same columns of 8 rows
+// by float4, which is what memory serves at once, then meet no bank twice. Its rows beyond the sequence and its columns
+// beyond the head dim are 0.
 #pragma once
 
 #include "problem.cuh"
@@ -86,7 +87,7 @@ __device__ __forceinline__ void load_tile_by(float* tile, const T* x, int64_t st
 }
 
 // By all threads: rows of a tensor, `stride` apart, headdim columns of each, the first of them at x[at] -> tile
-// (ROWS, round_up(headdim, PIECE)). Rows from `rows` on (it may be negative), and columns from headdim on, are 0.
+// (ROWS, round_up(headdim, PIECE)). Rows from `rows` on, and columns from headdim on, are 0.
 template <int ROWS, int D>
 __device__ __forceinline__ void load_tile(float* tile, Dtype dtype, const void* x, int64_t at, int64_t stride, int rows,
                                           int headdim) {
