@@ -140,7 +140,7 @@ MUTANTS = [
         "both_diagonal_tile_is_taken_for_clear",
         "test_hidden_keys_change_no_bit",
         "scores.cuh",
-        (("<= p.keys_of(first_query);", "<= p.keys_of(first_query + KEYS - 1);"),),
+        (("<= p.keys_of(first_query) &&", "<= p.keys_of(first_query + KEYS - 1) &&"),),
         "what the last query of a tile sees is taken for what all see: no mask on the diagonal",
         promising(backward=False, causal="optional"),
         dict(seqlen_q=16, seqlen_k=16),
