@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Collection
 from typing import NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 ALIGNMENTS = ("bottom_right", "top_left")
 LARGEST_SCALE = 2.0**127  # times log2(e) it is still a float32
@@ -81,9 +83,10 @@ def check_bias(bias: object, q: torch.Tensor, scores: tuple[int, int, int, int])
         raise ValueError(f"bias is {bias.dtype}: should be {either}")
     fits = bias.dim() == 4 and bias.shape[3] == scores[3]
     if not fits or any(n not in (1, want) for n, want in zip(bias.shape, scores, strict=True)):
+        sizes = ", ".join("1" if n == 1 else f"{n} or 1" for n in scores[:3])
         raise ValueError(
-            f"bias has shape {tuple(bias.shape)}: should be ({scores[0]} or 1, {scores[1]} or 1, {scores[2]} or 1, "
-            f"{scores[3]}), that is (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)"
+            f"bias has shape {tuple(bias.shape)}: should be ({sizes}, {scores[3]}), that is "
+            "(batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)"
         )
 
 
@@ -93,9 +96,20 @@ def check_options(causal: object, softmax_scale: object, alignment: object) -> N
         raise ValueError(f"causal_alignment is {alignment!r}: should be one of {', '.join(map(repr, ALIGNMENTS))}")
     if not isinstance(causal, bool):
         raise ValueError(f"causal is {causal!r}: should be True or False")
-    number = isinstance(softmax_scale, (int, float)) and not isinstance(softmax_scale, bool)
+    number = isinstance(softmax_scale, numbers.Real) and not isinstance(softmax_scale, bool)
+    if number and not isinstance(softmax_scale, int):
+        softmax_scale = float(softmax_scale)  # NumPy's float16 has no 2^127 to be compared with
     if softmax_scale is not None and not (number and abs(softmax_scale) <= LARGEST_SCALE):
         raise ValueError(f"softmax_scale is {softmax_scale!r}: should be a number of magnitude at most 2^127, or None")
+
+
+def check_no_tangent(**tensors: torch.Tensor | None) -> None:
+    """Raises NotImplementedError for a tensor with a tangent (torch.func.jvp): PyTorch would go on as if it had none."""
+    for name, x in tensors.items():
+        if x is not None and forward_ad.unpack_dual(x).tangent is not None:
+            raise NotImplementedError(
+                f"{name} has a tangent: should have none, as there are gradients in reverse mode only"
+            )
 
 
 def check_backward(q: torch.Tensor, out: object, dout: object, lse: object) -> None:

@@ -11,10 +11,11 @@ import torch
 from mutants import ALL, Mutant, MutantError, beyond_smallest, build, elsewhere
 from mutants.judging import CONTRACT, EXAMPLES, laws, one_of_all
 from properties.verdict import FAIL
+from races.cuda.errors import CudaError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table or the matrix; 0 if every mutant was caught as it should be, 1 if not, 2 if asked for unknown ones."""
+    """Print the table or the matrix; 0 if every mutant was caught as it should be, 1 if not, 2 if nothing could be judged."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only (a part of the name is enough)")
     parser.add_argument(
@@ -26,18 +27,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--messages", action="store_true", help="show each law's whole message")
     options = parser.parse_args(arguments)
     chosen = [m for m in ALL if not options.names or any(name in m.name for name in options.names)]
-    if not chosen:
-        print(f"no mutant is called {' or '.join(options.names)}; there are:", *(m.name for m in ALL), sep="\n  ")
+    if unknown := [name for name in options.names if not any(name in m.name for m in ALL)]:
+        print(f"no mutant is called {' or '.join(unknown)}; there are:", *(m.name for m in ALL), sep="\n  ")
         return 2
     if options.matrix and not options.names:
         chosen = [m for m in chosen if "/" not in m.source]
     for mutant in [m for m in chosen if elsewhere(m)]:
         print(f"- {mutant.name}: {elsewhere(mutant)}")
         chosen.remove(mutant)
+    if not chosen:
+        print("nothing was judged: none of these mutants can be, for the reasons above")
+        return 2
     for mutant in chosen:
         try:
             build(mutant)
-        except MutantError as error:
+        except (MutantError, CudaError) as error:
             parser.error(str(error))
         if mutant.law not in (CONTRACT, *laws()):
             parser.error(f"mutant {mutant.name} names {mutant.law}, which is no law")

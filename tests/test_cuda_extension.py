@@ -78,6 +78,8 @@ CHANGES = {
     "torch": lambda patch, toolkit: patch.setattr(torch, "__version__", "9.9.9"),
     "cuda_of_torch": lambda patch, toolkit: patch.setattr(torch.version, "cuda", "99.9"),
     "nvcc": lambda patch, toolkit: (toolkit / "nvcc").write_text("#!/bin/sh\necho release 13.1\n"),
+    "another_gxx": lambda patch, toolkit: patch.setenv("CXX", "g++-99"),
+    "flags_of_the_environment": lambda patch, toolkit: patch.setenv("NVCC_APPEND_FLAGS", "--use_fast_math"),
 }
 
 
@@ -167,8 +169,10 @@ def test_pytorch_is_asked_for_one_library_in_a_fresh_folder(cache, monkeypatch):
     def compile_(name, sources, *, build_directory, **options):
         asked.append((name, [Path(source).name for source in sources], options))
         assert list(Path(build_directory).iterdir()) == []
+        assert str(cache.parent / "toolkit") == cpp_extension.CUDA_HOME
         (Path(build_directory) / f"{name}_v1.so").write_text("a library")  # PyTorch counts the builds of a name
 
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)  # as where PyTorch was imported before it was set
     monkeypatch.setattr(cpp_extension, "load", compile_)
     path = built("some_key", lambda to: extension.build("fa1", to))
     ((name, sources, options),) = asked
@@ -212,6 +216,22 @@ def test_without_nvcc_the_error_says_what_to_install(cache, monkeypatch, tmp_pat
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"no nvcc found, which compiles fa1\.cu for CUDA tensors: .*CUDA_HOME"):
         extension.load("fa1")
+
+
+def test_headers_are_those_of_the_nvcc_that_a_link_or_a_script_calls(tmp_path):
+    real, link, script = (tmp_path / name / "bin" / "nvcc" for name in ("real", "link", "script"))
+    for path in (real, link, script):
+        path.parent.mkdir(parents=True)
+    real.write_text(f"#!/bin/sh\necho '#$ _SPACE_= ' >&2\necho '#$ _HERE_={real.parent}' >&2\n")
+    script.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+    for path in (real, script):
+        path.chmod(0o755)
+    link.symlink_to(real)
+    assert extension.toolkit(str(script)) == str(tmp_path / "real")
+    (tmp_path / "real" / "include").mkdir()
+    (tmp_path / "real" / "include" / "cuda_runtime.h").write_text("")
+    real.write_text("#!/bin/sh\nexit 1\n")  # is not asked, where the headers lie beside it
+    assert extension.toolkit(str(link)) == str(tmp_path / "real")
 
 
 def test_nvcc_is_found_where_pytorch_looks(monkeypatch, tmp_path):

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -220,16 +222,51 @@ def test_a_compile_error_speaks_of_the_authors_line(cu):
         cu("__global__ void k(int* x) {}\nvoid host(int* x) { k<<<1, 1>>>(3.5f, x); }".replace("3.5f, x", "5"), "host")
 
 
-def test_without_a_compiler_it_says_what_to_install(monkeypatch, tmp_path):
-    (tmp_path / "k.cu").write_text(SCALE)
+def test_a_name_that_is_unknown_for_a_line_that_did_not_compile_is_not_explained(cu):
+    with pytest.raises(CompileError, match="error: expected") as error:
+        cu("__global__ void k(int* x) {\n  int = 3;\n  x[0] = a;\n}", "k")
+    assert "'a' was not declared" in str(error.value) and "neither" not in str(error.value)
+
+
+@pytest.fixture
+def forgotten():
+    """What CXX named before the test, and in it."""
     build.compiler.cache_clear()
+    yield
+    build.compiler.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "named, wrong",
+    [
+        ("nosuch", "is no program"),
+        ("ccache g++", "is no program"),
+        ("false", r"does not say its --version \(exit status 1\)"),
+        ("gcc", "is no g\\+\\+, but 'gcc "),
+        ("true", "is no g\\+\\+, but 'true "),
+    ],
+)
+def test_a_compiler_that_is_none_is_named(monkeypatch, forgotten, named, wrong):
+    monkeypatch.setenv("CXX", named)
+    with pytest.raises(
+        NoCompiler, match=rf"CXX='{re.escape(named)}' {wrong}.*: CXX should be the path of one g\+\+, or not"
+    ):
+        build.compiler()
+    assert not build.has_compiler()
+
+
+def test_a_gxx_of_any_name_is_taken(monkeypatch, forgotten, tmp_path):
+    (tmp_path / "mine").symlink_to(shutil.which("g++"))
+    monkeypatch.setenv("CXX", str(tmp_path / "mine"))
+    assert build.compiler()[0] == str(tmp_path / "mine")
+
+
+def test_without_a_compiler_it_says_what_to_install(monkeypatch, forgotten, tmp_path):
+    (tmp_path / "k.cu").write_text(SCALE)
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    try:
-        with pytest.raises(NoCompiler, match=r"no g\+\+ found: install it"):
-            load(tmp_path / "k.cu", "scale_all")
-    finally:
-        build.compiler.cache_clear()
+    with pytest.raises(NoCompiler, match=r"no g\+\+ found: install it"):
+        load(tmp_path / "k.cu", "scale_all")
 
 
 # --- plain mode: what ends a launch on a GPU is an exception -------------------------------------------------------------
@@ -304,6 +341,17 @@ def test_a_file_is_compiled_once_and_again_when_it_or_a_header_changes(own_cache
     assert value() == (20, 3)
     (tmp_path / "h.cuh").write_text("#define VALUE 1\n")
     assert value() == (10, 4)
+
+
+def test_a_large_file_says_that_it_is_being_compiled(own_cache, tmp_path, capsys):
+    """Once: from the cache it comes in silence, and so does a small one."""
+    path = tmp_path / "k.cu"
+    for comment, words in (("", ""), ("/" * build.LARGE, "compiling k.cu for the CPU, once: about 20 s\n")):
+        path.write_text(f"{SCALE}\n{comment}\n")
+        load(path, "scale_all")
+        assert capsys.readouterr() == ("", words)
+        load(path, "scale_all")
+        assert capsys.readouterr() == ("", "")
 
 
 def _load_and_count(path: str, queue) -> None:

@@ -1,5 +1,6 @@
 """multihead_attention of impls/cuda: heads interleaved in columns, as a course exercise has them, within its limits."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -107,12 +108,18 @@ def test_gradients_come_back_in_the_same_columns():
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5)
 
 
+def test_h_may_be_an_int_of_numpy():
+    Q, K, V = uniform(5, 6, 1.0, 0, "cpu")
+    assert torch.equal(multihead_attention(Q, K, V, np.int64(3)), multihead_attention(Q, K, V, 3))
+
+
 ROWS = torch.zeros(4, 6)
 REFUSED = {
-    "h_divides_nothing": (dict(h=4), "h is 4: should be a number of heads that divides d_model, which is 6"),
+    "h_divides_nothing": (dict(h=4), "h is 4: should be an int, a number of heads that divides d_model, which is 6"),
     "h_0": (dict(h=0), "h is 0: .* which is 6"),
     "h_negative": (dict(h=-2), "h is -2: .* which is 6"),
     "h_a_float": (dict(h=2.0), r"h is 2\.0: .* which is 6"),
+    "h_of_numpy_a_float": (dict(h=np.float64(2)), r"h is .*2\.0.*: should be an int"),
     "h_true": (dict(h=True), "h is True: .* which is 6"),
     "Q_of_3_dimensions": (dict(Q=torch.zeros(1, 4, 6)), r"Q is \(1, 4, 6\) torch.float32: should be \(N, d_model\)"),
     "Q_half": (dict(Q=ROWS.half()), r"Q is \(4, 6\) torch.float16: should be \(N, d_model\) torch.float32"),
@@ -121,7 +128,14 @@ REFUSED = {
     "V_double": (dict(V=ROWS.double()), r"V is \(4, 6\) torch.float64 on cpu: should be \(4, 6\) torch.float32"),
     "V_elsewhere": (dict(V=ROWS.to("meta")), r"V is \(4, 6\) torch.float32 on meta: should be .* on cpu"),
     "no_columns": (dict.fromkeys("QKV", torch.zeros(4, 0)) | dict(h=1), "h is 1: .* which is 0"),
-    "head_too_wide": (dict.fromkeys("QKV", torch.zeros(2, 2050)) | dict(h=2), "headdim is 1025: should be 1 to 1024"),
+    "head_too_wide": (
+        dict.fromkeys("QKV", torch.zeros(2, 2050)) | dict(h=2),
+        "h is 2, .* is 1025: .* at most 1024$",
+    ),
+    "head_too_wide_for_gradients": (
+        dict(Q=torch.zeros(2, 257, requires_grad=True), K=torch.zeros(2, 257), V=torch.zeros(2, 257), h=1),
+        "h is 1, .* is 257: .* at most 256 where a gradient",
+    ),
 }
 
 

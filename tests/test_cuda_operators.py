@@ -7,11 +7,14 @@ import math
 import shutil
 import subprocess
 import sys
+import warnings
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import oracle
 from impls import Absent, Precision, contract
@@ -339,6 +342,9 @@ REFUSED = {
     "bias_of_2_dimensions": (dict(bias=zeros(5, 7)), rf"bias has shape \(5, 7\): {FULL_BIAS}"),
     "bias_of_one_key": (dict(bias=zeros(2, 4, 5, 1)), rf"bias has shape \(2, 4, 5, 1\): {FULL_BIAS}"),
     "bias_of_key_heads": (dict(bias=zeros(1, 2, 5, 7)), rf"bias has shape \(1, 2, 5, 7\): {FULL_BIAS}"),
+    "bias_of_three_batches": (dict(q=zeros(1, 5, 1, 8), k=zeros(1, 7, 1, 8), v=zeros(1, 7, 1, 8), bias=zeros(3, 1, 5, 7)),
+                              r"should be \(1, 1, 5 or 1, 7\), that is"),
+    "scale_true": (dict(softmax_scale=np.True_), "softmax_scale is .*True.*: should be a number"),
     "bias_half_for_float32": (dict(bias=zeros(2, 4, 5, 7, dtype=F16)), "bias is torch.float16: should be torch.float32$"),
     "scale_nan": (dict(softmax_scale=math.nan), "softmax_scale is nan"),
     "scale_beyond_float32": (dict(softmax_scale=1e39), r"softmax_scale is 1e\+39"),
@@ -355,6 +361,34 @@ def test_refuses_before_any_launch_and_names_the_value(function, name, no_launch
     given = dict(q=zeros(*Q), k=zeros(*K), v=zeros(*K)) | instead
     with pytest.raises(ValueError, match=words):
         function(**given)
+
+
+@each
+@pytest.mark.parametrize("name", ("q", "k", "v", "bias"))
+def test_forward_mode_is_refused(function, name, no_launch):
+    """PyTorch would give a tangent of zeros (torch.func), or none."""
+    given = dict(q=zeros(*Q), k=zeros(*K), v=zeros(*K), bias=zeros(2, 4, 5, 7))
+    x = given.pop(name)
+    with pytest.raises(NotImplementedError, match=f"^{name} has a tangent: should have none"):
+        torch.func.jvp(lambda x: function(**given, **{name: x}), (x,), (x,))
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=f"^{name} has a tangent: should have none"):
+        function(**given, **{name: forward_ad.make_dual(x, x)})
+
+
+@each
+def test_others_may_be_differentiated_in_forward_mode_around_a_call(function):
+    x = inputs("cpu", 5, 9, bias=None)
+    with forward_ad.dual_level():
+        assert_same_bits(function(*x), function(*x))
+
+
+@each
+@pytest.mark.parametrize("dtype", (np.float16, np.float32, np.float64, np.int64))
+def test_scale_may_be_a_number_of_numpy(function, dtype):
+    x = inputs("cpu", 5, 9, bias=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same_bits(function(*x, softmax_scale=dtype(2)), function(*x, softmax_scale=2))
 
 
 def test_refusals_are_checked_against_a_call_that_is_taken():
@@ -438,6 +472,8 @@ def test_devices_are_those_with_a_compiler(monkeypatch):
     absent = declared.implementations()
     assert [entry.name for entry in absent] == [impl.name for impl in found] == list(declared.NAMES)
     assert all(isinstance(entry, Absent) and "neither g++" in entry.reason for entry in absent)
+    monkeypatch.setenv("CXX", "nosuch")
+    assert "neither g++ (for CPU tensors, CXX='nosuch')" in declared.implementations()[0].reason
 
 
 def test_wide_ones_promise_the_head_dims_that_the_others_do_not():

@@ -9,12 +9,14 @@ import torch
 from impls import python_tiled, torch_math
 from impls.registry import from_file
 from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
+from mutants import __main__ as command
 from mutants.judging import CONTRACT, judge_mutant, laws, of_mutant, plan
 from mutants.mutant import ROOT, build, source_file
 from properties.case import parse_case
 from properties.judge import judge
 from properties.trial import Trial
 from properties.verdict import FAIL, PASS
+from races.cuda import CudaError
 
 # What the first line of a message must name: a tensor, or who sees what.
 # What a first line names: a tensor, what is wrong with it, or a line of the source.
@@ -117,3 +119,37 @@ def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_
         "seqlen_q=18, should be at most 17",
         "regime=mean, should be spread",
     ]
+
+
+# --- python -m mutants --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", (["nosuch"], [ALL[0].name, "nosuch"]))
+def test_every_name_must_pick_a_mutant(names, capsys):
+    assert command.main(names) == 2
+    printed = capsys.readouterr().out
+    assert "nosuch" in printed.splitlines()[0] and ALL[0].name not in printed.splitlines()[0]
+    assert printed.splitlines()[1:] == [f"  {mutant.name}" for mutant in ALL]
+
+
+def test_nothing_judged_is_not_everything_caught(monkeypatch, capsys):
+    monkeypatch.setattr(command, "elsewhere", lambda mutant: "there is no g++")
+    assert command.main([ALL[0].name]) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        f"- {ALL[0].name}: there is no g++",
+        "nothing was judged: none of these mutants can be, for the reasons above",
+    ]
+
+
+@pytest.mark.parametrize("error", (CudaError, MutantError))
+def test_a_mutant_that_cannot_be_built_ends_in_words(error, monkeypatch, capsys):
+    """A cache that cannot be written to, say."""
+
+    def fail(mutant):
+        raise error("/cache cannot be written to")
+
+    monkeypatch.setattr(command, "build", fail)
+    with pytest.raises(SystemExit) as ended:
+        command.main([ALL[0].name])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "python -m mutants: error: /cache cannot be written to"

@@ -483,6 +483,15 @@ def test_refuses_before_any_launch_and_names_the_value(name, no_launch):
         flash_attn_func(**given)
 
 
+def test_forward_mode_is_refused(no_launch):
+    """PyTorch would give a tangent of zeros."""
+    q, kv = zeros(*Q), zeros(2, 7, 2, 2, 8)
+    with pytest.raises(NotImplementedError, match="q has a tangent: should have none"):
+        torch.func.jvp(lambda q: flash_attn_kvpacked_func(q, kv), (q,), (q,))
+    with pytest.raises(NotImplementedError, match="k has a tangent: should have none"):
+        torch.func.jvp(lambda kv: flash_attn_kvpacked_func(q, kv), (kv,), (kv,))
+
+
 def test_bias_may_have_the_dtype_of_q_but_no_third_one(no_launch):
     q, k, v = (zeros(*shape, dtype=HALF) for shape in (Q, K, K))
     with pytest.raises(ValueError, match=r"bias is torch.bfloat16: should be torch.float32 or torch.float16"):

@@ -22,7 +22,9 @@ from .problem import DTYPES, integers
 
 LARGEST_HEADDIM = 256  # backward, and of 16-bit dtypes
 WIDEST_HEADDIM = 1024  # forward in float32
-TILE, MANY_BLOCKS, MOST_SPLITS = 64, 768, 8  # keys worth a block; three times what an H200 runs at once; times dq's memory
+TILE = 64  # keys that are worth a block of the backward
+MANY_BLOCKS = 768  # three times what an H200 runs at once
+MOST_SPLITS = 8  # times the memory of dq
 LARGEST_LENGTH = 2**30  # so that the kernels' ints hold a query's number plus seqlen_k
 
 

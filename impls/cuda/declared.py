@@ -64,7 +64,8 @@ def implementation(name: str, function, backward, alignment: str = "bottom_right
 def implementations() -> list[Implementation | Absent]:
     """Every implementation; if there is neither compiler, in the place of each the reason."""
     if not devices():
-        reason = "neither g++ (for CPU tensors) nor nvcc (for CUDA tensors) is installed"
+        named = f", CXX={os.environ['CXX']!r}" if os.environ.get("CXX") else ""
+        reason = f"neither g++ (for CPU tensors{named}) nor nvcc (for CUDA tensors) is installed"
         return [Absent(name, reason) for name in NAMES]
     fa1 = operators.flash_attention_1, operators.fa1_backward
     fa2 = operators.flash_attention_2, operators.fa2_backward

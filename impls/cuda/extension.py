@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ FOLDER = Path(__file__).parent
 PATTERNS = ("*.cu", "*.cuh", "*.h", "*_binding.cpp")
 CXX_FLAGS = ("-O3", "-std=c++17", "-DUSE_CUDA")
 NVCC_FLAGS = ("-O3", "-std=c++17", "--split-compile=0")  # ptxas on all cores: half the time on four of them
+HEEDED = ("CXX", "PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")  # by PyTorch's build or by nvcc
 ERRORS = 5  # lines of the compiler that are shown: the first say it all
 
 
@@ -26,6 +28,17 @@ def nvcc() -> str | None:
     if home:
         return shutil.which("nvcc", path=str(Path(home) / "bin"))
     return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def toolkit(nvcc: str) -> str:
+    """The folder of the CUDA toolkit that an nvcc belongs to: it may be a link, or a script, far from its headers."""
+    homes = [path.parent.parent for path in (Path(nvcc), Path(nvcc).resolve())]
+    for home in homes:
+        if (home / "include" / "cuda_runtime.h").exists():
+            return str(home)
+    plan = subprocess.run([nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
+    here = re.search(r"^#\$ _HERE_=(.+)$", plan, re.MULTILINE)
+    return str(Path(here[1]).parent if here else homes[0])
 
 
 @functools.cache
@@ -53,7 +66,8 @@ def key(name: str) -> str:
     sources = sorted(path for pattern in PATTERNS for path in FOLDER.glob(pattern))
     contents = [part for path in sources for part in (path.name, path.read_bytes())]
     tools = (torch.__version__, str(torch.version.cuda), _nvcc_version(nvcc()))
-    return key_of(name, *tools, architectures(), *CXX_FLAGS, *NVCC_FLAGS, *contents)
+    asked = [f"{variable}={os.environ.get(variable)}" for variable in HEEDED]
+    return key_of(name, *tools, *asked, architectures(), *CXX_FLAGS, *NVCC_FLAGS, *contents)
 
 
 def architectures() -> str:
@@ -71,6 +85,7 @@ def build(name: str, to: Path) -> None:
     """
     from torch.utils import cpp_extension  # here, as it takes as long to import as all else together
 
+    cpp_extension.CUDA_HOME = toolkit(nvcc())  # PyTorch looked when it was imported, and takes a script's folder for it
     with _interpreters_folder_in_path():
         try:
             cpp_extension.load(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numbers
+
 import torch
 
 from impls.arguments import check_like, check_tensor
 
-from .operators import flash_attention_1
+from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM
+from .operators import flash_attention_1, wants_gradient
 
 
 def multihead_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, h: int) -> torch.Tensor:
@@ -14,8 +17,9 @@ def multihead_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, h: in
 
         columns of head i = softmax(Q_i K_i^T / sqrt(w)) V_i
 
-    Not causal. Nothing is copied: FlashAttention-1 reads the columns by their strides. w can be up to 1024 (256 where a
-    gradient is computed). Raises ValueError, with the numbers, for what does not fit.
+    Not causal. FlashAttention-1 reads the columns by their strides, and nothing is copied but inputs whose columns are not
+    adjacent (Q.stride(1) != 1). w can be up to 1024 (256 where a gradient is computed). Raises ValueError, with the numbers,
+    for what does not fit.
     """
     check_tensor("Q", Q)
     if Q.dim() != 2 or Q.dtype != torch.float32:
@@ -23,7 +27,13 @@ def multihead_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, h: in
     check_like("K", K, Q.shape, Q.dtype, Q.device)
     check_like("V", V, Q.shape, Q.dtype, Q.device)
     N, d_model = Q.shape
-    if isinstance(h, bool) or not isinstance(h, int) or h < 1 or d_model < 1 or d_model % h:
-        raise ValueError(f"h is {h!r}: should be a number of heads that divides d_model, which is {d_model}")
-    heads = (x.unflatten(1, (h, d_model // h)).unsqueeze(0) for x in (Q, K, V))  # (1, N, h, w), as views
+    if isinstance(h, bool) or not isinstance(h, numbers.Integral) or h < 1 or d_model < 1 or d_model % h:
+        raise ValueError(f"h is {h!r}: should be an int, a number of heads that divides d_model, which is {d_model}")
+    h, w = int(h), d_model // int(h)
+    differentiated = wants_gradient(Q, K, V)
+    most = LARGEST_HEADDIM if differentiated else WIDEST_HEADDIM
+    if w > most:
+        where = " where a gradient is computed" if differentiated else ""
+        raise ValueError(f"h is {h}, and so w = d_model / h is {w}: should be at most {most}{where}")
+    heads = (x.unflatten(1, (h, w)).unsqueeze(0) for x in (Q, K, V))  # (1, N, h, w), as views
     return flash_attention_1(*heads).view(N, d_model)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from impls.arguments import check_no_tangent
+
 from .algorithm import Algorithm, check
 
 # A copy of this package has operators of its own, instead of exchanging those of the original.
@@ -25,9 +27,10 @@ def flash_attention_1(
     softmax_scale: None means headdim ** -0.5; 0 and negative ones are scales like any other.
     causal_alignment: with seqlen_q != seqlen_k, the mask's diagonal ends at the "bottom_right" or starts "top_left".
     -> out like q; with return_lse also lse (batch, nheads, seqlen_q) float32, natural log, without a gradient.
-    A query that sees no key gives out 0 and lse -inf. Gradients are first order only. The first call compiles (minutes),
-    later ones, also in other processes, do not. Raises ValueError, before any launch, for what does not fit; RuntimeError
-    where nothing can be compiled, or the GPU has too little shared memory.
+    A query that sees no key gives out 0 and lse -inf. Gradients are first order and reverse mode only. The first call
+    compiles (minutes), later ones, also in other processes, do not. Raises ValueError, before any launch, for what does not
+    fit; NotImplementedError in forward-mode AD; RuntimeError where nothing can be compiled, or the GPU has too little shared
+    memory.
     """
     return _attention(fa1_forward, q, k, v, bias, causal, softmax_scale, causal_alignment, return_lse)
 
@@ -43,12 +46,17 @@ def flash_attention_2(
 
 
 def _attention(operator, q, k, v, bias, causal, softmax_scale, alignment, return_lse):
-    given = [x for x in (q, k, v, bias) if isinstance(x, torch.Tensor)]
-    differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    differentiated = wants_gradient(q, k, v, bias)
     check(q, k, v, bias, causal, softmax_scale, alignment, differentiated)  # here, before PyTorch words it otherwise
+    check_no_tangent(q=q, k=k, v=v, bias=bias)
     scale = None if softmax_scale is None else float(softmax_scale)
     out, lse = operator(q, k, v, bias, causal, scale, alignment)
     return (out, lse) if return_lse else out
+
+
+def wants_gradient(*given: object) -> bool:
+    """Whether a call on these, as far as they are tensors, has a backward."""
+    return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given)
 
 
 def _registered(name: str):

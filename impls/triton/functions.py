@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from impls.arguments import check_tensor
+from impls.arguments import check_no_tangent, check_tensor
 
 from .attention import FlashAttention2
 from .problem import problem_of
@@ -26,7 +26,8 @@ def flash_attn_func(
     causal_alignment: with seqlen_q != seqlen_k, the mask's diagonal ends at the "bottom_right" or starts "top_left".
     -> out like q; with return_lse also lse (batch, nheads, seqlen_q) float32, natural log, without a gradient.
     A query that sees no key gives out 0 and lse -inf. A finite bias counts as no less than -1.1e38; only -inf hides.
-    Gradients are first order only. Raises ValueError, before any launch, for what does not fit.
+    Gradients are first order and reverse mode only. Raises ValueError, before any launch, for what does not fit;
+    NotImplementedError in forward-mode AD.
     """
     return _attention([q, k, v], bias, causal, softmax_scale, causal_alignment, return_lse)
 
@@ -48,6 +49,7 @@ def flash_attn_qkvpacked_func(
 def _attention(packed, bias, causal, softmax_scale, alignment, return_lse):
     q, k, v = unpacked(packed)
     problem_of(q, k, v, bias, causal, softmax_scale, alignment)  # here, so that the caller sees a ValueError
+    check_no_tangent(q=q, k=k, v=v, bias=bias)
     scale = None if softmax_scale is None else float(softmax_scale)
     out, lse = attention_forward(packed, bias, causal, scale, alignment)
     return (out, lse) if return_lse else out

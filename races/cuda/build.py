@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,18 +46,37 @@ TRACED = (
     "-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
 )  # fmt: skip
 LEVEL = "-O1"  # of the traced build, unless asked otherwise
+LARGE = 40_000  # bytes of a file with its headers: g++ takes 20 s for the 50,000 of FlashAttention-2, and that is said
 NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # by the compiler: calls of these go to hooks.cpp
 
 
 @functools.cache
 def compiler() -> tuple[str, str]:
     """(g++, its version). Raises NoCompiler."""
-    gxx = os.environ.get("CXX") or shutil.which("g++")
-    if gxx is None or shutil.which(gxx) is None:
+    named = os.environ.get("CXX")
+    gxx = shutil.which(named or "g++")
+    if gxx is None and not named:
         raise NoCompiler(
             "no g++ found: install it (apt install g++), or name one in CXX; CUDA files run on the CPU need it"
         )
-    return gxx, subprocess.run([gxx, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    if wrong := "is no program" if gxx is None else _no_gxx(gxx):
+        given = f"CXX={named!r}" if named else gxx
+        raise NoCompiler(
+            f"{given} {wrong}: CXX should be the path of one g++, or not set; CUDA files run on the CPU need it"
+        )
+    return gxx, _run(gxx, "--version").stdout.splitlines()[0]
+
+
+def _no_gxx(path: str) -> str:
+    """What tells a program from a g++, in words; "" if it is one. gcc takes C++ too, but links without its library."""
+    try:
+        version, plan = _run(path, "--version"), _run(path, "-###", "-shared", "-x", "c++", os.devnull)
+    except OSError as error:
+        return f"cannot be run ({error.strerror})"
+    if version.returncode or not version.stdout.strip():
+        return f"does not say its --version (exit status {version.returncode})"
+    is_one = "cc1plus" in plan.stderr and "-lstdc++" in plan.stderr
+    return "" if is_one else f"is no g++, but {version.stdout.splitlines()[0]!r}"
 
 
 def has_compiler() -> bool:
@@ -89,6 +109,15 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
     def with_headers(headers: list[str]) -> str:
         return _key(key, *(Path(p).read_bytes() for p in headers))
 
+    def make(to: Path) -> None:
+        if sum(Path(p).stat().st_size for p in [source, *headers]) > LARGE:
+            print(
+                f"compiling {source.name} for the CPU{', traced' * traced}, once: about 20 s",
+                file=sys.stderr,
+                flush=True,
+            )
+        _compile(text, how, names, source, traced, to)
+
     headers = _read(known)
     if headers is not None and all(Path(p).exists() for p in headers):
         final = folder / f"{with_headers(headers)}.so"
@@ -99,7 +128,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
         text, kernels = rewrite(preprocessed, str(INCLUDE))
         text += _entries(names, kernels, traced)
         _write(known, json.dumps(headers))
-        return built(with_headers(headers), lambda to: _compile(text, how, names, source, traced, to))
+        return built(with_headers(headers), make)
 
 
 def _key(*parts: str | bytes) -> str:
@@ -214,8 +243,10 @@ def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileE
                 f"{name!r} should be a C++ expression that names one function of {source.name}: "
                 "a host function or a kernel, template arguments written out"
             )
-    for unknown in dict.fromkeys(re.findall(r"'(\w+)' was not declared in this scope", stderr)):
+    # Only of the first error: behind another, a name may be unknown for want of the line that did not compile.
+    if unknown := re.search(r"'(\w+)' was not declared in this scope", shown[0] if shown else ""):
         hints.append(
-            f"{unknown}: neither {source.name} nor the shim for the CPU has it (docs/tracing-cuda.md lists what is covered)"
+            f"{unknown[1]}: neither {source.name} nor the shim for the CPU has it "
+            "(docs/tracing-cuda.md lists what is covered)"
         )
     return CompileError("\n".join([f"{source} does not compile for the CPU:", *shown, *hints]))
