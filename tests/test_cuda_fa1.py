@@ -249,7 +249,8 @@ REFUSED = [
     (dict(batch=2**31), *["batch=2147483648: should be 0 to 1073741824"] * 2),
     (dict(dtype=3), *["dtype=3: should be 0, 1 or 2"] * 2),
     (dict(splits=0), "splits=0: should be 1 to 64", "splits=0: should be 1, as one block has a head"),
-    (dict(batch=2**30, nheads=2**30, nheads_k=2**30, seqlen_q=2**10), *["9.44473e+21 elements are more than an address can reach"] * 2),
+    (dict(batch=2**30, nheads=2**30, nheads_k=2**30, seqlen_q=2**10),
+     *["9.44473e+21 elements are more than an address can reach"] * 2),
     (dict(batch=2**20, nheads=2**12, nheads_k=2**12), "fa1_forward: 4294967296 blocks are more than the 2147483647 of a grid",
      "fa1_backward: 2147483648 blocks are more than the 2147483647 of a grid"),
 ]  # fmt: skip
