@@ -44,9 +44,9 @@ class Algorithm:
         q, k, v = map(_unit_stride, (q, k, v))
         out, lse = q.new_empty(q.shape), _statistic(q)
         n = integers(q, k, v, bias, self.alignment if causal else None, out=out)
-        rounds = q.dtype != torch.float32
-        out_scratch = _sums(q) if rounds else None  # where FlashAttention-1 adds up what out would round at each step
-        scratch = (out_scratch, _statistic(q), _statistic(q)) if self.name == "fa1" else ()  # and l, m
+        scratch = ()
+        if self.name == "fa1":  # where it adds up what a 16-bit out would round at each step; l, m
+            scratch = (None if q.dtype == torch.float32 else _sums(q), _statistic(q), _statistic(q))
         host.call(self.name, "forward", q, k, v, bias, out, *scratch, lse, n, _scale(q, softmax_scale))
         return out, lse
 
