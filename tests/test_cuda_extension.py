@@ -18,6 +18,7 @@ import torch
 from torch.utils import cpp_extension
 
 from impls.cuda import extension
+from races.cuda import CudaError
 from races.cuda.cache import built, cache_folder
 
 FOLDER = Path(extension.__file__).parent
@@ -139,6 +140,19 @@ def test_processes_that_want_it_at_once_build_it_once(cache, restored, tmp_path)
     assert (tmp_path / "built").read_text() == "fa2\n"
     assert paths == {str(cache / f"{extension.key('fa2')}.so")}
     assert load_with(lambda name, to: pytest.fail("built again")).read_text() == "whole"
+
+
+def test_a_library_in_a_folder_that_cannot_be_written_to_is_used(cache, monkeypatch):
+    """As in an image with a cache that was filled when it was made."""
+    made = built("whole", lambda to: to.write_text("library"))
+
+    def read_only(folder):
+        raise CudaError(f"{folder} cannot be written to")
+
+    monkeypatch.setattr("races.cuda.cache._writable", read_only)
+    assert built("whole", lambda to: pytest.fail("built again")) == made
+    with pytest.raises(CudaError, match="cannot be written to"):
+        built("another", lambda to: to.write_text("library"))
 
 
 def test_what_is_left_of_a_killed_build_stops_nobody(cache, restored):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -19,13 +20,24 @@ def cache_folder() -> Path:
 
     Raises CudaError if nothing can be written to what was named.
     """
-    chosen = os.environ.get("FLASH_ATTEST_CACHE")
-    if chosen:
-        return _writable(Path(chosen))
-    try:
-        return _writable(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flash-attest" / "cuda")
-    except (CudaError, RuntimeError):  # a home that is read-only, or none
-        return _writable(Path(tempfile.gettempdir()) / f"flash-attest-{os.getuid()}")
+    *preferred, last = _folders()
+    for folder in preferred:
+        try:
+            return _writable(folder)
+        except CudaError:  # a home that is read-only
+            continue
+    return _writable(last)
+
+
+def _folders() -> list[Path]:
+    """Where to look, best first."""
+    if chosen := os.environ.get("FLASH_ATTEST_CACHE"):
+        return [Path(chosen)]
+    folders = [Path(tempfile.gettempdir()) / f"flash-attest-{os.getuid()}"]
+    with contextlib.suppress(RuntimeError):  # there is no home
+        user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folders.insert(0, user / "flash-attest" / "cuda")
+    return folders
 
 
 @functools.cache
@@ -57,9 +69,11 @@ def built(key: str, make: Callable[[Path], None]) -> Path:
     Of all processes that ask at the same time one makes it. It gets its name when it is whole; what a failed or killed one
     leaves behind is a temporary folder that nobody looks into.
     """
+    for folder in _folders():  # also where nothing can be written to
+        made = folder / f"{key}.so"
+        if made.exists() and made.stat().st_uid == os.getuid():
+            return made
     path = cache_folder() / f"{key}.so"
-    if path.exists():
-        return path
     with FileLock(cache_folder() / f"{key}.build.lock"):
         if not path.exists():
             with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
