@@ -25,7 +25,7 @@ import torch
 from impls import Implementation
 from impls.cuda.extension import nvcc
 from properties.case import parse_case, text_of
-from races.cuda.build import has_compiler
+from races.cuda.build import no_compiler
 from races.cuda.cache import cache_folder, key_of
 
 ROOT = Path(__file__).parent.parent
@@ -196,8 +196,8 @@ def elsewhere(mutant: Mutant) -> str:
     """Why a mutant cannot be judged in this process, in words; "" if it can."""
     if mutant.device == "cuda" and not torch.cuda.is_available():
         return "shows on a GPU only: there is none"
-    if is_cuda(mutant) and mutant.device == "cpu" and not has_compiler():
-        return "runs in CUDA C++ on the CPU: there is no g++ to compile it"
+    if is_cuda(mutant) and mutant.device == "cpu" and (reason := no_compiler()):
+        return f"runs in CUDA C++ on the CPU: {reason}"
     if is_cuda(mutant) and mutant.device == "cuda" and not nvcc():
         return "shows on a GPU only: there is no nvcc to compile it"
     if not mutant.source.startswith("triton/"):

@@ -252,7 +252,7 @@ def test_a_compiler_that_is_none_is_named(monkeypatch, forgotten, named, wrong):
         NoCompiler, match=rf"CXX='{re.escape(named)}' {wrong}.*: CXX should be the path of one g\+\+, or not"
     ):
         build.compiler()
-    assert not build.has_compiler()
+    assert f"CXX={named!r}" in build.no_compiler()
 
 
 def test_a_gxx_of_any_name_is_taken(monkeypatch, forgotten, tmp_path):

@@ -124,7 +124,7 @@ def test_operators_of_a_copy_for_a_gpu_have_names_of_their_own():
 
 
 def test_mutant_says_what_it_lacks(monkeypatch):
-    monkeypatch.setattr("mutants.mutant.has_compiler", lambda: False)
+    monkeypatch.setattr("mutants.mutant.no_compiler", lambda: "no g++ found")
     assert "no g++" in elsewhere(CUDA[0])
     monkeypatch.setattr("mutants.mutant.nvcc", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -79,12 +79,13 @@ def _no_gxx(path: str) -> str:
     return "" if is_one else f"is no g++, but {version.stdout.splitlines()[0]!r}"
 
 
-def has_compiler() -> bool:
-    """Whether CUDA files can be compiled here at all."""
+def no_compiler() -> str:
+    """Why CUDA files cannot be compiled here, in words; "" if they can."""
     try:
-        return bool(compiler())
-    except NoCompiler:
-        return False
+        compiler()
+    except NoCompiler as error:
+        return str(error)
+    return ""
 
 
 @functools.cache
