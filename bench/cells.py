@@ -21,10 +21,8 @@ TOKENS, WIDTH = 16384, 2048  # on a GPU, the sizes of the FlashAttention papers:
 
 # The first of the baselines that was timed is 1.00x.
 BASELINES = ("torch_sdpa_flash", "torch_sdpa_flash_cpu", "torch_sdpa_flash_cpu_half", "torch_sdpa_efficient_float32")
-COMPILED = (
-    "triton_",
-    "cuda_",
-)  # on a GPU: at the first call; on a CPU they run in a simulator, which says nothing of speed
+# On a GPU at the first call; on a CPU they run in a simulator, which says nothing of speed.
+COMPILED = ("triton_", "cuda_")
 
 # How many (b, h, sq, sk) float32 matrices manual attention holds at once. Counted by PyTorch's profiler.
 MATRICES = {"torch_math": {"forward": 3.3, "backward": 4.7}}
