@@ -22,7 +22,7 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using Optional = std::optional<Tensor>;
 
-// Not STD_TORCH_CHECK: it words its message with a stream of libstdc++, which PyTorch 2.11's own copy of that makes crash.
+// Not STD_TORCH_CHECK: when it failed, the process crashed (PyTorch 2.11; it words its message with a std::ostringstream).
 inline void must(bool holds, const char* message) {
     if (!holds) throw std::runtime_error(message);
 }
