@@ -184,17 +184,14 @@ def budget(
             e_dv += size(dv_heads) * algebra.unit(un.u_out) + algebra.unit(un.tiny_out)
         e_dk = _summed(p, algebra, un, n_terms, want.dk, e_dk, size_scale * terms_dk)
         e_dv = _summed(p, algebra, un, n_terms, want.dv, e_dv, terms_dv)
-        if not algebra.linear:
-            e_dk += size(p.sum_group(lost_dk))
-            most = n_terms * FLOAT32 * torch.maximum(want.dv.transpose(1, 2).abs(), p.sum_group(terms_dv).sqrt())
-            e_dv += size(torch.minimum(p.sum_group(lost_dv).abs(), most))
+        e_dk += size(p.sum_group(lost_dk))
+        most = n_terms * FLOAT32 * torch.maximum(want.dv.transpose(1, 2).abs(), p.sum_group(terms_dv).sqrt())
+        e_dv += size(torch.minimum(p.sum_group(lost_dv).abs(), most))
     if e_dbias is not None:
         broadcast = p.q.shape[:3].numel() // max(1, bias.shape[:3].numel())
         if broadcast > 1:
             e_dbias += algebra.total(broadcast, un.acc, want.dbias, terms_dbias)
-        e_dbias += size(want.dbias) * algebra.steps(1)
-        if not algebra.linear:
-            e_dbias += size(lost_dbias)
+        e_dbias += size(want.dbias) * algebra.steps(1) + size(lost_dbias)
     return Budget(
         out=sigma(e_out),
         lse=sigma(e_lse, heads_first=False),

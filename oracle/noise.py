@@ -117,6 +117,12 @@ class Independent:
         return result * result * (n * TRUNCATION * FLOAT32) ** 2
 
     @staticmethod
+    def lost(probs: torch.Tensor) -> torch.Tensor | None:
+        """The P that a float32 sum may lose whole, to one side, else 0; None if there are none."""
+        small = probs.masked_fill(probs >= FLOAT32, 0.0)
+        return small if small.any() else None
+
+    @staticmethod
     def sigma(noise: torch.Tensor) -> torch.Tensor:
         return noise.sqrt()
 
@@ -150,6 +156,11 @@ class Linear:
     def truncated(n: float, result: torch.Tensor) -> torch.Tensor:
         """Nothing beyond `total`, which takes n u of every term."""
         return torch.zeros_like(result)
+
+    @staticmethod
+    def lost(probs: torch.Tensor) -> None:
+        """Nothing beyond `total`, either."""
+        return None
 
     @staticmethod
     def sigma(noise: torch.Tensor) -> torch.Tensor:
@@ -251,11 +262,9 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
         e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
     e_stored = form.total(seqlen_k, un.acc, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
     e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
-    lost = None if form.linear else probs.masked_fill(probs >= FLOAT32, 0.0)
-    if lost is not None and not lost.any():
-        lost = None
-    lost_out = None if lost is None else lost @ p.v
+    lost = form.lost(probs)
     if lost is not None:
+        lost_out = lost @ p.v
         e_out += size(lost_out)
     e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
     dead = lse == float("-inf")
@@ -294,8 +303,9 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
     e_stored = e_stored + size(out) * unit(un.u_out) + unit(un.tiny_out)
     e_delta = from_probs.sum(-1, keepdim=True) + (size(dout) * e_stored).sum(-1, keepdim=True)
     e_delta += form.total(headdim, HEADDIM_SUM, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
-    lost_delta = None if lost is None else (dout * lost_out).sum(-1, keepdim=True)
+    lost_delta = None
     if lost is not None:
+        lost_delta = (dout * lost_out).sum(-1, keepdim=True)
         e_delta += size(lost_delta)
     e_t = size_t * (e_s + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))) + size_p * e_dp
     smallest_t = unit(un.tiny_p / (min(1.0, abs(p.scale)) or 1.0))

@@ -149,9 +149,8 @@ class Trial:
             raise Undecided(f"out of memory on {self.case}") from error
         except Exception as error:
             first, *others = str(error).strip().splitlines() or [""]
-            announced = (
-                others[:MESSAGE_LINES] if first.endswith(":") else []
-            )  # not PyTorch's advice behind a CUDA error
+            # What a first line announces is a compiler's; what follows a CUDA error is PyTorch's advice.
+            announced = others[:MESSAGE_LINES] if first.endswith(":") else []
             raise Raises(
                 f"{'backward' if backward else 'forward'} raises {type(error).__name__}{first and f': {first}'}",
                 *announced,

@@ -20,13 +20,7 @@ MIDDLE = (1, 129, 257, 2, 64)  # batch, seqlen_q, seqlen_k, nheads, headdim
 SIZES = (MIDDLE, (1, 128, 128, 2, 128), (3, 7, 5, 1, 16), (1, 300, 40, 2, 80), (2, 65, 1, 2, 8), (1, 1, 65, 3, 32))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small tensors: a second thread costs more than it brings, above all beside other workers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,7 @@ ROOT = Path(__file__).parents[1]
 QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tensors are tiny here."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def multiples_of_32(case):

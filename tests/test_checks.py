@@ -32,13 +32,7 @@ AT = (1, 4, 2, 7)
 INF, NAN = math.inf, math.nan
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tensors are tiny here."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def implementation(forward=torch_math.forward, **changed) -> Implementation:

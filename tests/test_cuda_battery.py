@@ -193,13 +193,7 @@ def module(file: Path, level: str | None):
 every = pytest.mark.parametrize("micro", BATTERY, ids=str)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tensors are tiny here."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("level", LEVELS)

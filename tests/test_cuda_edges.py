@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 
@@ -12,19 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from races.cuda import CudaError, load, trace
-
-
-@pytest.fixture
-def cu(tmp_path):
-    """text -> a loaded file."""
-
-    def made(text, *names, **options):
-        path = tmp_path / "kernel.cu"
-        path.write_text(textwrap.dedent(text).lstrip())
-        return load(path, *names, **options)
-
-    return made
+from races.cuda import CudaError, trace
 
 
 def found(file, *tensors, block=32, grid=1, shared=0, **options):

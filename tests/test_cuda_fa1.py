@@ -26,13 +26,7 @@ def fa1():
     return load(FOLDER / "fa1.cu", *NAMES)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def unwritten(*shape, dtype=FLOAT32):

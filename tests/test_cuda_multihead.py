@@ -16,13 +16,7 @@ LONGEST = 1000  # rows: what the exercise promises
 WIDEST = 1024  # columns of one head
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def uniform(N, d_model, largest, seed, device):

@@ -6,21 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from races.cuda import CudaError, load, trace, tracing
+from races.cuda import CudaError, trace, tracing
 from races.report import KINDS, Report
-
-
-@pytest.fixture
-def cu(tmp_path):
-    """text -> a loaded file."""
-
-    def made(text, *names, **options):
-        path = tmp_path / "kernel.cu"
-        path.write_text(textwrap.dedent(text).lstrip())
-        return load(path, *names, **options)
-
-    return made
-
 
 REVERSE = """
 __global__ void reverse(float* out, const float* x, int n) {

@@ -27,13 +27,7 @@ def every_implementation():
                     yield pytest.param((impl, device), id=f"{impl.name}-{device}")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(params=every_implementation())

@@ -52,13 +52,7 @@ OUT_AT_65 = replace(OUT, draws=Draws(
 ))  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tensors are tiny here."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # --- implementations, each with one mistake ------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 import pytest
-import torch
 
 from impls import python_tiled, torch_math
 from impls.registry import from_file
@@ -23,13 +22,7 @@ from races.cuda import CudaError
 NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.cuh?:\d+)\b")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors are quicker on one thread, and other tests may run beside."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")  # NaN in NumPy, in the interpreter

@@ -24,16 +24,10 @@ ONE_FOR_EACH_LAW = {mutant.law: mutant for mutant in CUDA if mutant.law != CONTR
 FEW = 12  # cases: a law that were broken by the copy would be broken in most
 BARRIERS = cuda_barriers.barriers()
 
-pytestmark = pytest.mark.skipif(bool(elsewhere(CUDA[0])), reason=elsewhere(CUDA[0]))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.skipif(bool(elsewhere(CUDA[0])), reason=elsewhere(CUDA[0])),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 def folder_of(mutant: Mutant) -> Path:

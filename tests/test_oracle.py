@@ -21,13 +21,7 @@ NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 BIASES = {"vector": (0, 0, 0), "matrix": (1, 1, 1), "per head": (0, 1, 1), "per batch": (1, 0, 0)}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tiny tensors: a second thread costs more than it brings, above all beside other workers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def draw(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, bias=None, dead=(), seed=0, dtype=torch.float64):

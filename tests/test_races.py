@@ -23,13 +23,7 @@ HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, torch.float64, *HALVES)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tensors are tiny here."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def no_disturbance(repeat: int) -> None:

@@ -16,13 +16,7 @@ HEADDIMS = (1, 2, 3, 8, 40, 64, 65, 128, 256)
 INF = math.inf
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tensors are tiny here."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def case(regime: str = "spread", **changed) -> Case:

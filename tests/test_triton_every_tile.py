@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from impls.registry import from_file, select
 from impls.triton.interpreter import installed
@@ -29,13 +28,7 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 LAWS = {law.name: law for law in all_laws()}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def forced(impl):

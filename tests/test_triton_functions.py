@@ -32,13 +32,7 @@ LEFT, RIGHT = "top_left", "bottom_right"
 on_a_gpu = pytest.mark.skipif(INTERPRETED, reason="compiled kernels need a GPU")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def randn(*shape, dtype=torch.float32, seed=0):

@@ -23,12 +23,11 @@ def devices() -> set[str]:
     return {device for device, compiler in found.items() if compiler}
 
 
-def implementation(name: str, function, backward, alignment: str = "bottom_right", wide: bool = False):
-    """One function of operators.py, and the operator of its backward -> what they promise.
+def implementation(here: set[str], name: str, function, backward, alignment: str = "bottom_right", wide: bool = False):
+    """One function of operators.py, and the operator of its backward -> what they promise on the devices that are here.
 
     wide: the kernel for head dims beyond 256, which has no backward.
     """
-    here = devices()
 
     def run(q, k, v, *, causal=False, bias=None, softmax_scale=None):
         return function(q, k, v, bias, causal, softmax_scale, causal_alignment=alignment, return_lse=True)
@@ -63,16 +62,17 @@ def implementation(name: str, function, backward, alignment: str = "bottom_right
 
 def implementations() -> list[Implementation | Absent]:
     """Every implementation; if there is neither compiler, in the place of each the reason."""
-    if not devices():
+    here = devices()
+    if not here:
         named = f", CXX={os.environ['CXX']!r}" if os.environ.get("CXX") else ""
         reason = f"neither g++ (for CPU tensors{named}) nor nvcc (for CUDA tensors) is installed"
         return [Absent(name, reason) for name in NAMES]
     fa1 = operators.flash_attention_1, operators.fa1_backward
     fa2 = operators.flash_attention_2, operators.fa2_backward
     return [
-        implementation("cuda_fa1", *fa1),
-        implementation("cuda_fa1_wide", *fa1, wide=True),
-        implementation("cuda_fa2", *fa2),
-        implementation("cuda_fa2_top_left", *fa2, alignment="top_left"),
-        implementation("cuda_fa2_wide", *fa2, wide=True),
+        implementation(here, "cuda_fa1", *fa1),
+        implementation(here, "cuda_fa1_wide", *fa1, wide=True),
+        implementation(here, "cuda_fa2", *fa2),
+        implementation(here, "cuda_fa2_top_left", *fa2, alignment="top_left"),
+        implementation(here, "cuda_fa2_wide", *fa2, wide=True),
     ]

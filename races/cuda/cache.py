@@ -44,14 +44,19 @@ def _folders() -> list[Path]:
 def _writable(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise PermissionError("it is somebody else's")  # whose libraries are not loaded
+        if not _mine(folder):
+            raise PermissionError("it is somebody else's")
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise CudaError(
             f"{folder}, for compiled files, cannot be written to ({error}): name another in FLASH_ATTEST_CACHE"
         ) from error
     return folder
+
+
+def _mine(folder: Path) -> bool:
+    """Whether nobody else can have put libraries there, which are not loaded."""
+    return folder.stat().st_uid == os.getuid()
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -71,7 +76,7 @@ def built(key: str, make: Callable[[Path], None]) -> Path:
     """
     for folder in _folders():  # also where nothing can be written to
         made = folder / f"{key}.so"
-        if made.exists() and made.stat().st_uid == os.getuid():
+        if made.exists() and _mine(folder):
             return made
     path = cache_folder() / f"{key}.so"
     with FileLock(cache_folder() / f"{key}.build.lock"):
