@@ -71,4 +71,25 @@ void call(Host host, int (*refusal)(char*, int), const Tensor& q, double softmax
     }
 }
 
+// The operators of the backward, which takes the same for both algorithms.
+constexpr const char* BACKWARD_SCHEMA =
+    "backward("
+    "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor out, Tensor lse, Tensor(a!) delta, "
+    "Tensor(b!) dq_sums, Tensor(c!) dq, Tensor(d!) dk, Tensor(e!) dv, Tensor problem, float softmax_scale) -> ()";
+template <auto host, auto refusal>
+void backward(Tensor dout, Tensor q, Tensor k, Tensor v, Optional bias, Tensor out, Tensor lse, Tensor delta,
+              Tensor dq_sums, Tensor dq, Tensor dk, Tensor dv, Tensor problem, double softmax_scale) {
+    call(host, refusal, q, softmax_scale, dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, problem);
+}
+
+constexpr const char* BIAS_GRADIENT_SCHEMA =
+    "bias_gradient("
+    "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor bias, Tensor lse, Tensor delta, "
+    "Tensor(a!) dbias, Tensor problem, Tensor dbias_strides, float softmax_scale) -> ()";
+template <auto host, auto refusal>
+void bias_gradient(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor bias, Tensor lse, Tensor delta, Tensor dbias,
+                   Tensor problem, Tensor dbias_strides, double softmax_scale) {
+    call(host, refusal, q, softmax_scale, dout, q, k, v, bias, lse, delta, dbias, problem, dbias_strides);
+}
+
 }  // namespace

@@ -20,18 +20,6 @@ void forward(Tensor q, Tensor k, Tensor v, Optional bias, Tensor out, Tensor lse
     call(fa2_forward, fa2_refusal, q, softmax_scale, q, k, v, bias, out, lse, problem);
 }
 
-void backward(Tensor dout, Tensor q, Tensor k, Tensor v, Optional bias, Tensor out, Tensor lse, Tensor delta,
-              Tensor dq_sums, Tensor dq, Tensor dk, Tensor dv, Tensor problem, double softmax_scale) {
-    call(fa2_backward, fa2_refusal, q, softmax_scale, dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv,
-         problem);
-}
-
-void bias_gradient(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor bias, Tensor lse, Tensor delta, Tensor dbias,
-                   Tensor problem, Tensor dbias_strides, double softmax_scale) {
-    call(fa2_bias_gradient, fa2_refusal, q, softmax_scale, dout, q, k, v, bias, lse, delta, dbias, problem,
-         dbias_strides);
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY(flash_attest_cuda_fa2, m) {
@@ -39,18 +27,12 @@ STABLE_TORCH_LIBRARY(flash_attest_cuda_fa2, m) {
         "forward("
         "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor(a!) out, Tensor(b!) lse, Tensor problem, "
         "float softmax_scale) -> ()");
-    m.def(
-        "backward("
-        "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor out, Tensor lse, Tensor(a!) delta, "
-        "Tensor(b!) dq_sums, Tensor(c!) dq, Tensor(d!) dk, Tensor(e!) dv, Tensor problem, float softmax_scale) -> ()");
-    m.def(
-        "bias_gradient("
-        "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor bias, Tensor lse, Tensor delta, "
-        "Tensor(a!) dbias, Tensor problem, Tensor dbias_strides, float softmax_scale) -> ()");
+    m.def(BACKWARD_SCHEMA);
+    m.def(BIAS_GRADIENT_SCHEMA);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attest_cuda_fa2, CUDA, m) {
     m.impl("forward", TORCH_BOX(&forward));
-    m.impl("backward", TORCH_BOX(&backward));
-    m.impl("bias_gradient", TORCH_BOX(&bias_gradient));
+    m.impl("backward", TORCH_BOX((&backward<fa2_backward, fa2_refusal>)));
+    m.impl("bias_gradient", TORCH_BOX((&bias_gradient<fa2_bias_gradient, fa2_refusal>)));
 }
