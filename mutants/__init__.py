@@ -16,8 +16,10 @@ from mutants import (
     cuda_tiles,
     masks,
     memory,
+    offsets,
     races,
     softmax,
+    streams,
     triton_backward,
     triton_compiled,
     triton_forward,
@@ -25,12 +27,13 @@ from mutants import (
 from mutants.mutant import Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
 
 OF_TENSOR_OPERATIONS = (backward, boundaries, calling, masks, memory, races, softmax)
+OF_BOTH = (offsets, streams)  # Triton and CUDA
 OF_TRITON = (triton_forward, triton_backward, triton_compiled)
 OF_CUDA = (cuda_forward, cuda_barriers, cuda_tiles, cuda_fa1, cuda_fa2, cuda_backward)
 
 ALL: tuple[Mutant, ...] = tuple(
     sorted(
-        (mutant for file in (*OF_TENSOR_OPERATIONS, *OF_TRITON, *OF_CUDA) for mutant in file.MUTANTS),
+        (mutant for file in (*OF_TENSOR_OPERATIONS, *OF_TRITON, *OF_CUDA, *OF_BOTH) for mutant in file.MUTANTS),
         key=lambda mutant: mutant.name,
     )
 )

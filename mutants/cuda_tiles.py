@@ -23,7 +23,7 @@ def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), back
 
 def planted(
     name: str, law: str, file: str, edits: tuple, story: str, promises: dict[str, Any],
-    smallest: dict[str, Any] | None = None, impl: str = "cuda_fa2",
+    smallest: dict[str, Any] | None = None, impl: str = "cuda_fa2", device: str = "cpu",
 ) -> Mutant:  # fmt: skip
     """A mutant of a file of impls/cuda. smallest: beside ONE, what the shrunk case needs more of."""
     return Mutant(
@@ -35,6 +35,7 @@ def planted(
         edits=edits,
         smallest=ONE | (smallest or {}),
         story=story,
+        device=device,
     )
 
 

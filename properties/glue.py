@@ -18,7 +18,7 @@ from properties.case import CaseError, parse_case
 from properties.plan import Plan
 from properties.report import Report, environment, print_table, where_the_time_went
 from properties.session import Judge, conclude
-from properties.verdict import ELSEWHERE, FAIL, PASS, UNKNOWN, Result
+from properties.verdict import ELSEWHERE, FAIL, PASS, SHOWS_ELSEWHERE, UNKNOWN, Result
 
 KEY = "attest"  # under which a result travels from a worker to the controller
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
@@ -195,12 +195,13 @@ class Reporter:
     def _not_green(self) -> str:
         """Why a run without a failure is no green run; "" if it is one.
 
-        Implementations that cannot run here and that nobody asked for by name do not count.
+        Laws that cannot break here do not count, nor implementations that cannot run here and that nobody asked for by name.
         """
         asked_for = bool(self.config.getoption("--impl") or self.config.getoption("--impl-from"))
         laws = [result for result in self.report.results if result["chapter"] != "test_contract"]
         unknown = [result for result in self.report.results if result["verdict"] == UNKNOWN]
-        undecided = sum(asked_for or ELSEWHERE not in result["reason"] for result in unknown)
+        reasons = [result["reason"] for result in unknown if SHOWS_ELSEWHERE not in result["reason"]]
+        undecided = sum(asked_for or ELSEWHERE not in reason for reason in reasons)
         if undecided:
             return f"{undecided} could not be decided"
         if self.config.getoption("--case") and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:

@@ -27,7 +27,7 @@ from properties.shrink import smallest
 from properties.strategies import attention_cases
 from properties.support import missing, unsupported
 from properties.trial import Meter, Trial
-from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, UNKNOWN, Result
+from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN, Result
 
 
 class ContextLost(BaseException):
@@ -45,8 +45,8 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     """The verdict of one law on one implementation. Never raises for what the implementation does."""
     started = time.perf_counter()
     meter = Meter()
-    if law.device and not missing(impl, law.needs):
-        plan = replace(plan, device=law.device)
+    if law.device == "cpu" and not missing(impl, law.needs):  # which there is beside every GPU, but not the other way
+        plan = replace(plan, device="cpu")
     result = Result(impl.name, law.chapter, law.name, UNKNOWN)
     result.verdict, result.reason, result.message, case = _verdict(law, impl, plan, meter)
     result.cases, result.worst_z = meter.cases, meter.worst_z
@@ -60,6 +60,10 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
 def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[str, str, str, Case | None]:
     if plan.device not in impl.devices:
         return UNKNOWN, f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{plan.device}", "", None
+    if law.device not in (None, plan.device):
+        if law.device not in impl.devices:
+            return REFUSED, f"never on {law.device}, where this shows", "", None
+        return UNKNOWN, f"shows on {law.device}{SHOWS_ELSEWHERE}{plan.device}", "", None
     if _lost_in:
         return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
     if reason := missing(impl, law.needs):

@@ -27,7 +27,7 @@ from properties.trial import Trial
 class Law:
     """One law. `bug` is its section in docs/bugs.md; `share` is its part of the profile's number of cases.
 
-    `device` is where it is judged, whatever device the run is on; None for where the run is.
+    `device` is where it shows; None for everywhere. "cpu": it is judged there, whatever device the run is on.
     """
 
     function: Callable[[Trial], None]

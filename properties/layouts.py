@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from properties.case import FAR
+from properties.sparse import spread
 from races.bits import bits
 
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so alignment is what torch gives
@@ -32,9 +34,14 @@ class Placed:
 
 
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """A 4-D tensor, contiguous -> the same values stored as `layout` says ("contiguous" returns it as it is)."""
+    """A 4-D tensor, contiguous -> the same values stored as `layout` says ("contiguous" returns it as it is).
+
+    `place` and `sparse.spread` say what each is.
+    """
     if layout == "contiguous":
         return tensor
+    if layout in FAR:
+        return spread(tensor, FAR.index(layout))
     return place(tensor, layout, fill=0.0).tensor
 
 

@@ -4,7 +4,7 @@ import torch
 
 from impls.handover import Inputs, from_layout
 from properties.broken import LawBroken
-from properties.case import LAYOUTS
+from properties.case import FAR, LAYOUTS
 from properties.checks import check_agree, check_unchanged
 from properties.law import law
 from properties.pictures import element_at, number, plural, share, where
@@ -49,11 +49,19 @@ def test_any_layout_equals_the_contiguous_one(trial):
 
     Within the budget of both, as another layout may take another path.
     """
-    backward = trial.backward
-    got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
-    budget = trial.budget(trial.want(backward=backward), backward=backward)
-    for name, tensor in got.items():
-        check_agree(trial, name, tensor, getattr(plain, name), getattr(budget, name), "with contiguous inputs it is")
+    _same_as_contiguous(trial)
+
+
+@law(layouts=FAR, needs=("strides",), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.3, bug="memory")
+def test_offsets_need_64_bits(trial):
+    """Elements that lie 2^32 elements behind the first, as in a cache of keys for many sequences, are found there.
+
+    layout=far_1: dimension 1 of every input is spread that far, in memory that takes space only where it is touched. Around
+    it is 0, so an offset cut to 32 bits finds that, or another element. Within the budget of both, as for other layouts.
+    """
+    spread = FAR.index(trial.case.layout)
+    trial.needs(any(trial.as_stored(name, tensor).shape[spread] > 1 for name, tensor in trial.x.items()))
+    _same_as_contiguous(trial)
 
 
 @law(needs=("backward", "strides"), bug="calling", share=0.5)
@@ -87,6 +95,14 @@ def test_what_memory_held_before_does_not_matter(trial):
         return got
 
     _same_however(trial, results, "where fresh memory held other bits; before that it was")
+
+
+def _same_as_contiguous(trial: Trial) -> None:
+    backward = trial.backward
+    got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
+    budget = trial.budget(trial.want(backward=backward), backward=backward)
+    for name, tensor in got.items():
+        check_agree(trial, name, tensor, getattr(plain, name), getattr(budget, name), "with contiguous inputs it is")
 
 
 def _run_amid(trial: Trial, fill: float, backward: bool):

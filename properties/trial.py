@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -134,12 +134,20 @@ class Trial:
         """An input in the layout that the implementation declares; bias has one layout for all."""
         return tensor if name == "bias" else handover.to_layout(self.impl, tensor)
 
-    def call(self, handed: Inputs, *, backward: bool = False, wrt: tuple[str, ...] | None = None, **changed) -> Outputs:
-        """Call the implementation on inputs that are already in its layout."""
+    def call(
+        self,
+        handed: Inputs,
+        *,
+        backward: bool = False,
+        wrt: tuple[str, ...] | None = None,
+        then: Callable[[Outputs], Outputs] = lambda outputs: outputs,
+        **changed,
+    ) -> Outputs:
+        """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done."""
         settings = dict(causal=self.case.causal, softmax_scale=self.case.softmax_scale) | changed
         try:
             with self.meter.clock("in_implementation"):
-                got = handover.run(self.impl, handed, backward=backward, wrt=wrt, **settings)
+                got = then(handover.run(self.impl, handed, backward=backward, wrt=wrt, **settings))
                 if self.device == "cuda":
                     torch.cuda.synchronize()
             return got

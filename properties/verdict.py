@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
 ELSEWHERE = " only; this run judges on "  # in the reason of an implementation that does not run on this device
+SHOWS_ELSEWHERE = " only, not where this run judges: "  # in that of a law which cannot break here, whoever is judged
 WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows, if its laws differ
 
 

@@ -1,6 +1,7 @@
 """Tensors handed to a kernel, in memory with margins: what is written beside them harms nobody and is seen.
 
-Whole storages are copied, so that views, strides and what lies between stay as they are, and copied back afterwards.
+Whole storages are copied, so that views, strides and what lies between stay as they are, and copied back afterwards. But
+for large ones, most of which a call never touches: kernels are given those themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 MARGIN = 64 * 1024  # bytes; a tile of 128 rows of 128 float32
+LARGE = 2**28  # bytes of a storage that is not copied
 POISON = 0xFF  # NaN in every floating type
 _PATTERN = bytes([POISON]) * MARGIN
 
@@ -47,12 +49,17 @@ class View:
 
 @dataclass
 class Stored:
-    """A storage in the arena: where it came from, where it is, and the tensors that look at it."""
+    """A storage of a call: where it came from, where kernels find it, and the tensors that look at it."""
 
     source: int
     nbytes: int
     address: int = 0
     views: list[View] = field(default_factory=list)
+
+    @property
+    def margin(self) -> int:
+        """Bytes before and after it that are the arena's; 0 if it is not in the arena."""
+        return MARGIN if self.nbytes <= LARGE else 0
 
     @property
     def width(self) -> int:
@@ -63,14 +70,25 @@ class Stored:
         start = storage.data_ptr()
         return start == self.source or self.source <= start < self.source + self.nbytes
 
+    def copy_in(self) -> None:
+        """Into the arena, between margins of NaN."""
+        if self.margin:
+            ctypes.memset(self.address - MARGIN, POISON, MARGIN)
+            ctypes.memset(self.address + self.nbytes, POISON, MARGIN)
+            ctypes.memmove(self.address, self.source, self.nbytes)
+
     def copy_back(self) -> None:
         """Only if something changed: an input may be read-only memory."""
+        if not self.margin:
+            return
         new = ctypes.string_at(self.address, self.nbytes)
         if new != ctypes.string_at(self.source, self.nbytes):
             ctypes.memmove(self.source, new, self.nbytes)
 
     def beside(self) -> str:
-        """What was written outside of it, in words; "" if nothing was."""
+        """What was written outside of it, in words; "" if nothing was, as far as its margins tell."""
+        if not self.margin:
+            return ""
         name = ", ".join(view.name for view in self.views)
         after = ctypes.string_at(self.address + self.nbytes, MARGIN)
         if after != _PATTERN:
@@ -116,9 +134,7 @@ class Arena:
         stored, starts = _storages(tensors)
         self._lay_out(stored)
         for place in stored:
-            ctypes.memset(place.address - MARGIN, POISON, MARGIN)
-            ctypes.memset(place.address + place.nbytes, POISON, MARGIN)
-            ctypes.memmove(place.address, place.source, place.nbytes)
+            place.copy_in()
         try:
             yield stored, [place.address + start for place, start in starts]
         finally:
@@ -127,12 +143,15 @@ class Arena:
 
     def _lay_out(self, stored: list[Stored]) -> None:
         total = MARGIN
-        for place in stored:
+        inside = [place for place in stored if place.margin]
+        for place in inside:
             place.address = total
             total += -(-place.nbytes // 256) * 256 + 2 * MARGIN
         if self._memory is None or len(self._memory) < total:
             private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a process that is forked off gets its own
             self._memory = mmap.mmap(-1, 2 * total, flags=private)
             self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        for place in stored:
+        for place in inside:
             place.address += self._base
+        for place in stored:
+            place.address = place.address or place.source

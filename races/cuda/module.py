@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from races.cuda import build, tracing
-from races.cuda.arena import MARGIN, Arena, Stored
+from races.cuda.arena import Arena, Stored
 from races.cuda.errors import CudaError
 from races.cuda.records import take_reports
 from races.cuda.symbols import SharedVariable, base_name, variables
@@ -236,7 +236,7 @@ def _called(entry: _Entry, values, shape: _Shape | None, result: _Value, storage
         region = lib.cuda_trace_add_storage(
             ctypes.c_void_p(stored.address),
             ctypes.c_size_t(stored.nbytes),
-            ctypes.c_size_t(MARGIN),
+            ctypes.c_size_t(stored.margin),
             number,
             stored.width,
         )

@@ -1,0 +1,47 @@
+"""What a caller may do around a call: hand over tensors on the stream of its choice."""
+
+import time
+
+import torch
+
+from impls.handover import Inputs, Outputs
+from properties.checks import check_unchanged
+from properties.law import law
+from properties.trial import Trial
+from races.poison import PATTERNS, poisoned
+
+PATIENCE = (0.01, 0.5)  # seconds that the inputs are late: three times what a call takes, within these
+CYCLES = 2.0e9  # of a GPU in a second, at most
+
+
+@law(device="cuda", share=0.3, scales=(), bug="calling")
+def test_work_waits_on_the_current_stream(trial):
+    """Under torch.cuda.stream(s) a call takes inputs that s has yet to write, and s itself may read what it gives.
+
+    Until then the inputs hold NaN. What is launched on another stream, as on the default one with `<<<blocks, threads>>>`,
+    reads them too early, or writes too late.
+    """
+    usual, patience = _timed(trial)
+    stored = {name: trial.as_stored(name, tensor) for name, tensor in trial.x.items()}
+    late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):  # which the default stream does not wait for, nor it for that
+        torch.cuda._sleep(int(CYCLES * patience))
+        for name, tensor in late.items():
+            tensor.copy_(stored[name])
+        with poisoned(PATTERNS[1], trial.device, trial.nbytes):
+            got = trial.call(late, backward=trial.backward, then=_copied)
+    check_unchanged(trial, usual, got, "on a stream that is busy; on the default stream it was")
+
+
+def _timed(trial: Trial) -> tuple[Outputs, float]:
+    """The outputs of a second call, as the first may compile, and for how long inputs have to be late beside its seconds."""
+    for _ in range(2):
+        started = time.perf_counter()
+        outputs = trial.run(backward=trial.backward)
+    least, most = PATIENCE
+    return outputs, min(most, max(least, 3 * (time.perf_counter() - started)))
+
+
+def _copied(outputs: Outputs) -> Outputs:
+    return Outputs(**{name: tensor.clone() for name, tensor in outputs.items()})
