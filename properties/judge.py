@@ -25,9 +25,9 @@ from properties.law import Law
 from properties.plan import Plan
 from properties.shrink import smallest
 from properties.strategies import attention_cases
-from properties.support import missing, unsupported
+from properties.support import elsewhere, missing, unsupported
 from properties.trial import Meter, Trial
-from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, UNKNOWN, Result
+from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 
 
 class ContextLost(BaseException):
@@ -58,8 +58,8 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
 
 
 def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[str, str, str, Case | None]:
-    if plan.device not in impl.devices:
-        return UNKNOWN, f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{plan.device}", "", None
+    if reason := elsewhere(impl, plan.device):
+        return UNKNOWN, reason, "", None
     if _lost_in:
         return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
     if reason := missing(impl, law.needs):
