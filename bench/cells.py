@@ -75,8 +75,7 @@ class Grid:
             if isinstance(impl, Absent):
                 found.append(f"{impl.name}: {impl.reason}")
             elif not isinstance(impl, Broken) and device not in impl.devices:
-                why = "no nvcc is installed" if impl.name.startswith("cuda_") else f"it does not run on {device}"
-                found.append(f"{impl.name}: {why}")
+                found.append(f"{impl.name}: {impl.unavailable.get(device, f'it does not run on {device}')}")
         return found
 
     def _has(self, impl: Implementation | Absent, device: str) -> bool:

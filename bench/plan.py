@@ -52,8 +52,9 @@ def _check(entry: Entry, device: str) -> None:
     if isinstance(entry.impl, Absent):
         raise registry.RegistryError(f"{entry.name}: {entry.impl.reason}")
     if device not in entry.impl.devices:
-        runs = " and ".join(sorted(entry.impl.devices))
-        raise registry.RegistryError(f"{entry.name} runs on {runs} only: should run on {device} (--device)")
+        runs, lacks = " and ".join(sorted(entry.impl.devices)), entry.impl.unavailable.get(device)
+        but = f", but {lacks}" if lacks else ""
+        raise registry.RegistryError(f"{entry.name} runs on {runs} only: should run on {device} (--device){but}")
 
 
 def _takes_one_of(entry: Entry, dtypes: tuple[str, ...]) -> bool:

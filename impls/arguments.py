@@ -1,4 +1,4 @@
-"""What our kernels check of a call before anything is launched: ValueError, with the values, for what does not fit."""
+"""What our kernels do with a call before anything is launched: ValueError, with the values, for what does not fit."""
 
 from __future__ import annotations
 
@@ -127,3 +127,8 @@ def check_like(name: str, x: object, shape: tuple[int, ...], dtype: torch.dtype,
         raise ValueError(
             f"{name} is {tuple(x.shape)} {x.dtype} on {x.device}: should be {tuple(shape)} {dtype} on {device}"
         )
+
+
+def unit_stride(x: torch.Tensor) -> torch.Tensor:
+    """The same tensor, copied if its last stride is not 1. That of a single column may be anything."""
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()

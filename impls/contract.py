@@ -82,6 +82,7 @@ class Implementation:
     backward: Callable[..., Any] | Literal["autograd"] | None = None
     layout: Literal["bshd", "bhsd"] = "bshd"
     devices: Collection[str] = frozenset({"cuda", "cpu"})
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks for it, in words
     supports: Supports = field(default_factory=Supports)
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
@@ -141,6 +142,11 @@ def declaration_problems(impl: Implementation) -> list[str]:
     one_of("lse", impl.lse, ("natural", "log2", None))
     one_of("empty_rows", impl.empty_rows, ("zero", "undefined"))
     must(_subset(impl.devices, DEVICES, least=1), f"devices={impl.devices!r}: should be a subset of {{'cuda', 'cpu'}}")
+    must(
+        _has_reasons(impl),
+        f"unavailable={impl.unavailable!r}: should give a reason in words for a device that is not in devices, as in "
+        "{'cuda': 'no nvcc found'}",
+    )
     must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
     if isinstance(s, Supports):
         known = "a non-empty set of torch.float32, torch.float16, torch.bfloat16"
@@ -186,6 +192,16 @@ def _subset(values: Any, allowed: tuple, least: int = 0) -> bool:
     if isinstance(values, str) or not isinstance(values, Collection):
         return False
     return len(values) >= least and all(value in allowed for value in values)
+
+
+def _has_reasons(impl: Implementation) -> bool:
+    here = impl.devices if isinstance(impl.devices, Collection) else ()
+    others = tuple(device for device in DEVICES if device not in here)
+    return (
+        isinstance(impl.unavailable, Mapping)
+        and _subset(impl.unavailable, others)
+        and all(isinstance(reason, str) and reason.strip() for reason in impl.unavailable.values())
+    )
 
 
 def _is_share(share: Any) -> bool:

@@ -6,13 +6,16 @@ import time
 from dataclasses import replace
 from functools import cache, wraps
 
+from impls import Implementation
 from mutants.mutant import Mutant, build
 from properties import contract
 from properties.broken import LawBroken
 from properties.judge import judge
 from properties.law import Law, all_laws
 from properties.plan import Plan
+from properties.trial import Trial
 from properties.verdict import FAIL, PASS, UNKNOWN, Result
+from races.cuda import CompileError
 
 CONTRACT = (
     "test_contract_is_kept"  # no law: the contract is tried out once for each implementation, and judged by itself
@@ -93,6 +96,16 @@ def _contract_result(mutant: Mutant) -> Result:
     impl = build(mutant)
     problems = contract.problems(impl, mutant.device)
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
-    if "CompileError" in reason:  # the edit is no C++: nothing was judged, and so nothing caught
+    if problems and _is_no_code(impl, mutant.device):  # nothing was judged, and so nothing caught
         verdict = UNKNOWN
     return Result(impl.name, "test_contract", CONTRACT, verdict, reason, message="\n".join(problems))
+
+
+def _is_no_code(impl: Implementation, device: str) -> bool:
+    """Whether the edited CUDA file does not compile for the CPU: asked by a call, as of problems only words are left."""
+    _, plain = contract.sample(impl)[0]
+    try:
+        Trial(impl, plain, device).run()
+    except LawBroken as broken:
+        return isinstance(broken.__cause__, CompileError)
+    return False

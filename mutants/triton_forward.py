@@ -24,7 +24,7 @@ TAIL = "(j < seqlen_k) & (j <= i + diagonal)"
 CLEAR = "clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0)"
 ALIGNED = 'seqlen_k - seqlen_q if alignment == "bottom_right" else 0'
 BIAS_STRIDES = "batch, head, row = _strides(bias)\n    return Strides(16 * batch,"
-UNIT_STRIDE = "return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()"
+UNIT_STRIDE = "        q, k, v = (unit_stride(x) for x in (q, k, v))\n"
 NEGATIVE = "q = tl.where(scale < 0, -q, q)"
 
 MUTANTS = [
@@ -201,10 +201,10 @@ MUTANTS = [
     Mutant(
         name="triton_last_stride_is_taken_for_1",
         law="test_any_layout_equals_the_contiguous_one",
-        source="triton/problem",
+        source="triton/attention",
         impl="triton_fa2",
         declares=promising(backward=False, strides=True),
-        edits=((UNIT_STRIDE, "return x"),),
+        edits=((UNIT_STRIDE, ""),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2, layout="last_strided"),
         story="columns are taken to lie side by side, whatever the tensor says",
     ),

@@ -36,14 +36,14 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
     stale = sorted(set(impl.known_failures) - {law.name for law in all_laws()})
     if stale:
         found[f"known_failures names {', '.join(stale)}: there is no such law"] = "plain"
-    for feature, case in _sample(impl):
+    for feature, case in sample(impl):
         write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
         for problem in _problems_of(impl, case, device):
             found.setdefault(problem, feature)
     return [problem if feature == "plain" else f"{problem}   [with {feature}]" for problem, feature in found.items()]
 
 
-def _sample(impl: Implementation) -> list[tuple[str, Case]]:
+def sample(impl: Implementation) -> list[tuple[str, Case]]:
     """One plain case, and one for each feature that is declared."""
     s = impl.supports
     dtypes = [t for t in DTYPES if t in s.dtypes]

@@ -25,9 +25,9 @@ from properties.law import Law
 from properties.plan import Plan
 from properties.shrink import smallest
 from properties.strategies import attention_cases
-from properties.support import missing, unsupported
+from properties.support import elsewhere, missing, unsupported
 from properties.trial import Meter, Trial
-from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN, Result
+from properties.verdict import FAIL, PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN, Result
 
 
 class ContextLost(BaseException):
@@ -58,8 +58,8 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
 
 
 def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[str, str, str, Case | None]:
-    if plan.device not in impl.devices:
-        return UNKNOWN, f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{plan.device}", "", None
+    if reason := elsewhere(impl, plan.device):
+        return UNKNOWN, reason, "", None
     if law.device not in (None, plan.device):
         if law.device not in impl.devices:
             return REFUSED, f"never on {law.device}, where this shows", "", None

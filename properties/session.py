@@ -14,7 +14,8 @@ from properties.broken import Undecided
 from properties.judge import judge
 from properties.law import Law
 from properties.plan import Plan
-from properties.verdict import ELSEWHERE, FAIL, PASS, REFUSED, UNKNOWN, Result
+from properties.support import elsewhere
+from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 
 
 class LawFails(Exception):
@@ -60,9 +61,8 @@ class Judge:
             found, result.verdict = [impl.problem], FAIL
         elif isinstance(impl, Absent):
             found, result.verdict, result.reason = [], REFUSED, impl.reason
-        elif self.plan.device not in impl.devices:
-            result.verdict, found = UNKNOWN, []
-            result.reason = f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{self.plan.device}"
+        elif reason := elsewhere(impl, self.plan.device):
+            found, result.verdict, result.reason = [], UNKNOWN, reason
         else:
             try:
                 found = contract.problems(impl, self.plan.device, self.write_down)

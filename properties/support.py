@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from impls.contract import Implementation
 from properties.case import Case, text_of
+from properties.verdict import ELSEWHERE
 
 # What a law may need, and the reason that is shown where an implementation does not have it.
 NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
@@ -26,6 +27,14 @@ NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
         'empty_rows="undefined": rows with no visible key promise nothing',
     ),
 }
+
+
+def elsewhere(impl: Implementation, device: str) -> str | None:
+    """Why it cannot be judged on this device, and what it lacks here, if it says so; None if it runs there."""
+    if device in impl.devices:
+        return None
+    lacks = impl.unavailable.get(device)
+    return f"runs on {', '.join(sorted(impl.devices))}{ELSEWHERE}{device}{f': {lacks}' if lacks else ''}"
 
 
 def missing(impl: Implementation, needs: tuple[str, ...]) -> str | None:

@@ -140,8 +140,8 @@ def test_manual_attention_says_how_much_does_not_fit(monkeypatch):
 ANY = Supports(dtypes={torch.float32, torch.float16, torch.bfloat16}, headdims=range(1, 257), causal="optional")
 
 
-def entry(name, *devices, supports=ANY):
-    impl = Implementation(name=name, forward=lambda q, k, v: q, devices=set(devices), supports=supports)
+def entry(name, *devices, supports=ANY, **declared):
+    impl = Implementation(name=name, forward=lambda q, k, v: q, devices=set(devices), supports=supports, **declared)
     return Entry(impl, f"{name}.py")
 
 
@@ -182,11 +182,23 @@ def test_what_cannot_do_the_grid_is_no_column():
 
 
 def test_what_is_named_in_the_grid_and_cannot_be_timed_has_a_reason():
-    known = [entry("cuda_fa1", "cpu"), entry("cuda_fa2", "cuda"), Entry(Absent("triton_fa2", "not installed"), "")]
-    assert cells.GRIDS["cuda"][1].left_out(known, "cuda") == [
-        "cuda_fa1: no nvcc is installed",
+    absent = Entry(Absent("triton_fa2", "not installed"), "")
+    known = [entry("cuda_fa1", "cpu", unavailable={"cuda": "no nvcc found"}), entry("cuda_fa2", "cpu"), absent]
+    assert cells.GRIDS["cuda"][1].left_out([entry("torch_math", "cuda"), *known], "cuda") == [
+        "cuda_fa1: no nvcc found",
+        "cuda_fa2: it does not run on cuda",
         "triton_fa2: not installed",
     ]
+
+
+def test_what_is_asked_for_and_is_not_here_says_what_is_missing(tmp_path, capsys):
+    file = tmp_path / "gpu_only.py"
+    declared = 'IMPL = Implementation(name="mine", devices={"cuda"}, unavailable={"cpu": "no g++ found"},'
+    file.write_text(PLUGIN.format(mistake="").replace('IMPL = Implementation(name="mine",', declared))
+    with pytest.raises(SystemExit):
+        main(["--device", "cpu", "--impl-from", str(file)])
+    wanted = "mine runs on cuda only: should run on cpu (--device), but no g++ found"
+    assert wanted in " ".join(capsys.readouterr().err.split())
 
 
 # Which sizes

@@ -456,18 +456,26 @@ def test_importing_compiles_and_loads_nothing():
 
 def test_devices_are_those_with_a_compiler(monkeypatch):
     monkeypatch.setattr(declared, "nvcc", lambda: None)
-    assert {frozenset(impl.devices) for impl in declared.implementations()} == {frozenset({"cpu"})}
+    no_nvcc = {"cuda": "no nvcc found, which compiles the kernels for CUDA tensors"}
+    found = declared.implementations()
+    assert all((impl.devices, impl.unavailable) == ({"cpu"}, no_nvcc) and impl.traced for impl in found)
     monkeypatch.setattr(declared, "nvcc", lambda: "/somewhere/nvcc")
     monkeypatch.setattr(declared.shutil, "which", lambda name: None)
     found = declared.implementations()
-    assert {frozenset(impl.devices) for impl in found} == {frozenset({"cuda"})}
-    assert not any(impl.traced for impl in found)
+    no_gxx = {"cpu": "no g++ found, which compiles the kernels for CPU tensors"}
+    assert all((impl.devices, impl.unavailable) == ({"cuda"}, no_gxx) and not impl.traced for impl in found)
     monkeypatch.setattr(declared, "nvcc", lambda: None)
     absent = declared.implementations()
     assert [entry.name for entry in absent] == [impl.name for impl in found] == list(declared.NAMES)
-    assert all(isinstance(entry, Absent) and "neither g++" in entry.reason for entry in absent)
+    assert all(entry == Absent(entry.name, f"{no_gxx['cpu']}; {no_nvcc['cuda']}") for entry in absent)
     monkeypatch.setenv("CXX", "nosuch")
-    assert "neither g++ (for CPU tensors, CXX='nosuch')" in declared.implementations()[0].reason
+    assert declared.implementations()[0].reason.startswith("no g++ found (CXX='nosuch'), which compiles")
+
+
+def test_nothing_is_missing_where_both_compilers_are(monkeypatch):
+    monkeypatch.setattr(declared, "nvcc", lambda: "/somewhere/nvcc")
+    monkeypatch.setattr(declared.shutil, "which", lambda name: "/somewhere/g++")
+    assert all((impl.devices, impl.unavailable) == ({"cpu", "cuda"}, {}) for impl in declared.implementations())
 
 
 def test_wide_ones_promise_the_head_dims_that_the_others_do_not():

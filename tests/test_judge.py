@@ -1,16 +1,20 @@
-"""What the judge makes of a machine that cannot hold a case: unknown, whoever asked for the memory, and however often."""
+"""What the judge makes of a machine that cannot hold a case, or has not the device: unknown, in words that say why."""
 
+import re
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from impls import torch_math
+from impls import ContractError, torch_math
 from mutants.judging import laws
 from properties import contract
+from properties.glue import Reporter
 from properties.judge import judge
 from properties.plan import Plan
+from properties.session import Judge
 from properties.verdict import FAIL, UNKNOWN
 
 LAW = laws()["test_out_matches_the_definition"]
@@ -47,3 +51,48 @@ def test_memory_that_comes_and_goes_hides_no_failure():
         LAW.function(replace(trial, impl=replace(trial.impl, forward=lambda *x, **options: trial.x.q + 1)))
 
     assert judged(broken).verdict in (FAIL, UNKNOWN)
+
+
+# --- a device that is not here ------------------------------------------------------------------------------------------
+
+NO_NVCC = "no nvcc found, which compiles the kernels for CUDA tensors"
+NOT_HERE = "runs on cpu only; this run judges on cuda"
+
+
+def elsewhere(**declared):
+    """What the contract's check and a law say of it on a GPU."""
+    impl, on_gpu = replace(torch_math.IMPL, devices={"cpu"}, **declared), Plan(device="cuda")
+    before = Judge.__new__(Judge)
+    before.plan = on_gpu
+    return [before.contract(impl), judge(LAW, impl, on_gpu)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [({}, NOT_HERE), (dict(unavailable={"cuda": NO_NVCC}), f"{NOT_HERE}: {NO_NVCC}")],
+)
+def test_what_runs_elsewhere_is_unknown_and_says_what_is_missing_here(declared, reason):
+    assert [(result.verdict, result.reason) for result in elsewhere(**declared)] == 2 * [(UNKNOWN, reason)]
+
+
+@pytest.mark.parametrize("asked_for", (None, "torch_math"))
+def test_what_is_missing_here_spoils_no_run_that_did_not_ask_for_it(asked_for):
+    options = {"--impl": asked_for}
+    reporter = Reporter.__new__(Reporter)
+    reporter.config = SimpleNamespace(getoption=options.get)
+    reporter.report = SimpleNamespace(results=[result.as_dict() for result in elsewhere(unavailable={"cuda": NO_NVCC})])
+    assert reporter._not_green() == ("2 could not be decided" if asked_for else "")
+
+
+@pytest.mark.parametrize(
+    "unavailable", ({"cpu": "no g++ found"}, {"gpu": "none"}, {"cuda": ""}, {"cuda": None}, {"cuda": " "}, "cuda", None)
+)
+def test_what_is_missing_is_a_reason_for_a_device_that_is_not_declared(unavailable):
+    with pytest.raises(ContractError, match=re.escape(f"unavailable={unavailable!r}: should give a reason in words")):
+        replace(torch_math.IMPL, devices={"cpu"}, unavailable=unavailable)
+
+
+def test_what_is_missing_is_looked_at_beside_devices_that_are_none():
+    with pytest.raises(ContractError) as error:
+        replace(torch_math.IMPL, devices=None, unavailable={"cuda": NO_NVCC})
+    assert error.value.problems == ["devices=None: should be a subset of {'cuda', 'cpu'}"]

@@ -10,12 +10,12 @@ import torch
 
 from mutants import ALL, Mutant, cuda_barriers, elsewhere
 from mutants.cuda_tiles import promising
-from mutants.judging import CONTRACT, laws, of_mutant, plan
+from mutants.judging import CONTRACT, judge_mutant, laws, of_mutant, plan
 from mutants.mutant import IMPLS, build, source_file
 from properties.case import parse_case
 from properties.judge import judge
 from properties.trial import Trial
-from properties.verdict import PASS
+from properties.verdict import PASS, UNKNOWN
 from races.cuda.tracing import tracing
 
 FOLDER = IMPLS / "cuda"
@@ -105,6 +105,17 @@ def test_copy_has_what_its_mutant_promises():
         for mutant in (everything, least)
     ]
     assert counts == [[2, 1, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("no_code", "words"), [("no_such_word(m[r]);", "raises CompileError"), ('asm("exit;");', "raises Refused")]
+)
+def test_an_edit_that_is_no_code_is_not_caught(no_code, words):
+    """What does not compile was not judged; nor what a CPU cannot stand in for."""
+    mutant = next(mutant for mutant in CUDA if mutant.law == CONTRACT)
+    ((old, _),) = mutant.edits
+    result = judge_mutant(replace(mutant, edits=((old, f"{old} {no_code}"),)), plan())
+    assert result.verdict == UNKNOWN and words in result.reason
 
 
 def test_operators_of_a_copy_for_a_gpu_have_names_of_their_own():

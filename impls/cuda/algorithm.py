@@ -15,6 +15,7 @@ from impls.arguments import (
     check_one_device,
     check_options,
     sizes_of,
+    unit_stride,
 )
 
 from . import host
@@ -41,7 +42,7 @@ class Algorithm:
         Raises ValueError, before any launch, for what does not fit; RuntimeError for what the device cannot do.
         """
         check(q, k, v, bias, causal, softmax_scale, self.alignment)
-        q, k, v = map(_unit_stride, (q, k, v))
+        q, k, v = map(unit_stride, (q, k, v))
         out, lse = q.new_empty(q.shape), _statistic(q)
         n = integers(q, k, v, bias, self.alignment if causal else None, out=out)
         scratch = ()
@@ -59,7 +60,7 @@ class Algorithm:
         """
         check(q, k, v, bias, causal, softmax_scale, self.alignment, differentiated=True)
         check_backward(q, out, dout, lse)
-        dout, q, k, v, out = map(_unit_stride, (dout, q, k, v, out))
+        dout, q, k, v, out = map(unit_stride, (dout, q, k, v, out))
         dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
         delta, lse, scale = _statistic(q), lse.contiguous(), _scale(q, softmax_scale)
         splits = 1 if self.name == "fa1" else splits_of(k)
@@ -105,10 +106,6 @@ def splits_of(k: torch.Tensor) -> int:
     batch, seqlen_k, nheads_k, _ = k.shape
     tiles, to_fill = -(-seqlen_k // TILE), -(-MANY_BLOCKS // max(1, batch * nheads_k))
     return max(1, min(tiles, to_fill, MOST_SPLITS))
-
-
-def _unit_stride(x: torch.Tensor) -> torch.Tensor:
-    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
 def _scale(q: torch.Tensor, softmax_scale: float | None) -> float:

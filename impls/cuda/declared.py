@@ -8,6 +8,7 @@ import shutil
 import torch
 
 from impls import Absent, Implementation, Precision, Supports
+from impls.contract import DEVICES
 
 from . import operators
 from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM
@@ -17,16 +18,23 @@ from .problem import DTYPES
 NAMES = ("cuda_fa1", "cuda_fa1_wide", "cuda_fa2", "cuda_fa2_top_left", "cuda_fa2_wide")
 
 
-def devices() -> set[str]:
-    """Where the kernels can be compiled: for "cpu" with g++, for "cuda" with nvcc."""
-    found = {"cpu": shutil.which(os.environ.get("CXX") or "g++"), "cuda": nvcc()}
-    return {device for device, compiler in found.items() if compiler}
+def unavailable() -> dict[str, str]:
+    """Each device that the kernels cannot be compiled for here -> the compiler that is missing, in words."""
+    cxx, found = os.environ.get("CXX"), {}
+    if not shutil.which(cxx or "g++"):
+        named = f" (CXX={cxx!r})" if cxx else ""
+        found["cpu"] = f"no g++ found{named}, which compiles the kernels for CPU tensors"
+    if not nvcc():
+        found["cuda"] = "no nvcc found, which compiles the kernels for CUDA tensors"
+    return found
 
 
-def implementation(here: set[str], name: str, function, backward, alignment: str = "bottom_right", wide: bool = False):
+def implementation(
+    lacking: dict[str, str], name: str, function, backward, alignment: str = "bottom_right", wide: bool = False
+):
     """One function of operators.py, and the operator of its backward -> what they promise on the devices that are here.
 
-    wide: the kernel for head dims beyond 256, which has no backward.
+    lacking: what `unavailable` found. wide: the kernel for head dims beyond 256, which has no backward.
     """
 
     def run(q, k, v, *, causal=False, bias=None, softmax_scale=None):
@@ -39,7 +47,8 @@ def implementation(here: set[str], name: str, function, backward, alignment: str
         name=name,
         forward=run,
         backward=None if wide else differentiate,  # not "autograd": a benchmark is to count that S is computed again
-        devices=here,
+        devices=set(DEVICES) - set(lacking),
+        unavailable=lacking,
         supports=Supports(
             dtypes={torch.float32} if wide else set(DTYPES),
             headdims=range(LARGEST_HEADDIM + 1, WIDEST_HEADDIM + 1) if wide else range(1, LARGEST_HEADDIM + 1),
@@ -55,24 +64,22 @@ def implementation(here: set[str], name: str, function, backward, alignment: str
         lse="natural",
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
-        traced="cpu" in here,
+        traced="cpu" not in lacking,
         share={"cpu": 0.05 if wide else 0.2},  # there, threads of a GPU take turns
     )
 
 
 def implementations() -> list[Implementation | Absent]:
     """Every implementation; if there is neither compiler, in the place of each the reason."""
-    here = devices()
-    if not here:
-        named = f", CXX={os.environ['CXX']!r}" if os.environ.get("CXX") else ""
-        reason = f"neither g++ (for CPU tensors{named}) nor nvcc (for CUDA tensors) is installed"
-        return [Absent(name, reason) for name in NAMES]
+    lacking = unavailable()
+    if len(lacking) == len(DEVICES):
+        return [Absent(name, "; ".join(lacking.values())) for name in NAMES]
     fa1 = operators.flash_attention_1, operators.fa1_backward
     fa2 = operators.flash_attention_2, operators.fa2_backward
     return [
-        implementation(here, "cuda_fa1", *fa1),
-        implementation(here, "cuda_fa1_wide", *fa1, wide=True),
-        implementation(here, "cuda_fa2", *fa2),
-        implementation(here, "cuda_fa2_top_left", *fa2, alignment="top_left"),
-        implementation(here, "cuda_fa2_wide", *fa2, wide=True),
+        implementation(lacking, "cuda_fa1", *fa1),
+        implementation(lacking, "cuda_fa1_wide", *fa1, wide=True),
+        implementation(lacking, "cuda_fa2", *fa2),
+        implementation(lacking, "cuda_fa2_top_left", *fa2, alignment="top_left"),
+        implementation(lacking, "cuda_fa2_wide", *fa2, wide=True),
     ]

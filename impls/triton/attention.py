@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from triton import cdiv
 
-from impls.arguments import check_backward
+from impls.arguments import check_backward, unit_stride
 
 from .backward import compute_delta, compute_dk_dv, compute_dk_dv_dq, compute_dq
 from .bias_gradient import compute_dbias
 from .forward import compute_forward
-from .problem import Problem, check_into, problem_of, strides_of, strides_of_bias, unit_stride
+from .problem import Problem, check_into, problem_of, strides_of, strides_of_bias
 from .tuning import Tile
 
 

@@ -15,6 +15,7 @@ from impls.arguments import (
     check_one_device,
     check_options,
     sizes_of,
+    unit_stride,
 )
 
 from .interpreter import INTERPRETED
@@ -117,11 +118,6 @@ def aligned(x: torch.Tensor) -> bool:
 def _strides(x: torch.Tensor) -> list[int]:
     """The first three strides in elements; 0 for a dimension of size 1, whose stride may be anything."""
     return [0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True)]
-
-
-def unit_stride(x: torch.Tensor) -> torch.Tensor:
-    """The same tensor, copied if its last stride is not 1."""
-    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
 def problem_of(q, k, v, bias=None, causal=False, softmax_scale=None, alignment="bottom_right", tf32=False) -> Problem:
