@@ -8,6 +8,8 @@ import torch
 
 from impls import Implementation, Precision, Supports
 
+FAR_ROWS = "with one query or one key, cuBLAS reads outside of a tensor whose rows lie more than 2^31 elements apart"
+
 
 def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     """(b, sq, h, d), (b, sk, hk, d), (b, sk, hk, d) -> out (b, sq, h, d), lse (b, h, sq) float32."""
@@ -37,6 +39,16 @@ def per_query_head(x, nheads):
     return x.unsqueeze(3).expand(-1, -1, -1, group, -1).flatten(2, 3)
 
 
+def refuses_far_rows(case, layout="far_1"):
+    """Found by test_offsets_need_64_bits, in float32: docs/bugs.md#found-by-this-suite. `layout` is that of far rows."""
+    return FAR_ROWS if case.layout == layout and 1 in (case.seqlen_q, case.seqlen_k) else None
+
+
+def has_far_rows(*tensors, dim=1):
+    """Whether rows of a tensor lie so far from its first that 32 bits do not count the elements between."""
+    return any(x.stride(dim) * (x.shape[dim] - 1) >= 2**31 for x in tensors)
+
+
 def check(q, k, v, bias):
     """Refuse, in words, what `supports` does not promise."""
     batch, seqlen_q, nheads, headdim = q.shape
@@ -49,6 +61,8 @@ def check(q, k, v, bias):
         raise ValueError(f"torch_math: headdim={headdim}: should be 1 to 1024")
     if nheads_k == 0 or nheads % nheads_k:
         raise ValueError(f"torch_math: nheads={nheads} should be a multiple of nheads_k={nheads_k}")
+    if 1 in (seqlen_q, seqlen_k) and has_far_rows(q, k, v):
+        raise ValueError(f"torch_math: {FAR_ROWS}")
     if bias is not None:
         full = (batch, nheads, seqlen_q, seqlen_k)
         fits = bias.dim() == 4 and bias.shape[3] == seqlen_k
@@ -70,6 +84,7 @@ IMPL = Implementation(
         gqa=True,
         softmax_scale=True,
         strides=True,
+        accepts=refuses_far_rows,
     ),
     causal_alignment="bottom_right",
     lse="natural",

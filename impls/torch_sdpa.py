@@ -6,6 +6,7 @@ What a kernel cannot do, or does wrong without an error, is refused by `accepts`
 Measured with torch 2.11 on an H200 and 2.13 on a CPU.
 """
 
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from impls import Implementation, Precision, Supports
+from impls.torch_math import has_far_rows, refuses_far_rows
 
 aten = torch.ops.aten
 FLOAT, HALF = {torch.float32}, {torch.float16, torch.bfloat16}
@@ -157,6 +159,7 @@ def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
         return f"bias {tuple(bias.shape)} does not broadcast to {full}"
     case = SimpleNamespace(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k)
     case.headdim, case.dtype, case.causal, case.bias, case.softmax_scale = headdim, q.dtype, causal, kind, softmax_scale
+    case.layout = "far_2" if has_far_rows(q, k, v, dim=2) else "contiguous"
     return supports.accepts(case)
 
 
@@ -179,7 +182,12 @@ IMPLS = [
     implementation(
         "torch_sdpa_math",
         math,
-        accepts=[refuses_bias_with_causal, refuses_no_keys, refuses_half_gqa],
+        accepts=[
+            refuses_bias_with_causal,
+            refuses_no_keys,
+            refuses_half_gqa,
+            partial(refuses_far_rows, layout="far_2"),
+        ],
         supports={
             "dtypes": FLOAT | HALF,
             "headdims": range(1, 1025),

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 
-import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
@@ -60,14 +59,14 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
 def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[str, str, str, Case | None]:
     if reason := elsewhere(impl, plan.device):
         return UNKNOWN, reason, "", None
-    if law.device not in (None, plan.device):
-        if law.device not in impl.devices:
-            return REFUSED, f"never on {law.device}, where this shows", "", None
-        return UNKNOWN, f"shows on {law.device}{SHOWS_ELSEWHERE}{plan.device}", "", None
     if _lost_in:
         return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
     if reason := missing(impl, law.needs):
         return REFUSED, reason, "", None
+    if law.device not in (None, plan.device):
+        if law.device not in impl.devices:
+            return REFUSED, f"never on {law.device}, where this shows", "", None
+        return UNKNOWN, f"shows on {law.device}{SHOWS_ELSEWHERE}{plan.device}", "", None
     try:
         with meter.clock("in_implementation"):
             problems = contract.problems(impl, plan.device, plan.write_down)
@@ -82,7 +81,7 @@ def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[
     except Undecided as undecided:
         return UNKNOWN, str(undecided), "", None
     except (Unsatisfiable, AnotherCase):
-        return REFUSED, "no case that the law wants lies in what the implementation supports", "", None
+        return REFUSED, meter.note or "no case that the law wants lies in what the implementation supports", "", None
     except ContextLost as lost:
         return FAIL, lost.broken.headline, explain(law, impl, lost.case, lost.broken, plan, again=False), lost.case
     if broken is None:
@@ -99,13 +98,14 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
 
     def holds(case: Case) -> None:
         plan.write_down(f"{test} {case}")
+        trial = Trial(impl, case, plan.device, meter, plan.repeats_for(impl))
         try:
-            law.hold(Trial(impl, case, plan.device, meter, plan.repeats_for(impl)))
+            law.hold(trial)
             meter.cases += 1
         except LawBroken as broken:
             meter.cases += 1
             failures.append((broken, case))
-            if plan.device == "cuda" and _context_is_lost():
+            if plan.device == "cuda" and not trial.goes_on():
                 global _lost_in
                 _lost_in = test
                 raise ContextLost(broken, case) from None
@@ -166,12 +166,3 @@ def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
 
 def _size(case: Case) -> tuple[int, ...]:
     return (case.seqlen_q + case.seqlen_k, case.batch * case.nheads, case.headdim, case.seed)
-
-
-def _context_is_lost() -> bool:
-    try:
-        torch.cuda.synchronize()
-        torch.zeros(1, device="cuda").item()
-    except RuntimeError:
-        return True
-    return False

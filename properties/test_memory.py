@@ -3,7 +3,7 @@
 import torch
 
 from impls.handover import Inputs, from_layout
-from properties.broken import LawBroken
+from properties.broken import AnotherCase, LawBroken, Raises
 from properties.case import FAR, LAYOUTS
 from properties.checks import check_agree, check_unchanged
 from properties.law import law
@@ -52,16 +52,24 @@ def test_any_layout_equals_the_contiguous_one(trial):
     _same_as_contiguous(trial)
 
 
-@law(layouts=FAR, needs=("strides",), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.3, bug="memory")
+@law(layouts=FAR, needs=("strides",), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.5, bug="memory")
 def test_offsets_need_64_bits(trial):
     """Elements that lie 2^32 elements behind the first, as in a cache of keys for many sequences, are found there.
 
     layout=far_1: dimension 1 of every input is spread that far, in memory that takes space only where it is touched. Around
     it is 0, so an offset cut to 32 bits finds that, or another element. Within the budget of both, as for other layouts.
+    An error is no wrong number: who says that a stride is too large has not promised to take it.
     """
     spread = FAR.index(trial.case.layout)
     trial.needs(any(trial.as_stored(name, tensor).shape[spread] > 1 for name, tensor in trial.x.items()))
-    _same_as_contiguous(trial)
+    try:
+        _same_as_contiguous(trial)
+    except Raises as raised:
+        if not trial.goes_on():
+            raise
+        trial.meter.refusals += 1
+        trial.meter.note = f"{plural(trial.meter.refusals, 'case')} refused: {raised.headline}"
+        raise AnotherCase from raised
 
 
 @law(needs=("backward", "strides"), bug="calling", share=0.5)

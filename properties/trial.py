@@ -41,6 +41,7 @@ class Meter:
     worst_z: dict[str, float] = field(default_factory=dict)
     repeats: int = 0
     launches: int = 0  # that were traced
+    refusals: int = 0  # cases that were answered with an error, by laws that let it pass
     note: str = ""  # what the law wants to say beside its verdict, "none in 300 repeats, p < 1 %"
 
     def saw(self, name: str, z: float) -> None:
@@ -165,6 +166,14 @@ class Trial:
                 *frames_of(error),
                 "the case lies inside what the implementation declares: support it, or declare that it is not supported",
             ) from error
+
+    def goes_on(self) -> bool:
+        """Whether the device still works: after an illegal access nothing can be launched on a GPU."""
+        try:
+            torch.zeros(1, device=self.device).item()
+        except RuntimeError:
+            return False
+        return True
 
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:
         """The oracle's answer in float64."""

@@ -1,5 +1,8 @@
-"""What several test files need: one thread, a CUDA file of a few lines; and for CUDA C++ on the CPU, a compiler."""
+"""What several test files need: one thread, a CUDA file of a few lines, a run of the bench; and for CUDA C++ on the CPU, a
+compiler."""
 
+import io
+import json
 import textwrap
 
 import pytest
@@ -28,6 +31,69 @@ def cu(tmp_path):
         return load(path, *names, **options)
 
     return made
+
+
+BENCH = ("--device", "cpu", "--seconds", "0.001")
+SMALL = ("--dtype", "float32", "--headdim", "8", "--seqlen", "16")
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    """bench(*options) -> exit status, what was printed, bench.json. One small size, but for sized=True: with --size.
+
+    Peaks are of small products, and then so high that a busy machine cannot make a cell beat them.
+    """
+    from rich.console import Console  # here, as most tests have no use for these
+
+    from bench import timing
+    from bench.__main__ import main
+
+    measured = timing.peak
+
+    def peak(*arguments):
+        best = measured(*arguments)
+        return timing.Peak(100 * best.tflops, best.product)
+
+    monkeypatch.setitem(timing.PEAK_SIZES, "cpu", (64,))
+    monkeypatch.setattr(timing, "peak", peak)
+
+    def run(*options, sized=False):
+        console = Console(width=200, record=True, file=io.StringIO())
+        small = () if sized else SMALL
+        status = main([*BENCH, *small, "--report", str(tmp_path / "report"), *map(str, options)], console)
+        return status, console.export_text(), json.loads((tmp_path / "report" / "bench.json").read_text())
+
+    return run
+
+
+BENCHED = """
+import torch
+from impls import Implementation, Supports
+from impls.torch_math import forward as right
+
+CALLS = []
+
+def forward(q, k, v, *, causal=False):
+    CALLS.append(1)
+    out = right(q, k, v, causal=causal)[0]
+    {mistake}
+    return out
+
+IMPL = Implementation(name="mine", forward=forward, backward="autograd",
+                      supports=Supports(dtypes={{torch.float32}}, headdims={{8, 16}}, causal="optional"))
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """plugin(mistake) -> a file with an implementation `mine` for the bench, right but for that line."""
+
+    def write(mistake="pass"):
+        file = tmp_path / "mine.py"
+        file.write_text(BENCHED.format(mistake=mistake))
+        return file
+
+    return write
 
 
 def pytest_collection_modifyitems(items):

@@ -5,104 +5,31 @@ them, and so needs no barrier, is what the tracer confirms here.
 """
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
 
-import oracle
-from impls import Precision
 from impls.cuda.problem import integers
-from races.cuda import load, tracing
+from races.cuda import tracing
+from tests.cuda.hosts import Host, Refusal, is_attention, unwritten
+from tests.cuda.values import randn
 
-FOLDER = Path(__file__).parent.parent / "impls" / "cuda"
-NAMES = ("fa1_forward", "fa1_backward", "fa1_bias_gradient", "fa1_refusal")
 INF = float("inf")
 FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16
 
 
 @pytest.fixture(scope="module")
 def fa1():
-    return load(FOLDER / "fa1.cu", *NAMES)
+    return Host("fa1")
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def unwritten(*shape, dtype=FLOAT32):
-    return torch.full(shape, torch.nan, dtype=dtype)
-
-
-def done(fa1, status):
-    """Raises what was refused, in the words of fa1_refusal."""
-    if status:
-        text = torch.zeros(512, dtype=torch.int8)
-        length = fa1.fa1_refusal(text, len(text))
-        raise ValueError(bytes(text[:length].tolist()).decode())
-
-
-def forward(fa1, q, k, v, bias=None, causal=None, softmax_scale=None, out=None):
-    """-> out, lse, l, m. What nothing writes stays NaN."""
-    batch, seqlen_q, nheads, headdim = q.shape
-    out = unwritten(*q.shape, dtype=q.dtype) if out is None else out
-    scratch = None if q.dtype == FLOAT32 else unwritten(batch, nheads, seqlen_q, headdim)
-    l, m, lse = (unwritten(batch, nheads, seqlen_q) for _ in range(3))
-    problem, scale = integers(q, k, v, bias, causal, out=out), scale_of(q, softmax_scale)
-    done(fa1, fa1.fa1_forward(q, k, v, bias, out, scratch, l, m, lse, problem, scale, None))
-    return out, lse, l, m
-
-
-def backward(fa1, dout, q, k, v, out, lse, bias=None, causal=None, softmax_scale=None, into=None):
-    """-> {"dq", "dk", "dv"} and, with a bias, "dbias". What nothing writes stays NaN."""
-    batch, seqlen_q, nheads, headdim = q.shape
-    dq, dk, dv = into or (unwritten(*x.shape, dtype=q.dtype) for x in (q, k, v))
-    sums = unwritten(batch, nheads, seqlen_q, headdim)
-    delta, scale = unwritten(batch, nheads, seqlen_q), scale_of(q, softmax_scale)
-    problem = integers(q, k, v, bias, causal, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
-    done(fa1, fa1.fa1_backward(dout, q, k, v, bias, out, lse, delta, sums, dq, dk, dv, problem, scale, None))
-    gradients = dict(dq=dq, dk=dk, dv=dv)
-    if bias is not None:
-        dbias = unwritten(*bias.shape, dtype=bias.dtype)
-        strides = torch.tensor(dbias.expand(batch, nheads, seqlen_q, k.shape[1]).stride())
-        args = (dout, q, k, v, bias, lse, delta, dbias, problem, strides, scale, None)
-        done(fa1, fa1.fa1_bias_gradient(*args))
-        gradients["dbias"] = dbias
-    return gradients
-
-
-def scale_of(q, softmax_scale):
-    return q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-
-
-def randn(*shape, dtype=FLOAT32, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
 def tensors(seqlen_q, seqlen_k, headdim, dtype=FLOAT32, batch=1, nheads=2, nheads_k=None):
-    """dout, q, k, v."""
+    """q, k, v, dout."""
     of_q, of_k = (batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads_k or nheads, headdim)
-    return [randn(*shape, dtype=dtype, seed=n) for n, shape in enumerate((of_q, of_q, of_k, of_k))]
-
-
-def check(fa1, dout, q, k, v, bias=None, causal=None, softmax_scale=None, gradients=True):
-    """Every output is within the budget, and l and m are those of lse. -> all of them."""
-    out, lse, l, m = forward(fa1, q, k, v, bias, causal, softmax_scale)
-    got = dict(out=out, lse=lse)
-    if gradients:
-        got |= backward(fa1, dout, q, k, v, out, lse, bias, causal, softmax_scale)
-    is_attention(got, dout if gradients else None, q, k, v, bias, causal, softmax_scale)
-    assert torch.allclose(m + l.log(), lse, rtol=1e-6, atol=1e-6)
-    return got | dict(l=l, m=m)
-
-
-def is_attention(got, dout, q, k, v, bias=None, causal=None, softmax_scale=None):
-    options = dict(causal=causal is not None, bias=bias, softmax_scale=softmax_scale, dout=dout)
-    options["alignment"] = causal or "bottom_right"
-    want = oracle.attention(q, k, v, **options)
-    budget = oracle.budget(q, k, v, want, precision=Precision(probabilities="float32"), **options)
-    for name, x in got.items():
-        score = budget.score(name, x, getattr(want, name))
-        assert score.within, f"{name}: z={score.worst_z}, rms_ratio={score.rms_ratio}"
+    return [randn(*shape, dtype=dtype, seed=n) for n, shape in ((1, of_q), (2, of_k), (3, of_k), (0, of_q))]
 
 
 # ---- right --------------------------------------------------------------------------------------------------------
@@ -111,13 +38,13 @@ def is_attention(got, dout, q, k, v, bias=None, causal=None, softmax_scale=None)
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16, BFLOAT16], ids=str)
 @pytest.mark.parametrize("headdim", [1, 3, 32, 33, 64, 72, 128, 200, 256])
 def test_head_dims(fa1, headdim, dtype):
-    check(fa1, *tensors(70, 90, headdim, dtype, nheads=1), causal="bottom_right")
+    fa1.check(*tensors(70, 90, headdim, dtype, nheads=1), causal="bottom_right")
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
 @pytest.mark.parametrize("headdim", [257, 512, 513, 1024])
 def test_head_dims_forward_only(fa1, headdim, dtype):
-    check(fa1, *tensors(20, 40, headdim, dtype, nheads=1), gradients=False)
+    fa1.check(*tensors(20, 40, headdim, dtype, nheads=1)[:3])
 
 
 @pytest.mark.parametrize("causal", [None, "bottom_right", "top_left"])
@@ -127,12 +54,11 @@ def test_head_dims_forward_only(fa1, headdim, dtype):
     ids=str,
 )
 def test_lengths(fa1, lengths, causal):
-    check(fa1, *tensors(*lengths, 8), causal=causal)
+    fa1.check(*tensors(*lengths, 8), causal=causal)
 
 
 def test_rows_without_keys(fa1):
-    dout, q, k, v = tensors(80, 10, 4)
-    got = check(fa1, dout, q, k, v, causal="bottom_right")
+    got = fa1.check(*tensors(80, 10, 4), causal="bottom_right")
     for name in ("out", "dq"):
         assert (got[name][:, :70] == 0).all() and (got[name][:, 70:] != 0).any(), name
     for name, value in dict(lse=-INF, m=-INF, l=0).items():
@@ -140,14 +66,14 @@ def test_rows_without_keys(fa1):
 
 
 def test_keys_that_no_query_sees_have_gradient_zero(fa1):
-    got = check(fa1, *tensors(10, 80, 4), causal="top_left")
+    got = fa1.check(*tensors(10, 80, 4), causal="top_left")
     assert (got["dk"][:, 10:] == 0).all() and (got["dv"][:, 10:] == 0).all()
 
 
 @pytest.mark.parametrize("heads", [(4, 2), (3, 1), (4, 4)], ids=str)
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16], ids=str)
 def test_grouped_heads(fa1, heads, dtype):
-    check(fa1, *tensors(33, 70, 8, dtype, 2, *heads), causal="bottom_right")
+    fa1.check(*tensors(33, 70, 8, dtype, 2, *heads), causal="bottom_right")
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 70, 90), (1, 3, 70, 90), (2, 1, 70, 90), (1, 1, 70, 90)], ids=str)
@@ -159,27 +85,28 @@ def test_bias(fa1, shape, vector, dtype):
     bias[..., :65] = -INF  # the whole first tile of keys
     if not vector:
         bias[:, :, 3] = -INF  # a whole row
-    got = check(fa1, *tensors(70, 90, 8, dtype if dtype != BFLOAT16 else FLOAT32, 2, 3), bias=bias)
+    got = fa1.check(*tensors(70, 90, 8, dtype if dtype != BFLOAT16 else FLOAT32, 2, 3), bias=bias)
     assert vector or (got["out"][:, 3] == 0).all()
 
 
 @pytest.mark.parametrize("value", [torch.finfo(FLOAT32).min, -1e30, -1e4])
 def test_finite_masks_are_finite(fa1, value):
     """A row in which all keys have the same bias is as without a bias, however low that is; a lower key is not seen."""
-    dout, q, k, v = tensors(20, 70, 8)
+    q, k, v, dout = tensors(20, 70, 8)
     bias = torch.zeros(1, 1, 20, 70)
     bias[:, :, 1:, 30:] = value
-    check(fa1, dout, q, k, v, bias=bias)
+    fa1.check(q, k, v, dout, bias=bias)
     bias[:, :, 5] = value
-    out, lse, l, m = forward(fa1, torch.zeros_like(q), k, v, bias)
-    assert torch.allclose(out[:, 5], v.mean(1), atol=1e-6)
-    assert (l[:, :, 5] == 70).all() and (m[:, :, 5] == value).all() and lse.isfinite().all()
+    got = fa1.forward(torch.zeros_like(q), k, v, bias=bias)
+    assert torch.allclose(got["out"][:, 5], v.mean(1), atol=1e-6)
+    assert (got["l"][:, :, 5] == 70).all() and (got["m"][:, :, 5] == value).all() and got["lse"].isfinite().all()
 
 
 @pytest.mark.parametrize("softmax_scale", [0.0, -0.3, 25.0])
 def test_scales(fa1, softmax_scale):
     """25: scores beyond 100 and below -100."""
-    check(fa1, *tensors(40, 70, 16), softmax_scale=softmax_scale, gradients=softmax_scale < 1)
+    *qkv, dout = tensors(40, 70, 16)
+    fa1.check(*qkv, dout if softmax_scale < 1 else None, softmax_scale=softmax_scale)
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16], ids=str)
@@ -194,16 +121,16 @@ def test_strides(fa1, dtype, gap):
     dout = randn(batch, nheads, seqlen, headdim, dtype=dtype).transpose(1, 2)
     out = unwritten(batch, nheads, seqlen, headdim, dtype=dtype).transpose(1, 2)
     bias = randn(nheads, 70, seqlen).transpose(1, 2)[:, :, :seqlen].expand(batch, -1, -1, -1)  # keys 70 apart
-    out, lse, _, _ = forward(fa1, q, k, v, bias, out=out)
-    gradients = backward(fa1, dout, q, k, v, out, lse, bias, into=into[..., :headdim].unbind(2))
-    is_attention(dict(out=out, lse=lse) | gradients, dout, q, k, v, bias)
+    got = fa1.forward(q, k, v, bias=bias, out=out)
+    got |= fa1.backward(dout, q, k, v, out, got["lse"], bias=bias, into=into[..., :headdim].unbind(2))
+    is_attention(got, q, k, v, dout, bias=bias)
     assert into[..., headdim:].isnan().all()
 
 
 def test_the_same_bits_again(fa1):
     call = tensors(70, 130, 40, FLOAT16, 2, 4, 2)
     bias = randn(1, 1, 1, 130)
-    first, second = (check(fa1, *call, bias=bias, causal="bottom_right") for _ in range(2))
+    first, second = (fa1.check(*call, bias=bias, causal="bottom_right") for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -224,9 +151,9 @@ def test_has_no_race(fa1, case, seed):
     (seqlen_q, seqlen_k, headdim), (nheads, nheads_k) = case["lengths"], case.get("heads", (1, 1))
     inputs = tensors(seqlen_q, seqlen_k, headdim, case.get("dtype", FLOAT32), 2, nheads, nheads_k)
     bias = randn(*case["bias"], seqlen_k) if "bias" in case else None
-    plain = check(fa1, *inputs, bias, case.get("causal"))
+    plain = fa1.check(*inputs, bias=bias, causal=case.get("causal"))
     with tracing(seed=seed, switch=0.05 * (seed % 2)) as found:
-        traced = check(fa1, *inputs, bias, case.get("causal"))
+        traced = fa1.check(*inputs, bias=bias, causal=case.get("causal"))
     assert found.launches == 4 + (bias is not None)
     assert [str(report) for report in found.reports] == []
     assert all(torch.equal(traced[name], plain[name]) for name in plain)
@@ -269,38 +196,33 @@ def test_refusals(fa1, changed, by_forward, by_backward):
     for name, value in changed.items():
         numbers[names.index(name)] = value
     s = unwritten(1, 2, 4)
-    with pytest.raises(ValueError, match=re.escape(by_forward)):
-        done(fa1, fa1.fa1_forward(x, x, x, None, x, None, s, s, s, numbers, 1.0, None))
-    with pytest.raises(ValueError, match=re.escape(by_backward)):
-        done(fa1, fa1.fa1_backward(x, x, x, x, None, x, s, s, x, x, x, x, numbers, 1.0, None))
+    with pytest.raises(Refusal, match=re.escape(by_forward)):
+        fa1.call("forward", x, x, x, None, x, None, s, s, s, numbers, 1.0)
+    with pytest.raises(Refusal, match=re.escape(by_backward)):
+        fa1.call("backward", x, x, x, x, None, x, s, s, x, x, x, x, numbers, 1.0)
     assert x.isnan().all() and s.isnan().all()
 
 
 def test_scratch_has_to_be_there(fa1):
     x, s = unwritten(1, 4, 2, 8), unwritten(1, 2, 4)
     numbers = integers(x, x, x, None, None)
-    with pytest.raises(ValueError, match="fa1_backward: dq_sums is null: should have 64 floats"):
-        done(fa1, fa1.fa1_backward(x, x, x, x, None, x, s, s, None, x, x, x, numbers, 1.0, None))
+    with pytest.raises(Refusal, match="fa1_backward: dq_sums is null: should have 64 floats"):
+        fa1.call("backward", x, x, x, x, None, x, s, s, None, x, x, x, numbers, 1.0)
     half = x.half()
-    with pytest.raises(ValueError, match="fa1_forward: out_scratch is null: 16-bit dtypes need 64 floats of it"):
-        done(
-            fa1,
-            fa1.fa1_forward(
-                half, half, half, None, half, None, s, s, s, integers(half, half, half, None, None), 1.0, None
-            ),
-        )
+    numbers = integers(half, half, half, None, None)
+    with pytest.raises(Refusal, match="fa1_forward: out_scratch is null: 16-bit dtypes need 64 floats of it"):
+        fa1.call("forward", half, half, half, None, half, None, s, s, s, numbers, 1.0)
 
 
-def test_with_little_shared_memory():
+def test_with_little_shared_memory(fa1):
     """Smaller tiles, as long as there are some that fit; then the numbers."""
-    small = load(FOLDER / "fa1.cu", *NAMES, defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
-    bias = randn(1, 1, 1, 70)
-    check(small, *tensors(40, 70, 32), bias=bias, causal="bottom_right")
+    small = Host("fa1", defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
+    small.check(*tensors(40, 70, 32), bias=randn(1, 1, 1, 70), causal="bottom_right")
     needs = "needs {} bytes of shared memory with tiles of {} queries and 16 keys, the device has 24576"
-    dout, q, k, v = tensors(20, 20, 300)
-    with pytest.raises(ValueError, match="fa1_forward: headdim=300 " + needs.format(83200, 8)):
-        forward(small, q, k, v)
-    dout, q, k, v = tensors(20, 20, 128)
-    out, lse, _, _ = forward(load(FOLDER / "fa1.cu", *NAMES), q, k, v)
-    with pytest.raises(ValueError, match="fa1_backward: headdim=128 " + needs.format(36352, 16)):
-        backward(small, dout, q, k, v, out, lse)
+    q, k, v, _ = tensors(20, 20, 300)
+    with pytest.raises(Refusal, match="fa1_forward: headdim=300 " + needs.format(83200, 8)):
+        small.forward(q, k, v)
+    q, k, v, dout = tensors(20, 20, 128)
+    got = fa1.forward(q, k, v)
+    with pytest.raises(Refusal, match="fa1_backward: headdim=128 " + needs.format(36352, 16)):
+        small.backward(dout, q, k, v, got["out"], got["lse"])

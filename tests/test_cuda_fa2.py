@@ -6,18 +6,13 @@ tiles of 16 x 16, which give many tiles in little time.
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
 
-import oracle
-from impls import Precision
-from impls.cuda.problem import integers
-from races.cuda import load, trace
+from races.cuda import trace
+from tests.cuda.hosts import Host, Refusal, unwritten
 
-FOLDER = Path(__file__).parent.parent / "impls" / "cuda"
-FUNCTIONS = ("fa2_forward", "fa2_backward", "fa2_bias_gradient", "fa2_refusal")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 SMALL_DEVICE = 60_000  # bytes of shared memory: head dims above 128 do not fit backward
 INVALID_VALUE, INVALID_CONFIGURATION = 1, 9  # cudaError_t
@@ -47,6 +42,16 @@ class Case:
     def __str__(self):
         fields = {name: value for name, value in vars(self).items() if value != type(self).__dict__.get(name)}
         return " ".join(f"{name}={str(value).removeprefix('torch.')}" for name, value in fields.items())
+
+    def call(self):
+        """What Host.run takes for it."""
+        q, k, v, dout, bias = self.inputs()
+        options = dict(causal=self.causal, softmax_scale=self.softmax_scale, splits=self.splits)
+        return dict(q=q, k=k, v=v, dout=dout, bias=bias) | options
+
+    def forward(self):
+        """What it takes for the forward alone."""
+        return self.call() | dict(dout=None)
 
     def inputs(self):
         """-> q, k, v, dout, bias."""
@@ -124,94 +129,39 @@ TRACED = [
 ]
 
 
-def error_text(cu):
-    text = torch.zeros(512, dtype=torch.int8)
-    return bytes(text[: cu.fa2_refusal(text, len(text))].tolist()).decode()
-
-
-def forward(cu, case, q, k, v, bias):
-    """-> status, out, lse; NaN where nothing is written."""
-    out = torch.full(q.shape, torch.nan, dtype=q.dtype)
-    lse = torch.full((case.batch, case.nheads, case.seqlen_q), torch.nan)
-    scale = case.headdim**-0.5 if case.softmax_scale is None else case.softmax_scale
-    numbers = integers(q, k, v, bias, case.causal, out=out)
-    return cu.fa2_forward(q, k, v, bias, out, lse, numbers, scale, None), out, lse
-
-
-def backward(cu, case, q, k, v, dout, bias, out, lse):
-    """-> status, dq, dk, dv, dbias (None without bias)."""
-    dq, dk, dv = (torch.full(x.shape, torch.nan, dtype=x.dtype) for x in (q, k, v))
-    scale = case.headdim**-0.5 if case.softmax_scale is None else case.softmax_scale
-    numbers = integers(q, k, v, bias, case.causal, case.splits, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
-    delta, sums = torch.full(lse.shape, torch.nan), torch.full((case.splits, *lse.shape, case.headdim), torch.nan)
-    status = cu.fa2_backward(dout, q, k, v, bias, out, lse, delta, sums, dq, dk, dv, numbers, scale, None)
-    if bias is None or status:
-        return status, dq, dk, dv, None
-    dbias = torch.full(bias.shape, torch.nan, dtype=bias.dtype)
-    shape = (case.batch, case.nheads, case.seqlen_q, case.seqlen_k)
-    strides = torch.tensor(dbias.expand(shape).stride(), dtype=torch.int64)
-    status = cu.fa2_bias_gradient(dout, q, k, v, bias, lse, delta, dbias, numbers, strides, scale, None)
-    return status, dq, dk, dv, dbias
-
-
-def run(cu, case, with_backward=True):
-    """-> {name: output}, all of them computed without an error."""
-    q, k, v, dout, bias = case.inputs()
-    status, out, lse = forward(cu, case, q, k, v, bias)
-    assert status == 0, error_text(cu)
-    if not with_backward:
-        return dict(out=out, lse=lse)
-    status, dq, dk, dv, dbias = backward(cu, case, q, k, v, dout, bias, out, lse)
-    assert status == 0, error_text(cu)
-    return dict(out=out, lse=lse, dq=dq, dk=dk, dv=dv) | ({} if bias is None else dict(dbias=dbias))
-
-
-def check(case, got):
-    q, k, v, dout, bias = case.inputs()
-    call = dict(
-        causal=case.causal is not None, alignment=case.causal or "bottom_right", bias=bias,
-        softmax_scale=case.softmax_scale, dout=dout if "dq" in got else None,
-    )  # fmt: skip
-    want = oracle.attention(q, k, v, **call)
-    budget = oracle.budget(q, k, v, want, precision=Precision(probabilities="float32"), **call)
-    for name, tensor in got.items():
-        assert budget.score(name, tensor, getattr(want, name)).within, name
-
-
 @pytest.fixture(scope="module")
 def cu():
-    return load(FOLDER / "fa2.cu", *FUNCTIONS)
+    return Host("fa2")
 
 
 @pytest.fixture(scope="module")
 def small_device():
-    return load(FOLDER / "fa2.cu", *FUNCTIONS, defines={"SHARED_MEMORY_LIMIT": SMALL_DEVICE})
+    return Host("fa2", defines={"SHARED_MEMORY_LIMIT": SMALL_DEVICE})
 
 
 @pytest.fixture(scope="module")
 def tiny():
     """Tiles of 16 x 16; head dims beyond 32 are wide ones."""
-    return load(FOLDER / "fa2.cu", *FUNCTIONS, defines={"ONE_INSTANCE": 1})
+    return Host("fa2", defines={"ONE_INSTANCE": 1})
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_is_attention(cu, case):
-    check(case, run(cu, case))
+    cu.check(**case.call())
 
 
 @pytest.mark.parametrize("case", WIDE, ids=str)
 def test_wide_heads_are_attention(cu, case):
-    check(case, run(cu, case, with_backward=False))
+    cu.check(**case.forward())
 
 
 @pytest.mark.parametrize("headdim", [32, 64, 100])
 def test_a_small_device_gets_smaller_tiles(small_device, headdim):
-    case = Case(70, 50, headdim, bias="vector")
-    check(case, run(small_device, case))
+    small_device.check(**Case(70, 50, headdim, bias="vector").call())
 
 
 def test_rows_without_keys_are_zero(cu):
-    got = run(cu, Case(100, 30, 16, causal="bottom_right"))
+    got = cu.run(**Case(100, 30, 16, causal="bottom_right").call())
     for name in ("out", "dq"):
         assert (got[name][:, :70] == 0).all() and (got[name][:, 71:] != 0).any(-1).all(), name
     assert (got["lse"][..., :70] == -torch.inf).all() and got["lse"][..., 70:].isfinite().all()
@@ -224,62 +174,57 @@ def test_an_infinite_key_concerns_its_queries_alone(tiny, cu, seqlen_q):
         case = Case(seqlen_q, 64, 1)
         q, k, v, dout, _ = case.inputs()
         q, k[0, 3] = torch.ones_like(q), -torch.inf
-        status, out, lse = forward(program, case, q, k, v, None)
-        assert status == 0 and out.isfinite().all()
-        status, dq, dk, dv, _ = backward(program, case, q, k, v, dout, None, out, lse)
-        assert status == 0 and dk.isfinite().all() and dv.isfinite().all()
-        assert dq.isnan().all()  # 0 times the key, as in the definition
+        got = program.run(q, k, v, dout)
+        assert all(got[name].isfinite().all() for name in ("out", "dk", "dv"))
+        assert got["dq"].isnan().all()  # 0 times the key, as in the definition
 
 
 def test_least_numbers_in_a_whole_row_are_no_mask(cu):
     """All keys of a query have the same bias, the least number of float32: they weigh the same, and none is hidden."""
-    case = Case(3, 70, 4, bias="vector", softmax_scale=0.0)
+    case = Case(3, 70, 4, bias="vector")
     q, k, v, _, bias = case.inputs()
-    status, out, lse = forward(cu, case, q, k, v, torch.full_like(bias, torch.finfo(F32).min))
-    assert status == 0 and lse.isfinite().all()
-    assert torch.allclose(out, v.mean(1, keepdim=True).expand_as(out), atol=1e-6)
+    got = cu.forward(q, k, v, bias=torch.full_like(bias, torch.finfo(F32).min), softmax_scale=0.0)
+    assert got["lse"].isfinite().all()
+    assert torch.allclose(got["out"], v.mean(1, keepdim=True).expand_as(q), atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "case, part, words",
+    "case, words",
     [
-        (Case(4, 4, 1025), "forward", "fa2_forward: headdim=1025: should be 1 to 1024"),
-        (Case(4, 4, 257), "backward", "fa2_backward: headdim=257: should be 1 to 256"),
-        (Case(4, 4, 8, nheads=3, nheads_k=2), "forward", "fa2_forward: nheads=3 is not a multiple of nheads_k=2"),
+        (Case(4, 4, 1025), "fa2_forward: headdim=1025: should be 1 to 1024"),
+        (Case(4, 4, 257), "fa2_backward: headdim=257: should be 1 to 256"),
+        (Case(4, 4, 8, nheads=3, nheads_k=2), "fa2_forward: nheads=3 is not a multiple of nheads_k=2"),
     ],
     ids=["headdim_1025", "backward_257", "nheads_3_on_2"],
 )
-def test_refusals_have_numbers(cu, case, part, words):
-    q, k, v, dout, bias = case.inputs()
-    status, out, lse = forward(cu, case, q, k, v, bias)
-    if part == "backward":
-        assert status == 0
-        status, *_ = backward(cu, case, q, k, v, dout, bias, out, lse)
-    assert (status, error_text(cu)) == (INVALID_VALUE, words)
+def test_refusals_have_numbers(cu, case, words):
+    with pytest.raises(Refusal) as refused:
+        cu.run(**case.call())
+    assert (refused.value.status, str(refused.value)) == (INVALID_VALUE, words)
 
 
 def test_too_little_shared_memory_is_refused_with_numbers(small_device):
     case = Case(4, 4, 256)
-    q, k, v, dout, bias = case.inputs()
-    status, out, lse = forward(small_device, case, q, k, v, bias)
-    assert status == 0
-    status, dq, dk, dv, _ = backward(small_device, case, q, k, v, dout, bias, out, lse)
-    assert status == INVALID_CONFIGURATION
-    assert error_text(small_device) == (
+    q, k, v, dout, _ = case.inputs()
+    got, into = small_device.forward(q, k, v), [unwritten(*x.shape) for x in (q, k, v)]
+    with pytest.raises(Refusal) as refused:
+        small_device.backward(dout, q, k, v, got["out"], got["lse"], into=into)
+    assert refused.value.status == INVALID_CONFIGURATION
+    assert str(refused.value) == (
         "fa2_backward: headdim=256 needs 69120 bytes of shared memory with tiles of 16 queries and 16 keys, "
         "the device has 60000"
     )
-    assert all(x.isnan().all() for x in (dq, dk, dv))
+    assert all(x.isnan().all() for x in into)
 
 
 @pytest.mark.parametrize("case", TRACED, ids=str)
 def test_has_no_race(tiny, case):
-    check(case, run(tiny, case))
+    tiny.check(**case.call())
     for seed in range(3):
-        assert [str(report) for report in trace(lambda: run(tiny, case), seed=seed)] == []
+        assert [str(report) for report in trace(lambda: tiny.run(**case.call()), seed=seed)] == []
 
 
 def test_wide_heads_have_no_race(tiny):
     case = Case(20, 33, 70, causal="bottom_right")
-    check(case, run(tiny, case, with_backward=False))
-    assert trace(lambda: run(tiny, case, with_backward=False)) == []
+    tiny.check(**case.forward())
+    assert trace(lambda: tiny.run(**case.forward())) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from properties.sparse import zeros
 from races.cuda import CompileError, CudaError, NoCompiler, Refused, build, load
 
 SCALE = """
@@ -84,6 +85,19 @@ def test_views_of_one_storage_stay_views_of_one(cu):
     packed = torch.arange(64.0)
     cu(SCALE, "scale_all").scale_all(packed[32:], packed[:32], 3.0, 32)
     assert torch.equal(packed[32:], torch.arange(32.0) * 3) and torch.equal(packed[:32], torch.arange(32.0))
+
+
+def test_a_large_storage_is_not_copied(cu):
+    """Of which a call may touch little, and which may be more than there is memory. Here all of 2^38 bytes."""
+    add = cu("__global__ void add(float* x, float* y, size_t n) { y[0] += x[n]; x[n] = 5; }", "add")["add"].launch(1, 1)
+    x = zeros(2**36, torch.float32, torch.device("cpu"))
+    y = torch.ones(1)
+    x[2**35] = 3.0
+    add(x, y, 2**35)
+    assert (y.item(), x[2**35].item()) == (4.0, 5.0)
+    view = x[2**35 :]
+    add(view, y, 0)
+    assert (y.item(), x[2**35].item()) == (9.0, 5.0)
 
 
 def test_headers_of_the_author_are_found_and_rewritten(cu, tmp_path):

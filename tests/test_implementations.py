@@ -9,6 +9,9 @@ import torch
 
 from impls import Absent
 from impls.handover import Inputs, run, to_layout
+from impls.registry import ours
+from properties.case import parse_case
+from properties.sparse import spread
 
 MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
@@ -39,6 +42,7 @@ def case(**changed):
     """One case, small and plain where nothing is said."""
     sizes = {"batch": 2, "seqlen_q": 17, "seqlen_k": 17, "nheads": 3, "nheads_k": 3, "headdim": 64, "dtype": None}
     rest = {"causal": False, "bias": None, "softmax_scale": None, "regime": "spread", "shift": 0.0, "size": 1.0}
+    rest["layout"] = "contiguous"
     return SimpleNamespace(**{**sizes, **rest, "bias_shape": None, **changed})
 
 
@@ -283,6 +287,28 @@ def test_refuses_in_words(tested, what, changed):
     with pytest.raises(ValueError, match=f"^{begins}") as refusal:
         impl.forward(*(to_layout(impl, t) for t in (x.q, x.k, x.v)), **given)
     assert len(str(refusal.value)) > 30
+
+
+@pytest.mark.parametrize("name, of_rows", [("torch_math", 1), ("torch_sdpa_math", 2)])
+@pytest.mark.parametrize("lengths", [(1, 5), (5, 1)])
+def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths):
+    """One row times rows that are far apart; else they are taken, and other dimensions may be far."""
+    (impl,) = (entry.impl for entry in ours() if entry.name == name)
+    seqlen_q, seqlen_k = lengths
+    sizes = (2, seqlen_q, 3, 8), (2, seqlen_k, 3, 8), (2, seqlen_k, 3, 8)
+    near = [to_layout(impl, torch.randn(size)) for size in sizes]
+    for dim, refused in ((0, False), (of_rows, True)):
+        far = [spread(x, dim) for x in near]
+        assert (
+            bool(impl.supports.accepts(parse_case(f"seqlen_q={seqlen_q} seqlen_k={seqlen_k} layout=far_{dim}")))
+            == refused
+        )
+        if refused:
+            with pytest.raises(ValueError, match=f"{name}: .*cuBLAS reads outside"):
+                impl.forward(*far)
+        else:
+            got, want = (impl.forward(*x) for x in (far, near))
+            torch.testing.assert_close(got, want)
 
 
 def test_what_accepts_refuses_forward_refuses_too(tested):

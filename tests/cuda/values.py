@@ -1,0 +1,22 @@
+"""Numbers that tests of impls/cuda draw, and whether what comes out is attention."""
+
+import torch
+
+import oracle
+from impls import Precision
+
+
+def randn(*shape, device="cpu", dtype=torch.float32, seed=0):
+    """The same numbers on every device."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
+
+
+def is_attention(got, q, k, v, bias=None, dout=None, **options):
+    """Every output in `got` is within the budget of the oracle. options: causal, alignment, softmax_scale."""
+    q, k, v, bias, dout = (x if x is None else x.detach().cpu() for x in (q, k, v, bias, dout))
+    options |= dict(bias=bias, dout=dout)
+    want = oracle.attention(q, k, v, **options)
+    budget = oracle.budget(q, k, v, want, precision=Precision(probabilities="float32"), **options)
+    for name, x in got.items():
+        score = budget.score(name, x.detach().cpu(), getattr(want, name))
+        assert score.within, f"{name}: z={score.worst_z}, rms_ratio={score.rms_ratio}"

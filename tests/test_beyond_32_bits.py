@@ -1,0 +1,97 @@
+"""Our kernels on tensors that 32-bit offsets cannot address: a part of them comes out as it does alone. On a GPU only.
+
+Few elements that lie far apart are a law's: test_offsets_need_64_bits.
+"""
+
+from functools import partial
+
+import pytest
+import torch
+
+from impls.cuda.algorithm import Algorithm
+from impls.cuda.extension import nvcc
+from impls.triton.interpreter import INTERPRETED, installed
+
+BEYOND = 2**31
+MEMORY = 60  # GiB. The largest call here has 41 in use at once, in the backward: ten tensors of 2^31 elements or so
+NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
+
+
+def triton(**options):
+    if not installed():
+        pytest.skip("Triton is not installed")
+    if INTERPRETED:
+        pytest.skip("TRITON_INTERPRET is set: these sizes are for compiled kernels")
+    from impls.triton.attention import FlashAttention2
+
+    return FlashAttention2(**options)
+
+
+def cuda(name):
+    if not nvcc():
+        pytest.skip("no nvcc is installed")
+    return Algorithm(name)
+
+
+WAYS = {
+    "triton_fa2": triton,
+    "triton_fa2_atomic": partial(triton, atomic=True),
+    "cuda_fa1": partial(cuda, "fa1"),
+    "cuda_fa2": partial(cuda, "fa2"),
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    if not torch.cuda.is_available() or torch.cuda.get_device_properties(0).total_memory < MEMORY * 2**30:
+        pytest.skip(f"needs a GPU with {MEMORY} GiB of memory")
+    yield WAYS[request.param]()
+    torch.cuda.empty_cache()
+
+
+def both_ways(way, q, k, v, dout, bias=None):
+    """-> {"out", "lse", "dq", "dk", "dv" and, with a bias, "dbias"}."""
+    out, lse = way.forward(q, k, v, causal=True, bias=bias)
+    gradients = way.backward(dout, q, k, v, out, lse, causal=True, bias=bias)
+    return dict(zip(NAMES, (out, lse, *gradients), strict=False))
+
+
+def assert_same_bits(way, got, want):
+    for name in want:
+        if name == "dq" and getattr(way, "atomic", False):  # added up in whatever order
+            torch.testing.assert_close(got[name], want[name])
+        else:
+            assert torch.equal(got[name], want[name]), name
+
+
+def test_more_than_2_31_elements(way):
+    """4200 batches of 64 x 64 x 128, which is 2.2e9 elements: the last batch equals itself alone."""
+    q = torch.empty(4200, 64, 64, 128, dtype=torch.float16, device="cuda").normal_()
+    assert q.numel() > BEYOND
+    k, v, dout = q.roll(1, dims=3), q.roll(2, dims=3), q.roll(3, dims=3)
+    whole = both_ways(way, q, k, v, dout)
+    alone = both_ways(way, *(x[-1:].clone() for x in (q, k, v, dout)))
+    # 64 keys are one tile of CUDA's FlashAttention-2: dq has one sum in either
+    assert_same_bits(way, {name: x[-1:] for name, x in whole.items()}, alone)
+
+
+def test_a_bias_beyond_2_31(way):
+    """A matrix bias of 2 heads x 33000 x 33000: the last queries of the last head equal a call with these alone.
+
+    dout is zero before them, so that dk and dv have no other part. Not bit for bit: tiles begin elsewhere.
+    """
+    n, last = 33_000, 64
+    q, k, v, dout = torch.randn(4, 1, n, 2, 32, dtype=torch.float16, device="cuda")
+    dout[:, :-last] = 0
+    bias = torch.empty(1, 2, n, n, dtype=torch.float16, device="cuda").normal_()
+    assert bias.numel() > BEYOND
+    whole = both_ways(way, q, k, v, dout, bias)
+    alone = both_ways(way, q[:, -last:], k, v, dout[:, -last:], bias[:, :, -last:].contiguous())
+    for name, many, one in (
+        ("out", whole["out"][:, -last:], alone["out"]),
+        ("dq", whole["dq"][:, -last:], alone["dq"]),
+        ("dk", whole["dk"], alone["dk"]),
+        ("dv", whole["dv"], alone["dv"]),
+        ("dbias", whole["dbias"][:, :, -last:], alone["dbias"]),
+    ):
+        torch.testing.assert_close(many, one, msg=lambda text, name=name: f"{name}: {text}")
