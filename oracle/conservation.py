@@ -26,8 +26,8 @@ n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of
 rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
 the adding-up to x, as its total there is the larger of two sizes (here their sum, which is no smaller).
 
-The sums over i are taken over `rows` and scaled by seqlen_q / len(rows): 256 rows give a noise to two digits, and cost
-nothing beside the kernel. Roundings of outputs are measured, so they enter in whole.
+The sums over i are taken over `rows` and scaled up: 256 rows give a noise to two digits, and cost nothing beside the
+kernel. Roundings of outputs are measured, so they enter in whole.
 """
 
 from __future__ import annotations
@@ -35,18 +35,34 @@ from __future__ import annotations
 import torch
 
 from .attention import problem, sum_broadcast
+from .masks import last_visible
 from .noise import FLUSH, FORMS, noise, roundoff, smallest_subnormal, units
 
 # Up to here every row is looked at; beyond, this many, evenly spread (so that causal rows of all lengths are in).
-ALL_ROWS = 512
+ALL_SCORES = 512 * 512  # of one head
 SAMPLE = 256
 
 
-def sample_rows(seqlen_q: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """-> (n) query indices: all of them up to ALL_ROWS, else SAMPLE, evenly spread from first to last."""
-    if seqlen_q <= ALL_ROWS:
-        return torch.arange(seqlen_q, device=device)
-    return torch.linspace(0, seqlen_q - 1, SAMPLE, dtype=torch.float64, device=device).round().long()
+def sample_rows(q, k, *, causal: bool, alignment: str, bias: torch.Tensor | None) -> tuple[torch.Tensor, float]:
+    """-> (n) query indices, and for how many each of them stands: all up to ALL_SCORES, else SAMPLE of those that see a key.
+
+    Of those, as a row without a key has no noise: where three rows of a thousand see any, a sample of all may have none.
+    """
+    seqlen_q, seqlen_k = q.shape[1], k.shape[1]
+    rows = torch.arange(seqlen_q, device=q.device)
+    if seqlen_q * seqlen_k <= ALL_SCORES:
+        return rows, 1.0
+    last = last_visible(rows, seqlen_q, seqlen_k, alignment) if causal else torch.full_like(rows, seqlen_k - 1)
+    if bias is not None:
+        seen = bias > -torch.inf
+        first = torch.where(seen.any(-1), seen.byte().argmax(-1), seqlen_k).amin((0, 1))  # (1 | seqlen_q)
+        rows = rows[first <= last]
+    else:
+        rows = rows[last >= 0]
+    if rows.numel() <= SAMPLE:
+        return rows, 1.0
+    among = torch.linspace(0, rows.numel() - 1, SAMPLE, dtype=torch.float64, device=q.device).round().long()
+    return rows[among], rows.numel() / SAMPLE
 
 
 def conservation(
@@ -62,7 +78,6 @@ def conservation(
     softmax_scale: float | None = None,
     precision: object,
     form: str = "independent",
-    rows: torch.Tensor | None = None,
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """The arguments of `attention`, got.out, .dq, .dk, .dv, .dbias as measured -> name: (residual, sigma), float64.
 
@@ -73,8 +88,7 @@ def conservation(
     size, unit = algebra.size, algebra.unit
     un = units(dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
     seqlen_q, seqlen_k = q.shape[1], k.shape[1]
-    rows = sample_rows(seqlen_q, q.device) if rows is None else rows
-    scaled_up = seqlen_q / max(1, rows.numel())
+    rows, scaled_up = sample_rows(q, k, causal=causal, alignment=alignment, bias=bias)
     p = problem(
         q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=rows
     )

@@ -1,11 +1,11 @@
-"""What a caller may do around a call: hand over tensors on the stream of its choice."""
+"""How calls come about in a model: on a stream of the caller's, from autograd."""
 
 import time
 
 import torch
 
 from impls.handover import Inputs, Outputs
-from properties.checks import check_unchanged
+from properties.checks import check_agree, check_unchanged
 from properties.law import law
 from properties.trial import Trial
 from races.poison import PATTERNS, poisoned
@@ -32,6 +32,22 @@ def test_work_waits_on_the_current_stream(trial):
         with poisoned(PATTERNS[1], trial.device, trial.nbytes):
             got = trial.call(late, backward=trial.backward, then=_copied)
     check_unchanged(trial, usual, got, "on a stream that is busy; on the default stream it was")
+
+
+@law(needs=("backward", "strides"), bug="calling", share=0.5)
+def test_expanded_dout_equals_its_copy(trial):
+    """out.sum().backward() hands over dout as one number with stride 0 everywhere: the gradients are those of its copy.
+
+    Within the budget of both, as another layout may take another path.
+    """
+    one = trial.x.dout.flatten()[:1]
+    x = trial.x.with_(dout=one.expand(trial.x.dout.shape))
+    copied = trial.run(x, backward=True)
+    handed = Inputs(**{name: trial.as_stored(name, t) for name, t in x.items()})
+    expanded = trial.call(handed.with_(dout=one.expand(handed.dout.shape)), backward=True)
+    budget = trial.budget(trial.want(x, backward=True), x, backward=True)
+    for name, tensor in expanded.items():
+        check_agree(trial, name, tensor, getattr(copied, name), getattr(budget, name), "with a copy of dout it is")
 
 
 def _timed(trial: Trial) -> tuple[Outputs, float]:

@@ -2,7 +2,7 @@
 
 import torch
 
-from impls.handover import Inputs, from_layout
+from impls.handover import from_layout
 from properties.broken import AnotherCase, LawBroken, Raises
 from properties.case import FAR, LAYOUTS
 from properties.checks import check_agree, check_unchanged
@@ -70,22 +70,6 @@ def test_offsets_need_64_bits(trial):
         trial.meter.refusals += 1
         trial.meter.note = f"{plural(trial.meter.refusals, 'case')} refused: {raised.headline}"
         raise AnotherCase from raised
-
-
-@law(needs=("backward", "strides"), bug="calling", share=0.5)
-def test_expanded_dout_equals_its_copy(trial):
-    """out.sum().backward() hands over dout as one number with stride 0 everywhere: the gradients are those of its copy.
-
-    Within the budget of both, as another layout may take another path.
-    """
-    one = trial.x.dout.flatten()[:1]
-    x = trial.x.with_(dout=one.expand(trial.x.dout.shape))
-    copied = trial.run(x, backward=True)
-    handed = Inputs(**{name: trial.as_stored(name, t) for name, t in x.items()})
-    expanded = trial.call(handed.with_(dout=one.expand(handed.dout.shape)), backward=True)
-    budget = trial.budget(trial.want(x, backward=True), x, backward=True)
-    for name, tensor in expanded.items():
-        check_agree(trial, name, tensor, getattr(copied, name), getattr(budget, name), "with a copy of dout it is")
 
 
 @law(bug="memory")
