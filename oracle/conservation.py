@@ -26,8 +26,7 @@ n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of
 rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
 the adding-up to x, as its total there is the larger of two sizes (here their sum, which is no smaller).
 
-The sums over i are taken over `rows` and scaled up: 256 rows give a noise to two digits, and cost nothing beside the
-kernel. Roundings of outputs are measured, so they enter in whole.
+Roundings of outputs are measured. All else is summed over every row, however many there are: one of 500 may have it all.
 """
 
 from __future__ import annotations
@@ -35,34 +34,7 @@ from __future__ import annotations
 import torch
 
 from .attention import problem, sum_broadcast
-from .masks import last_visible
 from .noise import FLUSH, FORMS, noise, roundoff, smallest_subnormal, units
-
-# Up to here every row is looked at; beyond, this many, evenly spread (so that causal rows of all lengths are in).
-ALL_SCORES = 512 * 512  # of one head
-SAMPLE = 256
-
-
-def sample_rows(q, k, *, causal: bool, alignment: str, bias: torch.Tensor | None) -> tuple[torch.Tensor, float]:
-    """-> (n) query indices, and for how many each of them stands: all up to ALL_SCORES, else SAMPLE of those that see a key.
-
-    Of those, as a row without a key has no noise: where three rows of a thousand see any, a sample of all may have none.
-    """
-    seqlen_q, seqlen_k = q.shape[1], k.shape[1]
-    rows = torch.arange(seqlen_q, device=q.device)
-    if seqlen_q * seqlen_k <= ALL_SCORES:
-        return rows, 1.0
-    last = last_visible(rows, seqlen_q, seqlen_k, alignment) if causal else torch.full_like(rows, seqlen_k - 1)
-    if bias is not None:
-        seen = bias > -torch.inf
-        first = torch.where(seen.any(-1), seen.byte().argmax(-1), seqlen_k).amin((0, 1))  # (1 | seqlen_q)
-        rows = rows[first <= last]
-    else:
-        rows = rows[last >= 0]
-    if rows.numel() <= SAMPLE:
-        return rows, 1.0
-    among = torch.linspace(0, rows.numel() - 1, SAMPLE, dtype=torch.float64, device=q.device).round().long()
-    return rows[among], rows.numel() / SAMPLE
 
 
 def conservation(
@@ -88,9 +60,8 @@ def conservation(
     size, unit = algebra.size, algebra.unit
     un = units(dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
     seqlen_q, seqlen_k = q.shape[1], k.shape[1]
-    rows, scaled_up = sample_rows(q, k, causal=causal, alignment=alignment, bias=bias)
     p = problem(
-        q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=rows
+        q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=None
     )
     sums = _row_sums(p, algebra, un)
 
@@ -98,8 +69,8 @@ def conservation(
         return x.detach().to(q.device).transpose(1, 2).double()
 
     def over_rows(x: torch.Tensor) -> torch.Tensor:
-        """x (batch, nheads, rows) -> (batch, nheads_k), estimated for all queries."""
-        return p.sum_group(x.sum(-1)) * scaled_up
+        """x (batch, nheads, seqlen_q) -> (batch, nheads_k)."""
+        return p.sum_group(x.sum(-1))
 
     def rounding(x: torch.Tensor, n: int, u: float = un.u_out, tiny: float = un.tiny_out) -> torch.Tensor:
         added_up = 0.0 if algebra.linear else n * unit(un.acc.u)
@@ -116,11 +87,11 @@ def conservation(
     if got.dk is not None:
         dk = measured(got.dk)
         per_row = sums["t"] + sums["delta"] + n_queries * unit(un.acc.u) * sums["size_t"]
-        e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2)) * scaled_up
-        e += size(p.scale * p.sum_group((sums["lost"].unsqueeze(-1) * p.q).sum(2)) * scaled_up)
+        e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2))
+        e += size(p.scale * p.sum_group((sums["lost"].unsqueeze(-1) * p.q).sum(2)))
         laws["sum_dk"] = (dk.sum(2), algebra.sigma(e + rounding(dk, n_queries).sum(2)))
     if bias is not None and getattr(got, "dbias", None) is not None:
-        laws["sum_dbias"] = _sum_dbias(got.dbias, bias, sums, rows, scaled_up, algebra, un)
+        laws["sum_dbias"] = _sum_dbias(got.dbias, bias, sums, algebra, un)
     if got.dq is not None and got.dk is not None:
         dq = measured(got.dq)
         left, right = p.sum_group((all_q * dq).sum((2, 3))), (all_k * dk).sum((2, 3))
@@ -141,7 +112,7 @@ def conservation(
 
 
 def _row_sums(p, algebra: type, un) -> dict[str, torch.Tensor]:
-    """-> (batch, nheads, rows) each: the sums over j in the formulas above."""
+    """-> (batch, nheads, seqlen_q) each: the sums over j in the formulas above."""
     size, unit = algebra.size, algebra.unit
     names = ("t", "delta", "size_t", "r", "terms_r", "dp", "terms_dp", "lost")
     sums = {name: p.q.new_zeros(p.q.shape[:3]) for name in names}
@@ -167,19 +138,16 @@ def _row_sums(p, algebra: type, un) -> dict[str, torch.Tensor]:
     return sums
 
 
-def _sum_dbias(dbias, bias, sums, rows, scaled_up, algebra: type, un) -> tuple[torch.Tensor, torch.Tensor]:
-    """dbias shaped like bias; sums (batch, nheads, rows) -> residual and sigma (batch | 1, nheads | 1, rows | 1)."""
+def _sum_dbias(dbias, bias, sums, algebra: type, un) -> tuple[torch.Tensor, torch.Tensor]:
+    """dbias shaped like bias; sums (batch, nheads, seqlen_q) -> residual and sigma (batch | 1, nheads | 1, seqlen_q | 1)."""
     u, tiny = roundoff(dbias.dtype), max(smallest_subnormal(dbias.dtype), FLUSH)
     of_rows = dbias.detach().to(bias.device).double()
     per_row = (sums["t"] + sums["delta"]).unsqueeze(-1)
-    n_rows = bias.shape[2]
-    if n_rows > 1:
-        of_rows, scaled_up = of_rows[:, :, rows], 1.0
-    broadcast = per_row.numel() * scaled_up / max(1, of_rows.shape[:3].numel())
+    broadcast = per_row.numel() / max(1, of_rows.shape[:3].numel())
     if broadcast > 1:
         per_row = per_row + broadcast * algebra.unit(un.acc.u) * sums["size_t"].unsqueeze(-1)
-    lost = sum_broadcast(sums["lost"].unsqueeze(-1), of_rows).squeeze(-1) * scaled_up
-    e = sum_broadcast(per_row, of_rows).squeeze(-1) * scaled_up + algebra.size(lost)
+    lost = sum_broadcast(sums["lost"].unsqueeze(-1), of_rows).squeeze(-1)
+    e = sum_broadcast(per_row, of_rows).squeeze(-1) + algebra.size(lost)
     added_up = 0.0 if algebra.linear or broadcast <= 1 else broadcast * algebra.unit(un.acc.u)
     last = algebra.size(of_rows) * (algebra.unit(u) + algebra.steps(1) + added_up) + algebra.unit(tiny)
     return of_rows.sum(-1), algebra.sigma(e + last.sum(-1))
