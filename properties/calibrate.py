@@ -15,11 +15,12 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from impls import registry
-from impls.contract import Implementation
+from impls.contract import Absent, Implementation
 from oracle import score
 from properties.case import REGIMES, Case
 from properties.checks import stored_dtype
 from properties.strategies import Draws, attention_cases
+from properties.support import elsewhere
 from properties.trial import Trial
 
 
@@ -73,8 +74,9 @@ def main(arguments: list[str]) -> int:
         parser.error(str(error))
     broken = False
     for impl in (entry.impl for entry in entries):
-        if not isinstance(impl, Implementation) or options.device not in impl.devices:
-            print(f"{impl.name}: does not run on {options.device}")
+        reason = elsewhere(impl, options.device) if isinstance(impl, Implementation) else reason_of(impl)
+        if reason:
+            print(f"{impl.name}: {reason}")
             continue
         for regime in regimes:
             found = calibrate(impl, regime, options.cases, options.device, options.seed)
@@ -85,6 +87,11 @@ def main(arguments: list[str]) -> int:
                 print(f"    {line}")
             broken = broken or bool(found["beyond"])
     return int(broken)
+
+
+def reason_of(entry: Absent | registry.Broken) -> str:
+    """Why there is no implementation."""
+    return entry.reason if isinstance(entry, Absent) else entry.problem
 
 
 if __name__ == "__main__":

@@ -11,6 +11,13 @@ from .attention import FlashAttention2
 from .interpreter import INTERPRETED
 from .problem import DTYPES, LARGEST_HEADDIM
 
+# A process interprets all kernels or compiles them all: Triton reads TRITON_INTERPRET when it is imported.
+OTHERWISE = (
+    {"cuda": "with TRITON_INTERPRET=1 Triton takes CPU tensors"}
+    if INTERPRETED
+    else {"cpu": "Triton takes CPU tensors with TRITON_INTERPRET=1"}
+)
+
 
 def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=range(1, LARGEST_HEADDIM + 1)):
     """One way of computing -> what it promises."""
@@ -19,6 +26,7 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=rang
         forward=way.forward,
         backward=way.backward,
         devices={"cpu"} if INTERPRETED else {"cuda"},
+        unavailable=OTHERWISE,
         supports=Supports(
             dtypes=frozenset(dtypes),
             headdims=headdims,
