@@ -1,4 +1,4 @@
-"""Offsets in too few bits, which is right until a tensor has 2^31 elements: docs/bugs.md#tiles-and-tails."""
+"""Offsets in too few bits, which is right until a tensor has 2^31 elements: docs/bugs.md#boundaries."""
 
 import torch
 

@@ -5,6 +5,7 @@ python -m mutants stream
 
 import torch
 
+from impls import Supports
 from mutants.cuda_tiles import planted, promising
 from mutants.mutant import Mutant
 
@@ -26,7 +27,7 @@ MUTANTS = [
         source="triton/attention",
         impl="triton_fa2",
         device="cuda",
-        declares=promising(torch.float16, backward=False),
+        declares=dict(backward=None, supports=Supports(dtypes={torch.float16}, headdims=range(1, 65))),
         edits=(
             ("    def forward(self, q,", "    def forward(self, *given, **options):\n"
              "        beside = torch.cuda.Stream()\n"

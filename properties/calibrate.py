@@ -20,7 +20,7 @@ from oracle import score
 from properties.case import REGIMES, Case
 from properties.checks import stored_dtype
 from properties.strategies import Draws, attention_cases
-from properties.support import elsewhere
+from properties.support import not_here
 from properties.trial import Trial
 
 
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
         parser.error(str(error))
     broken = False
     for impl in (entry.impl for entry in entries):
-        reason = elsewhere(impl, options.device) if isinstance(impl, Implementation) else reason_of(impl)
+        reason = not_here(impl, options.device) if isinstance(impl, Implementation) else reason_of(impl)
         if reason:
             print(f"{impl.name}: {reason}")
             continue

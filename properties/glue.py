@@ -193,20 +193,24 @@ class Reporter:
             out.write_line(f"not green: {reason}", yellow=True)
 
     def _not_green(self) -> str:
-        """Why a run without a failure is no green run; "" if it is one.
+        option = self.config.getoption
+        asked_for = bool(option("--impl") or option("--impl-from"))
+        return not_green(self.report.results, asked_for=asked_for, replayed=bool(option("--case")))
 
-        Laws that cannot break here do not count, nor implementations that cannot run here and that nobody asked for by name.
-        """
-        asked_for = bool(self.config.getoption("--impl") or self.config.getoption("--impl-from"))
-        laws = [result for result in self.report.results if result["chapter"] != "test_contract"]
-        unknown = [result for result in self.report.results if result["verdict"] == UNKNOWN]
-        reasons = [result["reason"] for result in unknown if SHOWS_ELSEWHERE not in result["reason"]]
-        undecided = sum(asked_for or ELSEWHERE not in reason for reason in reasons)
-        if undecided:
-            return f"{undecided} could not be decided"
-        if self.config.getoption("--case") and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
-            return f"no law took the case: {laws[0]['reason']}"
-        return ""
+
+def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
+    """Why a run without a failure is no green run; "" if it is one.
+
+    Laws that cannot break here do not count, nor implementations that cannot run here and that nobody asked for by name.
+    A replay counts only if a law took its case.
+    """
+    reasons = [r["reason"] for r in results if r["verdict"] == UNKNOWN and SHOWS_ELSEWHERE not in r["reason"]]
+    if undecided := sum(asked_for or ELSEWHERE not in reason for reason in reasons):
+        return f"{undecided} could not be decided"
+    laws = [result for result in results if result["chapter"] != "test_contract"]
+    if replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
+        return f"no law took the case: {laws[0]['reason']}"
+    return ""
 
 
 def _result_of(report) -> dict | None:

@@ -24,7 +24,7 @@ from properties.law import Law
 from properties.plan import Plan
 from properties.shrink import smallest
 from properties.strategies import attention_cases
-from properties.support import elsewhere, missing, unsupported
+from properties.support import missing, not_here, unsupported
 from properties.trial import Meter, Trial
 from properties.verdict import FAIL, PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN, Result
 
@@ -57,14 +57,14 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
 
 
 def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[str, str, str, Case | None]:
-    if reason := elsewhere(impl, plan.device):
+    if reason := not_here(impl, plan.device):
         return UNKNOWN, reason, "", None
     if _lost_in:
         return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
     if reason := missing(impl, law.needs):
         return REFUSED, reason, "", None
     if law.device not in (None, plan.device):
-        if law.device not in impl.devices:
+        if law.device not in {*impl.devices, *impl.unavailable}:
             return REFUSED, f"never on {law.device}, where this shows", "", None
         return UNKNOWN, f"shows on {law.device}{SHOWS_ELSEWHERE}{plan.device}", "", None
     try:
@@ -105,7 +105,7 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
         except LawBroken as broken:
             meter.cases += 1
             failures.append((broken, case))
-            if plan.device == "cuda" and not trial.goes_on():
+            if plan.device == "cuda" and not trial.device_works():
                 global _lost_in
                 _lost_in = test
                 raise ContextLost(broken, case) from None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from properties.case import FAR
-from properties.sparse import spread
+from properties.far import spread
 from races.bits import bits
 
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so alignment is what torch gives
@@ -36,7 +36,7 @@ class Placed:
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     """A 4-D tensor, contiguous -> the same values stored as `layout` says ("contiguous" returns it as it is).
 
-    `place` and `sparse.spread` say what each is.
+    `place` and `far.spread` say what each is.
     """
     if layout == "contiguous":
         return tensor

@@ -14,7 +14,7 @@ from properties.broken import Undecided
 from properties.judge import judge
 from properties.law import Law
 from properties.plan import Plan
-from properties.support import elsewhere
+from properties.support import not_here
 from properties.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 
 
@@ -61,7 +61,7 @@ class Judge:
             found, result.verdict = [impl.problem], FAIL
         elif isinstance(impl, Absent):
             found, result.verdict, result.reason = [], REFUSED, impl.reason
-        elif reason := elsewhere(impl, self.plan.device):
+        elif reason := not_here(impl, self.plan.device):
             found, result.verdict, result.reason = [], UNKNOWN, reason
         else:
             try:

@@ -29,7 +29,7 @@ NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
 }
 
 
-def elsewhere(impl: Implementation, device: str) -> str | None:
+def not_here(impl: Implementation, device: str) -> str | None:
     """Why it cannot be judged on this device, and what it lacks here, if it says so; None if it runs there."""
     if device in impl.devices:
         return None

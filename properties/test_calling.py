@@ -51,7 +51,7 @@ def test_expanded_dout_equals_its_copy(trial):
 
 
 def _timed(trial: Trial) -> tuple[Outputs, float]:
-    """The outputs of a second call, as the first may compile, and for how long inputs have to be late beside its seconds."""
+    """The outputs of a second call, as the first may compile, and for how many seconds inputs are to be late."""
     for _ in range(2):
         started = time.perf_counter()
         outputs = trial.run(backward=trial.backward)

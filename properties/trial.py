@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NoReturn
 
 import torch
 
@@ -167,9 +168,19 @@ class Trial:
                 "the case lies inside what the implementation declares: support it, or declare that it is not supported",
             ) from error
 
-    def goes_on(self) -> bool:
-        """Whether the device still works: after an illegal access nothing can be launched on a GPU."""
+    def lets_pass(self, error: Raises) -> NoReturn:
+        """Take an error for a refusal, and draw another case; not one after which the device no longer works."""
+        if not self.device_works():
+            raise error
+        self.meter.refusals += 1
+        self.meter.note = f"refused {self.meter.refusals} of the cases: {error.headline}"
+        raise AnotherCase from error
+
+    def device_works(self) -> bool:
+        """False after an illegal access on a GPU: this process can launch nothing more."""
         try:
+            if self.device == "cuda":
+                torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
             torch.zeros(1, device=self.device).item()
         except RuntimeError:
             return False

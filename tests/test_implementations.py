@@ -11,7 +11,7 @@ from impls import Absent
 from impls.handover import Inputs, run, to_layout
 from impls.registry import ours
 from properties.case import parse_case
-from properties.sparse import spread
+from properties.far import spread
 
 MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
@@ -299,10 +299,8 @@ def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths)
     near = [to_layout(impl, torch.randn(size)) for size in sizes]
     for dim, refused in ((0, False), (of_rows, True)):
         far = [spread(x, dim) for x in near]
-        assert (
-            bool(impl.supports.accepts(parse_case(f"seqlen_q={seqlen_q} seqlen_k={seqlen_k} layout=far_{dim}")))
-            == refused
-        )
+        far_case = parse_case(f"seqlen_q={seqlen_q} seqlen_k={seqlen_k} layout=far_{dim}")
+        assert bool(impl.supports.accepts(far_case)) == refused
         if refused:
             with pytest.raises(ValueError, match=f"{name}: .*cuBLAS reads outside"):
                 impl.forward(*far)

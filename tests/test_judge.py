@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from itertools import count
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +10,11 @@ import torch
 from impls import ContractError, torch_math
 from mutants.judging import laws
 from properties import contract
-from properties.glue import Reporter
+from properties.glue import not_green
 from properties.judge import judge
 from properties.plan import Plan
 from properties.session import Judge
-from properties.verdict import FAIL, UNKNOWN
+from properties.verdict import FAIL, REFUSED, UNKNOWN
 
 LAW = laws()["test_out_matches_the_definition"]
 
@@ -75,13 +74,28 @@ def test_what_runs_elsewhere_is_unknown_and_says_what_is_missing_here(declared, 
     assert [(result.verdict, result.reason) for result in elsewhere(**declared)] == 2 * [(UNKNOWN, reason)]
 
 
-@pytest.mark.parametrize("asked_for", (None, "torch_math"))
+@pytest.mark.parametrize("asked_for", (False, True))
 def test_what_is_missing_here_spoils_no_run_that_did_not_ask_for_it(asked_for):
-    options = {"--impl": asked_for}
-    reporter = Reporter.__new__(Reporter)
-    reporter.config = SimpleNamespace(getoption=options.get)
-    reporter.report = SimpleNamespace(results=[result.as_dict() for result in elsewhere(unavailable={"cuda": NO_NVCC})])
-    assert reporter._not_green() == ("2 could not be decided" if asked_for else "")
+    results = [result.as_dict() for result in elsewhere(unavailable={"cuda": NO_NVCC})]
+    assert not_green(results, asked_for=asked_for, replayed=False) == ("2 could not be decided" if asked_for else "")
+
+
+# --- a law that shows on another device ---------------------------------------------------------------------------------
+
+OF_STREAMS = laws()["test_work_waits_on_the_current_stream"]
+
+
+def test_a_law_that_shows_elsewhere_is_unknown_and_spoils_no_run():
+    result = judge(OF_STREAMS, torch_math.IMPL, Plan(device="cpu"))
+    assert (result.verdict, result.reason) == (UNKNOWN, "shows on cuda only, not where this run judges: cpu")
+    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
+
+
+def test_a_law_that_shows_where_an_implementation_never_runs_is_refused():
+    result = judge(OF_STREAMS, replace(torch_math.IMPL, devices={"cpu"}), Plan(device="cpu"))
+    assert (result.verdict, result.reason) == (REFUSED, "never on cuda, where this shows")
+    elsewhere = replace(torch_math.IMPL, devices={"cpu"}, unavailable={"cuda": NO_NVCC})
+    assert judge(OF_STREAMS, elsewhere, Plan(device="cpu")).verdict == UNKNOWN
 
 
 @pytest.mark.parametrize(

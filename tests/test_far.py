@@ -1,6 +1,7 @@
 """Tensors whose elements lie further apart than 32 bits can count, and the law that hands them over."""
 
 import mmap
+import sys
 from dataclasses import replace
 
 import pytest
@@ -8,13 +9,14 @@ import torch
 
 from impls import torch_math
 from mutants.judging import laws
-from properties import sparse
+from properties import far
 from properties.case import FAR
+from properties.far import BEFORE, BEHIND, spread
 from properties.judge import judge
 from properties.layouts import lay_out
 from properties.plan import Plan
-from properties.sparse import BEFORE, BEHIND, spread
-from properties.verdict import PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN
+from properties.trial import Trial
+from properties.verdict import FAIL, PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN
 
 SHAPE = (2, 5, 3, 8)
 LAW = laws()["test_offsets_need_64_bits"]
@@ -53,7 +55,7 @@ def test_an_offset_in_32_bits_finds_another_element_or_0(values, dim):
     assert whole[0] == 0
 
 
-@pytest.mark.skipif(mmap.PAGESIZE > 2**16, reason="pages are large here")
+@pytest.mark.skipif(sys.platform != "linux" or mmap.PAGESIZE > 2**16, reason="no /proc/self/statm, or large pages")
 def test_it_takes_the_space_of_what_is_touched():
     before = resident()
     far = spread(torch.randn(SHAPE), 1)
@@ -78,10 +80,10 @@ def test_without_such_memory_it_is_unknown_and_the_run_green(monkeypatch):
     def none(*_, **__):
         raise OSError("Cannot allocate memory")
 
-    monkeypatch.setattr(sparse.mmap, "mmap", none)
+    monkeypatch.setattr(far.mmap, "mmap", none)
     result = judge(LAW, torch_math.IMPL, Plan(examples=20))
     assert result.verdict == UNKNOWN and SHOWS_ELSEWHERE in result.reason
-    assert result.reason.startswith("shows in ") and result.reason.endswith("cpu (Cannot allocate memory)")
+    assert result.reason.startswith("shows with ") and result.reason.endswith("cpu (Cannot allocate memory)")
 
 
 @pytest.mark.parametrize("limit, verdict", [(2**31, PASS), (2**20, REFUSED)])
@@ -96,4 +98,17 @@ def test_who_says_that_a_stride_is_too_large_is_not_wrong(limit, verdict):
     few = replace(LAW.draws, seqlen_q=(2, 9), seqlen_k=(2, 9), bias=False)
     result = judge(replace(LAW, draws=few), replace(torch_math.IMPL, forward=forward), Plan(examples=100))
     assert result.verdict == verdict
-    assert " cases refused: backward raises ValueError: strides up to" in result.reason
+    assert " of the cases: backward raises ValueError: strides up to" in result.reason
+
+
+def test_an_error_after_which_nothing_runs_is_wrong(monkeypatch):
+    """As an illegal access on a GPU."""
+
+    def forward(q, k, v, **options):
+        if max(q.stride()) > 2**20:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return torch_math.forward(q, k, v, **options)
+
+    monkeypatch.setattr(Trial, "device_works", lambda self: False)
+    result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=20))
+    assert result.verdict == FAIL and "illegal memory access" in result.reason

@@ -29,11 +29,13 @@ def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
     others = [1 if n == dim else size for n, size in enumerate(tensor.shape)]
     strides = list(torch.empty(others, device="meta").stride())
     strides[dim] = -(-BEHIND // (count - 1) // 64) * 64
-    far = zeros(BEFORE + count * strides[dim], tensor.dtype, tensor.device).as_strided(tensor.shape, strides, BEFORE)
+    far = untouched_zeros(BEFORE + count * strides[dim], tensor.dtype, tensor.device).as_strided(
+        tensor.shape, strides, BEFORE
+    )
     return far.copy_(tensor)
 
 
-def zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def untouched_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """(count,) zeros, in memory that is there once it is touched. Raises Undecided where there is none such."""
     nbytes = count * dtype.itemsize
     try:
@@ -42,7 +44,7 @@ def zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         return torch.frombuffer(mmap.mmap(-1, nbytes, flags=private | NORESERVE), dtype=dtype)
     except OSError as error:
-        what = f"shows in {nbytes / 2**30:.0f} GiB of memory that takes space where it is touched"
+        what = f"shows with {nbytes / 2**30:.0f} GiB of untouched memory"
         raise Undecided(f"{what}{SHOWS_ELSEWHERE}{device.type} ({error})") from error
 
 
