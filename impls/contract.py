@@ -144,7 +144,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
     must(_subset(impl.devices, DEVICES, least=1), f"devices={impl.devices!r}: should be a subset of {{'cuda', 'cpu'}}")
     must(
         _has_reasons(impl),
-        f"unavailable={impl.unavailable!r}: should give a reason in words for a device that is not in devices, as in "
+        f"unavailable={impl.unavailable!r}: should give a reason in one line for a device that is not in devices, as in "
         "{'cuda': 'no nvcc found'}",
     )
     must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
@@ -200,7 +200,10 @@ def _has_reasons(impl: Implementation) -> bool:
     return (
         isinstance(impl.unavailable, Mapping)
         and _subset(impl.unavailable, others)
-        and all(isinstance(reason, str) and reason.strip() for reason in impl.unavailable.values())
+        and all(
+            isinstance(reason, str) and len(reason.splitlines()) == 1 and reason.strip()
+            for reason in impl.unavailable.values()
+        )
     )
 
 

@@ -8,6 +8,7 @@ import torch
 
 from impls import Implementation, Precision, Supports
 
+# Found by test_offsets_need_64_bits, in float32: docs/bugs.md#found-by-this-suite.
 FAR_ROWS = "with one query or one key, cuBLAS reads outside of a tensor whose rows lie more than 2^31 elements apart"
 
 
@@ -37,11 +38,6 @@ def per_query_head(x, nheads):
     """(b, sk, hk, d) -> (b, sk, h, d): key head h // (nheads / nheads_k) for query head h."""
     group = nheads // x.shape[2]
     return x.unsqueeze(3).expand(-1, -1, -1, group, -1).flatten(2, 3)
-
-
-def refuses_far_rows(case, layout="far_1"):
-    """Found by test_offsets_need_64_bits, in float32: docs/bugs.md#found-by-this-suite. `layout` is that of far rows."""
-    return FAR_ROWS if case.layout == layout and 1 in (case.seqlen_q, case.seqlen_k) else None
 
 
 def has_far_rows(*tensors, dim=1):
@@ -84,7 +80,6 @@ IMPL = Implementation(
         gqa=True,
         softmax_scale=True,
         strides=True,
-        accepts=refuses_far_rows,
     ),
     causal_alignment="bottom_right",
     lse="natural",

@@ -6,7 +6,6 @@ What a kernel cannot do, or does wrong without an error, is refused by `accepts`
 Measured with torch 2.11 on an H200 and 2.13 on a CPU.
 """
 
-from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -14,7 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from impls import Implementation, Precision, Supports
-from impls.torch_math import has_far_rows, refuses_far_rows
+from impls.torch_math import FAR_ROWS, has_far_rows
 
 aten = torch.ops.aten
 FLOAT, HALF = {torch.float32}, {torch.float16, torch.bfloat16}
@@ -151,6 +150,8 @@ def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
         return f"nheads={nheads} and nheads_k={nheads_k}: should be equal" + " or a multiple" * supports.gqa
     if not supports.strides and any(x.shape[-1] > 1 and x.stride(-1) != 1 for x in (q, k, v)):
         return "the last dimension of q, k, v should have stride 1: the kernel reads on as if it had"
+    if 1 in (seqlen_q, seqlen_k) and has_far_rows(q, k, v, dim=2):
+        return FAR_ROWS
     kind = None if bias is None else "matrix" if bias.shape[2] > 1 else "vector"
     if kind and not supports.bias_kinds:
         return "takes no bias"
@@ -159,7 +160,6 @@ def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
         return f"bias {tuple(bias.shape)} does not broadcast to {full}"
     case = SimpleNamespace(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k)
     case.headdim, case.dtype, case.causal, case.bias, case.softmax_scale = headdim, q.dtype, causal, kind, softmax_scale
-    case.layout = "far_2" if has_far_rows(q, k, v, dim=2) else "contiguous"
     return supports.accepts(case)
 
 
@@ -182,12 +182,7 @@ IMPLS = [
     implementation(
         "torch_sdpa_math",
         math,
-        accepts=[
-            refuses_bias_with_causal,
-            refuses_no_keys,
-            refuses_half_gqa,
-            partial(refuses_far_rows, layout="far_2"),
-        ],
+        accepts=[refuses_bias_with_causal, refuses_no_keys, refuses_half_gqa],
         supports={
             "dtypes": FLOAT | HALF,
             "headdims": range(1, 1025),

@@ -18,7 +18,7 @@ MUTANTS = [
         ((ROW, ROW.replace("return ", "return int(").replace(";", ");")),),
         "`int offset = (b * nheads + h) * seqlen * headdim`: negative behind 2^31 elements",
         promising(backward=False, strides=True),
-        dict(batch=2, layout="far_0"),
+        dict(nheads=2),
     ),
     planted(
         "both_offset_in_a_tile_is_unsigned",
@@ -27,7 +27,7 @@ MUTANTS = [
         (("const T* at = x + first * stride + d;", "const T* at = x + unsigned(first * stride) + d;"),),
         "32 bits without a sign: right to 2^32 elements, then it starts from 0",
         promising(torch.float16, backward=False, strides=True),
-        dict(seqlen_q=2, seqlen_k=2, layout="far_1"),
+        dict(seqlen_q=2, seqlen_k=2),
     ),
     Mutant(
         name="triton_offsets_in_a_tile_have_32_bits",
@@ -36,7 +36,7 @@ MUTANTS = [
         impl="triton_fa2",
         declares=triton_forward.promising(backward=False, strides=True),
         edits=((IN_TRITON, "offsets = ((first + tl.arange(0, BLOCK)[:, None]) * stride).to(tl.int32) + columns"),),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1, layout="far_1"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="row numbers and strides are int32 in Triton unless one says otherwise",
     ),
 ]

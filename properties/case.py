@@ -11,7 +11,6 @@ import torch
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 REGIMES = ("spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean")
 LAYOUTS = ("contiguous", "transposed", "packed", "gapped", "last_strided", "mixed")
-FAR = ("far_0", "far_1", "far_2")  # dimension 0, 1 or 2 spread over 2^32 elements
 BIASES = (None, "vector", "matrix")
 BIAS_MASKS = ("none", "right", "left", "window", "dead_row", "finite", "alibi")
 
@@ -99,7 +98,7 @@ _ALLOWED = dict(
     bias=BIASES,
     bias_mask=BIAS_MASKS,
     regime=REGIMES,
-    layout=LAYOUTS + FAR,
+    layout=LAYOUTS,
 )
 
 

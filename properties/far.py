@@ -29,23 +29,31 @@ def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
     others = [1 if n == dim else size for n, size in enumerate(tensor.shape)]
     strides = list(torch.empty(others, device="meta").stride())
     strides[dim] = -(-BEHIND // (count - 1) // 64) * 64
-    far = untouched_zeros(BEFORE + count * strides[dim], tensor.dtype, tensor.device).as_strided(
+    far = untouched(BEFORE + count * strides[dim], tensor.dtype, tensor.device).as_strided(
         tensor.shape, strides, BEFORE
     )
     return far.copy_(tensor)
 
 
-def untouched_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """(count,) zeros, in memory that is there once it is touched. Raises Undecided where there is none such."""
+def untouched(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """(count,) of 0, in memory that is there once it is touched. Raises Undecided where there is none such."""
     nbytes = count * dtype.itemsize
     try:
         if device.type == "cuda":
             return torch.as_tensor(_Managed(nbytes, device), device=device).view(dtype)
-        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        return torch.frombuffer(mmap.mmap(-1, nbytes, flags=private | NORESERVE), dtype=dtype)
+        return torch.frombuffer(_mapping(nbytes), dtype=dtype)
     except OSError as error:
-        what = f"shows with {nbytes / 2**30:.0f} GiB of untouched memory"
-        raise Undecided(f"{what}{SHOWS_ELSEWHERE}{device.type} ({error})") from error
+        what = f"{nbytes / 2**30:.0f} GiB more for one of its inputs: {error}"
+        raise Undecided(f"shows in memory that is never touched{SHOWS_ELSEWHERE}{device.type} ({what})") from error
+
+
+def _mapping(nbytes: int) -> mmap.mmap:
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        raise OSError("this system does not give memory that takes no space")
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # else each row takes 2 MiB, where huge pages are for everybody
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return memory
 
 
 class _Managed:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, setti
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
-from impls.contract import Implementation
+from impls.contract import ContractError, Implementation
 from properties import contract
 from properties.broken import AnotherCase, LawBroken, Undecided
 from properties.case import Case
@@ -74,13 +74,17 @@ def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[
         return UNKNOWN, str(undecided), "", None
     if problems:
         return UNKNOWN, f"the contract is broken (see test_contract): {problems[0]}", "", None
-    if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
-        return REFUSED, reason, "", None
     try:
+        if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
+            return REFUSED, reason, "", None
         broken, case, flaky = _search(law, impl, plan, meter)
     except Undecided as undecided:
         return UNKNOWN, str(undecided), "", None
-    except (Unsatisfiable, AnotherCase):
+    except ContractError as error:
+        return FAIL, error.problems[0], "\n".join(error.problems), None
+    except AnotherCase:
+        return REFUSED, meter.note or "the case has nothing of what the law is about", "", None
+    except Unsatisfiable:
         return REFUSED, meter.note or "no case that the law wants lies in what the implementation supports", "", None
     except ContextLost as lost:
         return FAIL, lost.broken.headline, explain(law, impl, lost.case, lost.broken, plan, again=False), lost.case

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import torch
 
-from properties.case import FAR
-from properties.far import spread
 from races.bits import bits
 
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so alignment is what torch gives
@@ -34,14 +32,9 @@ class Placed:
 
 
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """A 4-D tensor, contiguous -> the same values stored as `layout` says ("contiguous" returns it as it is).
-
-    `place` and `far.spread` say what each is.
-    """
+    """A 4-D tensor, contiguous -> the same values stored as `layout` says ("contiguous" returns it as it is)."""
     if layout == "contiguous":
         return tensor
-    if layout in FAR:
-        return spread(tensor, FAR.index(layout))
     return place(tensor, layout, fill=0.0).tensor
 
 

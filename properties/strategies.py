@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from impls.contract import DTYPES, LARGEST_HEADDIM, Implementation
 from properties.broken import AnotherCase
-from properties.case import BIAS_MASKS, FAR, LAYOUTS, REGIMES, Case
+from properties.case import BIAS_MASKS, LAYOUTS, REGIMES, Case
 from properties.support import unsupported
 
 SCALES = (0.5, 0.1, 1.0, -0.25)  # beside the default; 0 and more of the negative are test_extremes'
@@ -221,7 +221,7 @@ def _plain_choices(impl: Implementation, want: Draws) -> tuple:
         _typed(c for c in declared if want.causal in (None, c)),
         _typed(want.regimes),
         _typed(scale for scale in want.all_scales if scale is None or s.softmax_scale),
-        _typed(name for name in LAYOUTS + FAR if name in want.layouts and (s.strides or name == "contiguous")),
+        _typed(name for name in LAYOUTS if name in want.layouts and (s.strides or name == "contiguous")),
     )
 
 

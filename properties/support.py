@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from impls.contract import Implementation
+from impls.contract import ContractError, Implementation
 from properties.case import Case, text_of
 from properties.verdict import ELSEWHERE
 
@@ -47,7 +47,10 @@ def missing(impl: Implementation, needs: tuple[str, ...]) -> str | None:
 
 
 def unsupported(impl: Implementation, case: Case) -> str | None:
-    """Why the case lies outside what the implementation promises; None if it lies inside."""
+    """Why the case lies outside what the implementation promises; None if it lies inside.
+
+    Raises ContractError if its `accepts` raises.
+    """
     s = impl.supports
     reasons = [
         (case.dtype not in s.dtypes, f"dtype {text_of(case.dtype)}"),
@@ -64,7 +67,10 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
     for refused, what in reasons:
         if refused:
             return f"{what} is not in what {impl.name} supports"
-    return s.accepts(case) if s.accepts else None
+    try:
+        return s.accepts(case) if s.accepts else None
+    except Exception as error:
+        raise ContractError(f"supports.accepts raises {type(error).__name__}: {error} [for {case}]") from error
 
 
 def may_have_empty_rows(impl: Implementation, case: Case) -> bool:

@@ -8,7 +8,7 @@ from impls.handover import Inputs, Outputs
 from properties.checks import check_agree, check_unchanged
 from properties.law import law
 from properties.trial import Trial
-from races.poison import PATTERNS, poisoned
+from races.poison import PATTERNS, leave_behind
 
 PATIENCE = (0.01, 0.5)  # seconds that the inputs are late: three times what a call takes, within these
 CYCLES = 2.0e9  # of a GPU in a second, at most
@@ -19,18 +19,20 @@ def test_work_waits_on_the_current_stream(trial):
     """Under torch.cuda.stream(s) a call takes inputs that s has yet to write, and s itself may read what it gives.
 
     Until then the inputs hold NaN. What is launched on another stream, as on the default one with `<<<blocks, threads>>>`,
-    reads them too early, or writes too late.
+    reads them too early. It may also write too late, which shows if it takes longer than a launch.
     """
     usual, patience = _timed(trial)
     stored = {name: trial.as_stored(name, tensor) for name, tensor in trial.x.items()}
     late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
     torch.cuda.synchronize()
-    with torch.cuda.stream(torch.cuda.Stream()):  # which the default stream does not wait for, nor it for that
+    # The default stream does not wait for this one, nor it for that. Urgent, so that it is not by chance that it is late.
+    with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
         torch.cuda._sleep(int(CYCLES * patience))
         for name, tensor in late.items():
             tensor.copy_(stored[name])
-        with poisoned(PATTERNS[1], trial.device, trial.nbytes):
-            got = trial.call(late, backward=trial.backward, then=_copied)
+        # Not FillFresh: what it fills during the call may be meant for a stream that has waited for this one already.
+        leave_behind(PATTERNS[1], trial.device, trial.nbytes)
+        got = trial.call(late, backward=trial.backward, then=_copied)
     check_unchanged(trial, usual, got, "on a stream that is busy; on the default stream it was")
 
 

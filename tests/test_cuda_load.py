@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from properties.far import untouched_zeros
+from properties.far import untouched
 from races.cuda import CompileError, CudaError, NoCompiler, Refused, build, load
 
 SCALE = """
@@ -90,7 +90,7 @@ def test_views_of_one_storage_stay_views_of_one(cu):
 def test_a_large_storage_is_not_copied(cu):
     """Of which a call may touch little, and which may be more than there is memory. Here all of 2^38 bytes."""
     add = cu("__global__ void add(float* x, float* y, size_t n) { y[0] += x[n]; x[n] = 5; }", "add")["add"].launch(1, 1)
-    x = untouched_zeros(2**36, torch.float32, torch.device("cpu"))
+    x = untouched(2**36, torch.float32, torch.device("cpu"))
     y = torch.ones(1)
     x[2**35] = 3.0
     add(x, y, 2**35)

@@ -99,10 +99,22 @@ def test_a_law_that_shows_where_an_implementation_never_runs_is_refused():
 
 
 @pytest.mark.parametrize(
-    "unavailable", ({"cpu": "no g++ found"}, {"gpu": "none"}, {"cuda": ""}, {"cuda": None}, {"cuda": " "}, "cuda", None)
+    "unavailable",
+    (
+        {"cpu": "no g++ found"},
+        {"gpu": "none"},
+        {"cuda": ""},
+        {"cuda": None},
+        {"cuda": " "},
+        {"cuda": "a\nb"},
+        "cuda",
+        None,
+    ),
 )
 def test_what_is_missing_is_a_reason_for_a_device_that_is_not_declared(unavailable):
-    with pytest.raises(ContractError, match=re.escape(f"unavailable={unavailable!r}: should give a reason in words")):
+    with pytest.raises(
+        ContractError, match=re.escape(f"unavailable={unavailable!r}: should give a reason in one line")
+    ):
         replace(torch_math.IMPL, devices={"cpu"}, unavailable=unavailable)
 
 
@@ -110,3 +122,42 @@ def test_what_is_missing_is_looked_at_beside_devices_that_are_none():
     with pytest.raises(ContractError) as error:
         replace(torch_math.IMPL, devices=None, unavailable={"cuda": NO_NVCC})
     assert error.value.problems == ["devices=None: should be a subset of {'cuda', 'cpu'}"]
+
+
+# --- plug-ins that misbehave --------------------------------------------------------------------------------------------
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("raised", "headline"),
+    [
+        (Wordless(), "forward raises Wordless: (without words: its __str__ raises)"),
+        (SystemExit(3), "forward raises SystemExit: 3"),
+        (RuntimeError("no"), "forward raises RuntimeError: no"),
+    ],
+)
+def test_whatever_is_raised_is_a_failure_with_its_words(raised, headline):
+    def forward(q, k, v, **options):
+        if q.shape[1] > 64:  # beyond what the contract tries out
+            raise raised
+        return torch_math.forward(q, k, v, **options)
+
+    law = laws()["test_gradients_match_the_definition"]
+    result = judge(law, replace(torch_math.IMPL, forward=forward), Plan(examples=60))
+    assert (result.verdict, result.reason) == (FAIL, headline)
+
+
+@pytest.mark.parametrize("first_at", (0, 129))
+def test_an_accepts_that_raises_is_a_broken_contract(first_at):
+    """In the first case that is tried, or in one that is drawn."""
+
+    def accepts(case):
+        return {}["nothing"] if case.seqlen_q >= first_at else None
+
+    impl = replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, accepts=accepts))
+    found = contract.problems(impl, "cpu") if first_at == 0 else [judge(LAW, impl, Plan(examples=60)).reason]
+    assert found[0].startswith("supports.accepts raises KeyError: 'nothing' [for seqlen_q=")

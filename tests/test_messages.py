@@ -111,7 +111,8 @@ def wrong_in_one_of_41(q, k, v, calls=Counter()):  # noqa: B006
 
 
 def wrong_once(q, k, v, calls=itertools.count()):  # noqa: B008
-    return (plain if next(calls) != 20 else last_row_off)(q, k, v)
+    """The third time that a law calls it: the contract tries no such length, and how many cases follow is not known."""
+    return (last_row_off if q.shape[1] == 65 and next(calls) == 2 else plain)(q, k, v)
 
 
 def no_kernel_for_long_keys(q, k, v):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from races.cuda import build, tracing
-from races.cuda.arena import Arena, Stored
+from races.cuda.arena import LARGE, Arena, Stored
 from races.cuda.errors import CudaError
 from races.cuda.records import take_reports
 from races.cuda.symbols import SharedVariable, base_name, variables
@@ -159,6 +159,8 @@ class Function:
             for value, argument in zip(values, arguments, strict=False):
                 if isinstance(argument, torch.Tensor):
                     value.pointer = next(left)
+            if tracer:
+                _refuse_large(self, storages)
             result = _Value()
             found = _called(entry, values, shape, result, storages)
             if tracer:
@@ -256,6 +258,16 @@ def _called(entry: _Entry, values, shape: _Shape | None, result: _Value, storage
     finally:
         for region in regions:
             lib.cuda_trace_remove_storage(region)
+
+
+def _refuse_large(function: Function, storages: list[Stored]) -> None:
+    for stored in storages:
+        if stored.nbytes > LARGE:
+            names = ", ".join(view.name for view in stored.views)
+            raise CudaError(
+                f"{function.name} of {function.file.path.name}: {names}: its storage has {stored.nbytes} bytes, and the "
+                f"tracer, which remembers accesses to every byte, takes {LARGE}: hand over a copy of what is used"
+            )
 
 
 def _raise_what_was_found(function: Function, found: list[Report], storages: list[Stored]) -> None:
