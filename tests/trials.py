@@ -11,9 +11,9 @@ from properties.trial import Trial
 SHAPE = (2, 5, 3, 8)  # b i h d of trial()
 
 
-def implementation(forward=torch_math.forward, **changed) -> Implementation:
+def implementation(forward=torch_math.forward, name="tested", **changed) -> Implementation:
     supports = changed.pop("supports", dict(dtypes={torch.float32}, headdims={8}))
-    return Implementation(name="tested", forward=forward, supports=Supports(**supports), **changed)
+    return Implementation(name=name, forward=forward, supports=Supports(**supports), **changed)
 
 
 def trial(regime: str = "spread", tile=None, dtype=torch.float32, **changed) -> Trial:
