@@ -9,7 +9,7 @@ import torch
 
 from bench import cells
 from bench.cells import flops, visible_pairs
-from impls import Absent, Implementation, Supports
+from impls import Absent, Implementation, Precision, Supports
 from impls.registry import Broken, Entry, ours
 from impls.torch_math import IMPL as MANUAL
 from oracle.masks import visible
@@ -58,6 +58,14 @@ def test_manual_attention_says_how_much_does_not_fit(monkeypatch):
 
     assert cells.too_large(MANUAL, case, "forward", "cuda") == "needs 106 GiB, there are 80"
     assert cells.too_large(MANUAL, case.but(batch=1, nheads=1), "forward", "cuda") is None
+
+
+def test_tf32_is_what_is_declared():
+    tf32 = replace(MANUAL, precision=Precision(multiply="tf32"))
+
+    assert cells.product_of(tf32, torch.float32, "cuda") == "tf32"
+    assert cells.product_of(tf32, torch.float16, "cuda") == "float16"
+    assert cells.product_of(tf32, torch.float32, "cpu") == cells.product_of(MANUAL, torch.float32, "cuda") == "float32"
 
 
 # Who takes part
