@@ -15,7 +15,7 @@ from impls.torch_math import IMPL as MANUAL
 from oracle.masks import visible
 from properties.case import Case
 
-# What is counted
+# --- what is counted, and in which product ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seqlen", [1, 2, 7, 64, 129])
@@ -68,8 +68,7 @@ def test_tf32_is_what_is_declared():
     assert cells.product_of(tf32, torch.float32, "cpu") == cells.product_of(MANUAL, torch.float32, "cuda") == "float32"
 
 
-# Who takes part
-
+# --- who takes part ---------------------------------------------------------------------------------------------------
 
 ANY = Supports(dtypes={torch.float32, torch.float16, torch.bfloat16}, headdims=range(1, 257), causal="optional")
 

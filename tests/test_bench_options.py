@@ -10,7 +10,7 @@ from bench.options import parser_of_options
 from bench.plan import plan
 from properties.case import text_of
 
-# Which sizes
+# --- which sizes ------------------------------------------------------------------------------------------------------
 
 
 def asked(device, **options):
@@ -83,7 +83,7 @@ def test_who_names_no_dtype_is_told_of_no_refused_ones(benched):
     assert [("mine" in names) for _, names in on_a_gpu("--impl-from", str(benched()))] == [False, True]
 
 
-# What cannot be asked for
+# --- what cannot be asked for -----------------------------------------------------------------------------------------
 
 FOUR = "should be batch x nheads x seqlen x headdim, four whole numbers, such as 8x12x1024x64"
 

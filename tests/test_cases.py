@@ -23,7 +23,7 @@ QUIET = settings(deadline=None, database=None, suppress_health_check=list(Health
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- Case: printing, reading, changing -----------------------------------------------------------------------------------
+# --- Case: printing, reading, changing --------------------------------------------------------------------------------
 
 
 @QUIET
@@ -140,7 +140,7 @@ def test_what_is_not_changed_stays():
     assert case.but(seqlen_q=6) == replace(case, seqlen_q=6)
 
 
-# --- tensors are a function of the case ------------------------------------------------------------------------------------
+# --- tensors are a function of the case -------------------------------------------------------------------------------
 
 
 def fingerprint(text: str) -> str:

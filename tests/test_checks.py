@@ -40,7 +40,7 @@ def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
     return copy
 
 
-# --- check_same ----------------------------------------------------------------------------------------------------------
+# --- check_same -------------------------------------------------------------------------------------------------------
 
 
 def test_equal_values_are_the_same():
@@ -99,7 +99,7 @@ def test_the_largest_difference_is_shown():
     assert "largest difference 5" in broken(check_same, trial(), "out", torch.zeros(SHAPE), want, "is").observed
 
 
-# --- check_near and check_agree ------------------------------------------------------------------------------------------
+# --- check_near and check_agree ---------------------------------------------------------------------------------------
 
 
 def sigma(size: float = 1e-6) -> torch.Tensor:
@@ -177,7 +177,7 @@ def test_repeatable_outputs_must_have_the_same_bits():
         check_same_or_agree(trial(repeatable={"out"}), "out", a, b, sigmas, "should be")
 
 
-# --- check_budget --------------------------------------------------------------------------------------------------------
+# --- check_budget -----------------------------------------------------------------------------------------------------
 
 
 def attention(t: Trial, **changed) -> Outputs:
@@ -202,7 +202,7 @@ def test_outputs_that_are_not_named_are_left_out():
     check_budget(t, attention(t, lse=t.want().lse.float() + 1), None, "out")
 
 
-# --- check_copied --------------------------------------------------------------------------------------------------------
+# --- check_copied -----------------------------------------------------------------------------------------------------
 
 
 def test_a_row_of_v_is_copied_bit_for_bit():
@@ -234,7 +234,7 @@ def test_a_nan_is_no_copy_under_tf32():
         check_copied(trial(precision=Precision(multiply="tf32")), with_one(v, NAN), v, "should be")
 
 
-# --- check_counts --------------------------------------------------------------------------------------------------------
+# --- check_counts -----------------------------------------------------------------------------------------------------
 
 KEYS = 70
 SHOULD_SEE = torch.tensor([1, 2, 3, 4, 65])  # the first so many keys, query by query
@@ -345,7 +345,7 @@ def test_a_count_that_no_key_explains_has_no_picture(sees):
     assert found.investigate() == ("out weighs the right keys, so lse itself is wrong", [])
 
 
-# --- guesses -------------------------------------------------------------------------------------------------------------
+# --- guesses ----------------------------------------------------------------------------------------------------------
 
 
 def guess(got: torch.Tensor, want: torch.Tensor) -> str | None:
@@ -372,7 +372,7 @@ def test_noise_is_not_explained():
     assert guess(normal(*SHAPE), normal(*SHAPE, seed=1)) is None
 
 
-# --- sums and roundings --------------------------------------------------------------------------------------------------
+# --- sums and roundings -----------------------------------------------------------------------------------------------
 
 
 def test_sigmas_add_as_squares_unless_errors_are_taken_at_their_worst():

@@ -52,7 +52,7 @@ def sources(tmp_path, monkeypatch):
     return copy
 
 
-# --- when it is built ---------------------------------------------------------------------------------------------------
+# --- when it is built -------------------------------------------------------------------------------------------------
 
 
 def test_every_source_is_part_of_the_key(cache, sources):
@@ -100,7 +100,7 @@ def test_gpus_that_are_present_are_those_it_is_built_for(monkeypatch):
     assert extension.architectures() == "7.5+PTX"
 
 
-# --- once ---------------------------------------------------------------------------------------------------------------
+# --- once -------------------------------------------------------------------------------------------------------------
 
 
 def load_with(build, queue=None):
@@ -171,7 +171,7 @@ def test_what_is_left_of_a_killed_build_stops_nobody(cache, restored):
     assert load_with(lambda name, to: to.write_text("whole")).read_text() == "whole"
 
 
-# --- by PyTorch ---------------------------------------------------------------------------------------------------------
+# --- by PyTorch -------------------------------------------------------------------------------------------------------
 
 
 def test_pytorch_is_asked_for_one_library_in_a_fresh_folder(cache, monkeypatch):

@@ -23,7 +23,7 @@ def inputs(**changed) -> Inputs:
     return build(c, "cpu")
 
 
-# --- what an implementation must give back ----------------------------------------------------------------------
+# --- what an implementation must give back ----------------------------------------------------------------------------
 
 
 def zeros_like_q(q, k, v):
@@ -99,7 +99,7 @@ def test_inputs_that_out_does_not_depend_on_are_named():
     assert str(found) == "autograd gives no gradient for k, v: out does not depend on it"
 
 
-# --- what goes over --------------------------------------------------------------------------------------------
+# --- what goes over ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_both_layouts_give_the_same_results():
     assert all(torch.equal(getattr(got, name), tensor) for name, tensor in want.items())
 
 
-# --- autograd --------------------------------------------------------------------------------------------------
+# --- autograd ---------------------------------------------------------------------------------------------------------
 
 DIFFERENTIABLE = dict(dtypes={torch.float32}, headdims={8}, bias={"matrix"}, bias_grad=True, cross=True)
 

@@ -32,7 +32,7 @@ def scripted(*results: dict[str, torch.Tensor]):
     return lambda: left.pop(0) if len(left) > 1 else left[0]
 
 
-# --- compare_repeats -----------------------------------------------------------------------------------------------------
+# --- compare_repeats --------------------------------------------------------------------------------------------------
 
 ZERO, ONE = torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 0.0])
 
@@ -114,7 +114,7 @@ def test_the_bound_is_three_over_n(n, bound):
     assert found.bound == bound
 
 
-# --- the law -------------------------------------------------------------------------------------------------------------
+# --- the law ----------------------------------------------------------------------------------------------------------
 
 PLAN = Plan(examples=20, repeats=24)
 DECLARED = dict(lse="natural", tile=(16, 16))

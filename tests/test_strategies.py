@@ -83,7 +83,7 @@ def smallest(impl: Implementation, condition, start: int = 0, **draws) -> Case:
     return find(attention_cases(impl, "cpu", Draws(**draws)), condition, settings=configured, random=Random(start))
 
 
-# --- every draw lies inside the promise ------------------------------------------------------------------------
+# --- every draw lies inside the promise -------------------------------------------------------------------------------
 
 
 @each_impl
@@ -209,7 +209,7 @@ def test_stretched_sequences_are_longer():
     assert max(case.seqlen_q for case in cases) > 260
 
 
-# --- edges ---------------------------------------------------------------------------------------------------------------
+# --- edges ------------------------------------------------------------------------------------------------------------
 
 
 def test_edges_are_around_every_power_of_two():
@@ -225,7 +225,7 @@ def test_edges_keep_to_their_bounds():
     assert edges(65, 33) == [33, 34, 63, 64, 65] and edges(14, 11) == []
 
 
-# --- what a law wants ----------------------------------------------------------------------------------------------------
+# --- what a law wants -------------------------------------------------------------------------------------------------
 
 WANTS = {
     "causal": Draws(causal=True),
@@ -324,7 +324,7 @@ def test_layouts_are_contiguous_where_strides_are_not_taken():
     assert {case.layout for case in drawn(LEAST, Draws(layouts=LAYOUTS))[0]} == {"contiguous"}
 
 
-# --- shrinking -----------------------------------------------------------------------------------------------------------
+# --- shrinking --------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_tile_shrinks_to_one_row_of_it():
