@@ -1,5 +1,7 @@
-"""What several test files need: one thread, a CUDA file of a few lines, a run of the bench; and for CUDA C++ on the CPU, a
-compiler."""
+"""What several test files need: one thread; a CUDA file of a few lines; a run of the bench, and an implementation for it.
+
+Without a compiler, tests of CUDA C++ on the CPU are skipped.
+"""
 
 import io
 import json
@@ -85,8 +87,8 @@ IMPL = Implementation(name="mine", forward=forward, backward="autograd",
 
 
 @pytest.fixture
-def plugin(tmp_path):
-    """plugin(mistake) -> a file with an implementation `mine` for the bench, right but for that line."""
+def benched(tmp_path):
+    """benched(mistake) -> a file with an implementation `mine` for the bench, right but for that line."""
 
     def write(mistake="pass"):
         file = tmp_path / "mine.py"

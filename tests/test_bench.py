@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from bench import cells, sanity, timing
-from impls import Precision
+from bench import sanity, timing
 from impls.handover import Outputs
-from impls.torch_math import IMPL as MANUAL
 from properties.case import Case
 
 
@@ -65,8 +62,8 @@ def test_chunks_of_heads_change_nothing(monkeypatch):
         ("out = out * torch.where(out.detach() == out.detach().max(), torch.nan, 1.0)", "out: 1 of 256 values are not"),
     ],
 )
-def test_a_wrong_implementation_is_wrong_and_not_timed(bench, plugin, mistake, reason):
-    status, text, found = bench("--impl-from", plugin(mistake), "--impl", "mine,torch_math", "--full")
+def test_a_wrong_implementation_is_wrong_and_not_timed(bench, benched, mistake, reason):
+    status, text, found = bench("--impl-from", benched(mistake), "--impl", "mine,torch_math", "--full")
 
     assert status == 1
     assert verdicts(found, "mine") == {"forward": "wrong", "backward": "wrong"}
@@ -74,28 +71,28 @@ def test_a_wrong_implementation_is_wrong_and_not_timed(bench, plugin, mistake, r
     for cell in found["results"]:
         if cell["impl"] == "mine":
             assert "ms" not in cell and reason in cell["reason"]
-            assert f"pytest --impl-from={plugin(mistake)} --case 'seqlen_q=16" in cell["reason"]
+            assert f"pytest --impl-from={benched(mistake)} --case 'seqlen_q=16" in cell["reason"]
     assert "wrong" in text and reason in text
 
 
-def test_a_wrong_gradient_is_wrong_where_the_forward_is_right(bench, plugin):
-    file = plugin("out = out + 0.5 * (out - out.detach())")
+def test_a_wrong_gradient_is_wrong_where_the_forward_is_right(bench, benched):
+    file = benched("out = out + 0.5 * (out - out.detach())")
     status, _, found = bench("--impl-from", file, "--impl", "mine", "--full")
 
     assert status == 1
     assert verdicts(found, "mine") == {"forward": "timed", "backward": "wrong"}
 
 
-def test_an_exception_is_told_and_the_rest_goes_on(bench, plugin):
-    status, _, found = bench("--impl-from", plugin("raise RuntimeError('no such tile')"), "--impl", "mine,torch_math")
+def test_an_exception_is_told_and_the_rest_goes_on(bench, benched):
+    status, _, found = bench("--impl-from", benched("raise RuntimeError('no such tile')"), "--impl", "mine,torch_math")
 
     assert status == 1
     assert {c["reason"] for c in found["results"] if c["impl"] == "mine"} == {"RuntimeError: no such tile"}
     assert len([c for c in found["results"] if c["verdict"] == "timed"]) == 4
 
 
-def test_a_refusal_is_told_and_no_failure(bench, plugin):
-    status, text, found = bench("--impl-from", plugin(), "--impl", "mine,torch_math", "--headdim", "8,12")
+def test_a_refusal_is_told_and_no_failure(bench, benched):
+    status, text, found = bench("--impl-from", benched(), "--impl", "mine,torch_math", "--headdim", "8,12")
     refused = [cell for cell in found["results"] if cell["verdict"] == "refused"]
 
     assert status == 0
@@ -137,14 +134,6 @@ def test_what_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch):
     assert "torch_math multiplies in tf32, of which a matrix product reaches 1000000000000 GFLOP/s" in text
 
 
-def test_tf32_is_what_is_declared():
-    tf32 = replace(MANUAL, precision=Precision(multiply="tf32"))
-
-    assert cells.product_of(tf32, torch.float32, "cuda") == "tf32"
-    assert cells.product_of(tf32, torch.float16, "cuda") == "float16"
-    assert cells.product_of(tf32, torch.float32, "cpu") == cells.product_of(MANUAL, torch.float32, "cuda") == "float32"
-
-
 MATMUL = torch.backends.cuda.matmul
 
 
@@ -171,15 +160,15 @@ def test_tf32_is_on_for_its_own_peak_alone(product, allowed_before, monkeypatch)
     assert MATMUL.allow_tf32 is allowed_before
 
 
-def test_manual_attention_is_measured_without_tf32(bench, plugin, allowed_before):
-    status, _, _ = bench("--impl-from", plugin("assert not torch.backends.cuda.matmul.allow_tf32"), "--impl", "mine")
+def test_manual_attention_is_measured_without_tf32(bench, benched, allowed_before):
+    status, _, _ = bench("--impl-from", benched("assert not torch.backends.cuda.matmul.allow_tf32"), "--impl", "mine")
 
     assert status == 0
     assert MATMUL.allow_tf32 is allowed_before
 
 
-def test_a_first_call_is_not_timed(bench, plugin):
-    file = plugin("import time; len(CALLS) > 1 or time.sleep(1.1)")
+def test_a_first_call_is_not_timed(bench, benched):
+    file = benched("import time; len(CALLS) > 1 or time.sleep(1.1)")
     _, text, found = bench("--impl-from", file, "--impl", "mine", "--full", "--pass", "forward")
 
     assert found["results"][0]["ms_p80"] < 1000

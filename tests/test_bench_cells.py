@@ -9,13 +9,13 @@ import torch
 
 from bench import cells
 from bench.cells import flops, visible_pairs
-from impls import Absent, Implementation, Supports
+from impls import Absent, Implementation, Precision, Supports
 from impls.registry import Broken, Entry, ours
 from impls.torch_math import IMPL as MANUAL
 from oracle.masks import visible
 from properties.case import Case
 
-# What is counted
+# --- what is counted, and in which product ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seqlen", [1, 2, 7, 64, 129])
@@ -60,8 +60,15 @@ def test_manual_attention_says_how_much_does_not_fit(monkeypatch):
     assert cells.too_large(MANUAL, case.but(batch=1, nheads=1), "forward", "cuda") is None
 
 
-# Who takes part
+def test_tf32_is_what_is_declared():
+    tf32 = replace(MANUAL, precision=Precision(multiply="tf32"))
 
+    assert cells.product_of(tf32, torch.float32, "cuda") == "tf32"
+    assert cells.product_of(tf32, torch.float16, "cuda") == "float16"
+    assert cells.product_of(tf32, torch.float32, "cpu") == cells.product_of(MANUAL, torch.float32, "cuda") == "float32"
+
+
+# --- who takes part ---------------------------------------------------------------------------------------------------
 
 ANY = Supports(dtypes={torch.float32, torch.float16, torch.bfloat16}, headdims=range(1, 257), causal="optional")
 

@@ -10,7 +10,7 @@ from bench.options import parser_of_options
 from bench.plan import plan
 from properties.case import text_of
 
-# Which sizes
+# --- which sizes ------------------------------------------------------------------------------------------------------
 
 
 def asked(device, **options):
@@ -73,17 +73,17 @@ def on_a_gpu(*options):
     return [({text_of(c.dtype) for c in p.cases}, {e.name for e in p.entries}) for p in plan(options)]
 
 
-def test_who_names_no_dtype_is_told_of_no_refused_ones(plugin):
+def test_who_names_no_dtype_is_told_of_no_refused_ones(benched):
     half, single = {"bfloat16", "float16"}, {"float32"}
     both = on_a_gpu("--impl", "torch_math,torch_sdpa_flash")
 
     assert both == [(half, {"torch_math", "torch_sdpa_flash"}), (single, {"torch_math"})]
     assert on_a_gpu("--impl", "torch_sdpa_flash") == [(half, {"torch_sdpa_flash"})]
     assert on_a_gpu("--impl", "torch_sdpa_flash", "--dtype", "fp32") == [(single, {"torch_sdpa_flash"})]
-    assert [("mine" in names) for _, names in on_a_gpu("--impl-from", str(plugin()))] == [False, True]
+    assert [("mine" in names) for _, names in on_a_gpu("--impl-from", str(benched()))] == [False, True]
 
 
-# What cannot be asked for
+# --- what cannot be asked for -----------------------------------------------------------------------------------------
 
 FOUR = "should be batch x nheads x seqlen x headdim, four whole numbers, such as 8x12x1024x64"
 
@@ -116,8 +116,8 @@ def test_a_bad_option_is_named_with_its_value(options, message, capsys):
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_what_is_asked_for_and_is_not_here_says_what_is_missing(plugin, capsys):
-    file = plugin()
+def test_what_is_asked_for_and_is_not_here_says_what_is_missing(benched, capsys):
+    file = benched()
     declared = 'IMPL = Implementation(name="mine", devices={"cuda"}, unavailable={"cpu": "no g++ found"},'
     file.write_text(file.read_text().replace('IMPL = Implementation(name="mine",', declared))
     with pytest.raises(SystemExit):

@@ -18,8 +18,8 @@ from impls.registry import ours
 from properties.case import Case
 
 
-def test_table_json_and_plot(bench, plugin, tmp_path):
-    status, text, found = bench("--impl-from", plugin(), "--seqlen", "16,32")
+def test_table_json_and_plot(bench, benched, tmp_path):
+    status, text, found = bench("--impl-from", benched(), "--seqlen", "16,32")
 
     assert status in (0, 1)  # 1 if one of our own cannot be loaded here
     assert found["state"] == "complete"

@@ -1,21 +1,19 @@
 """The budget is neither too tight nor too loose: correct kernels stay below its limits, subtly wrong ones go above."""
 
 import itertools
-import math
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import normalize, scaled_dot_product_attention
+from torch.nn.attention import SDPBackend
 
 import oracle
-from oracle import FORM_OF_REGIME, Z_LIMIT, attention, budget, conservation, pair_score, score
+from oracle import FORM_OF_REGIME, Z_LIMIT, attention, budget
 from oracle.noise import FORMS, units
+from tests.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 NAMES = ("out", "dq", "dk", "dv")
+USUAL = Precision()
 MIDDLE = (1, 129, 257, 2, 64)  # batch, seqlen_q, seqlen_k, nheads, headdim
 SIZES = (MIDDLE, (1, 128, 128, 2, 128), (3, 7, 5, 1, 16), (1, 300, 40, 2, 80), (2, 65, 1, 2, 8), (1, 1, 65, 3, 32))
 
@@ -23,55 +21,7 @@ SIZES = (MIDDLE, (1, 128, 128, 2, 128), (3, 7, 5, 1, 16), (1, 300, 40, 2, 80), (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@dataclass(frozen=True)
-class Precision:
-    """The three fields that the budget reads."""
-
-    multiply: str = "operand"
-    accumulate: str = "float32"
-    probabilities: str = "operand"
-
-
-def draw(regime, size, dtype, seed=0, device="cpu"):
-    """size (batch, seqlen_q, seqlen_k, nheads, headdim) -> q, k, v, dout of a regime."""
-    batch, seqlen_q, seqlen_k, nheads, headdim = size
-    generator = torch.Generator().manual_seed(seed)
-    shapes = [(batch, n, nheads, headdim) for n in (seqlen_q, seqlen_k, seqlen_k, seqlen_q)]
-    if regime == "exact":
-        q, k, v, dout = (torch.randint(-2, 3, s, generator=generator).float() for s in shapes)
-    elif regime == "large":
-        q, k, v, dout = (20 * torch.rand(s, generator=generator) - 10 for s in shapes)
-    else:
-        q, k, v, dout = (torch.randn(s, generator=generator) for s in shapes)
-    if regime == "peaked":
-        q = 4 * q
-    elif regime == "flat":
-        q = 1e-3 * q
-    elif regime.startswith("shifted"):  # a direction that all queries and all keys share
-        q[..., 0] = math.sqrt(160 * math.sqrt(headdim))
-        k[..., 0] = -q[0, 0, 0, 0] if regime == "shifted_down" else q[0, 0, 0, 0]
-    elif regime == "selecting":
-        k = normalize(k, dim=-1) * math.sqrt(headdim)
-        q = 40 * k[:, torch.randint(seqlen_k, (seqlen_q,), generator=generator)]
-    elif regime == "mean":
-        v, dout = v + 1, dout + 1
-    return [x.to(device, dtype) for x in (q, k, v, dout)]
-
-
-def sdpa(backend, q, k, v, dout, causal, bias=None):
-    """PyTorch's own -> record of out, dq, dk, dv, dbias. Its causal mask is aligned at the top left."""
-    leaves = [x.transpose(1, 2).detach().requires_grad_() for x in (q, k, v)]
-    mask = None if bias is None else bias.detach().to(q.dtype).requires_grad_()
-    with sdpa_kernel(backend):
-        gqa = q.shape[2] != k.shape[2]
-        out = scaled_dot_product_attention(*leaves, attn_mask=mask, is_causal=causal, enable_gqa=gqa)
-    out.backward(dout.transpose(1, 2))
-    dq, dk, dv = (x.grad.transpose(1, 2) for x in leaves)
-    dbias = None if mask is None else mask.grad
-    return SimpleNamespace(out=out.detach().transpose(1, 2), dq=dq, dk=dk, dv=dv, dbias=dbias)
-
-
-def judge(regime, size, dtype, run, precision=Precision(), causal=False, device="cpu", seed=0, names=NAMES):
+def judge(regime, size, dtype, run, precision=USUAL, causal=False, device="cpu", seed=0, names=NAMES):
     """run(q, k, v, dout) -> record with `names`; -> {name: Score} against oracle and budget."""
     q, k, v, dout = draw(regime, size, dtype, seed, device)
     options = {"causal": causal, "alignment": "top_left", "dout": dout}
@@ -127,22 +77,14 @@ def test_correct_kernels_are_within_the_budget(kernel, dtype, regime):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 4, 1), (1, 4, 97), (2, 4, 97)], ids=str)
+@pytest.mark.parametrize("shape", BIAS_SHAPES, ids=str)
 def test_bias_and_shared_heads_are_within_the_budget(shape, dtype):
-    q, k, v, dout = draw("spread", (2, 97, 130, 4, 32), dtype)
-    k, v = k[:, :, :2], v[:, :, :2]
-    bias = torch.randn(*shape, 130, generator=torch.Generator().manual_seed(1)).to(dtype)
-    bias[..., 5] = -math.inf
+    q, k, v, dout, bias = draw_biased(shape, dtype)
     want = attention(q, k, v, bias=bias, dout=dout)
     sigma = budget(q, k, v, want, bias=bias, dout=dout, precision=Precision())
     got = sdpa(SDPBackend.MATH, q, k, v, dout, False, bias)
     scores = {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in (*NAMES, "dbias")}
     assert all(s.within for s in scores.values()), text(scores)
-    laws = conservation(q, k, v, dout, got, bias=bias, precision=Precision())
-    assert set(laws) == {"sum_dk", "sum_dbias", "q_dq", "v_dv"}
-    for name, (residual, noise) in laws.items():
-        s = score(residual, torch.zeros_like(residual), noise, torch.float64)
-        assert s.worst_z <= Z_LIMIT, f"{name}: z {s.worst_z:.1f}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -156,36 +98,10 @@ def test_a_thousand_tiny_cases_raise_no_false_alarm(dtype):
         assert all(s.within for s in scores.values()), f"{regime} {size} seed={seed}: {text(scores)}"
 
 
-def dense(q, k, v, dout, *, delta_factor=1.0, multiply=lambda x: x, key_weight=1.0):
-    """Attention in q's dtype with the places where the planted bugs go -> record of out, lse, dq, dk, dv."""
-    scale = q.shape[-1] ** -0.5
-    q_, k_, v_, dout_ = (multiply(x.transpose(1, 2)) for x in (q, k, v, dout))
-    s = scale * (q_ @ k_.mT)
-    m = s.amax(-1, keepdim=True)
-    e = torch.exp(s - m)
-    l = e.sum(-1, keepdim=True) * key_weight
-    probs = e / l
-    out = multiply(probs) @ v_
-    delta = delta_factor * (dout_ * out).sum(-1, keepdim=True)
-    t = probs * (dout_ @ v_.mT - delta)
-    grads = scale * (multiply(t) @ k_), scale * (multiply(t).mT @ q_), multiply(probs).mT @ dout_
-    out, dq, dk, dv = (x.transpose(1, 2) for x in (out, *grads))
-    return SimpleNamespace(out=out, lse=(m + torch.log(l)).squeeze(-1), dq=dq, dk=dk, dv=dv)
-
-
-def stored(record, dtype, lse=torch.float32):
-    """A float64 result, rounded as a perfect kernel would store it."""
-    return SimpleNamespace(**{n: x.to(lse if n == "lse" else dtype) for n, x in vars(record).items()})
-
-
 def to_tf32(x):
     """Rounded to 10 explicit bits of mantissa, to nearest."""
     bits = x.contiguous().view(torch.int32)
     return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
-
-
-def double(tensors):
-    return [x.double() for x in tensors]
 
 
 def test_the_dense_model_without_a_bug_is_within():
@@ -385,103 +301,6 @@ def test_the_linear_bound_is_no_less_than_one_independent_deviation():
         tight, loose = (budget(q, k, v, want, dout=dout, precision=Precision(), form=form) for form in FORMS)
         for name in (*NAMES, "lse"):
             assert (Z_LIMIT * getattr(loose, name) >= getattr(tight, name)).all(), f"{regime} {name}"
-
-
-LAW_SIZES = ((1, 129, 257, 2, 64), (2, 7, 5, 3, 16), (1, 1500, 700, 1, 32))
-
-
-@pytest.mark.parametrize("regime", FORM_OF_REGIME)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_conservation_holds_without_an_oracle(dtype, regime):
-    for size in LAW_SIZES:
-        q, k, v, dout = draw(regime, size, dtype)
-        got = sdpa(SDPBackend.MATH, q, k, v, dout, True)
-        form = FORM_OF_REGIME[regime]
-        laws = conservation(q, k, v, dout, got, causal=True, alignment="top_left", precision=Precision(), form=form)
-        for name, (residual, sigma) in laws.items():
-            z = score(residual, torch.zeros_like(residual), sigma, torch.float64, form).worst_z
-            assert z <= Z_LIMIT, f"{size} {name}: z {z:.1f}"
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_conservation_sees_delta_and_a_lost_key(dtype):
-    q, k, v, dout = draw("mean", (1, 1500, 700, 1, 32), dtype)
-
-    def zs(record):
-        laws = conservation(q, k, v, dout, stored(record, dtype), precision=Precision())
-        return {n: score(r, torch.zeros_like(r), s, torch.float64).worst_z for n, (r, s) in laws.items()}
-
-    clean = dense(*double((q, k, v, dout)))
-    assert max(zs(clean).values()) <= Z_LIMIT
-    assert zs(dense(*double((q, k, v, dout)), delta_factor=0.9))["sum_dk"] > Z_LIMIT
-    clean.dv[:, -1] = 0
-    assert zs(clean)["v_dv"] > Z_LIMIT
-
-
-def of(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
-
-
-INF, NAN = math.inf, math.nan
-
-
-@pytest.mark.parametrize(
-    "got, want, sigma, z",
-    [
-        (1.0, 1.0, 0.0, 0.0),
-        (1.0 + 2**-25, 1.0, 0.0, 0.0),  # the last rounding is free
-        (1.5, 1.0, 0.0, INF),
-        (2.0, 1.0, 0.5, 2.0),
-        (NAN, 1.0, 1.0, INF),
-        (1.0, NAN, 1.0, INF),
-        (INF, 1.0, 1.0, INF),
-        (-INF, -INF, 0.0, 0.0),
-        (INF, -INF, 0.0, INF),
-        (-1e4, -INF, 0.0, INF),
-        (1.5, 1.0, NAN, INF),
-        (0.0, 2.0**-150, 0.0, 0.0),  # less than half the smallest float32
-    ],
-)
-def test_score_of_one_element(got, want, sigma, z):
-    s = score(of(got), of(want), of(sigma), torch.float32)
-    assert s.worst_z == pytest.approx(z, abs=1e-6)
-    assert s.within == (z <= Z_LIMIT)
-    assert s.z.shape == (1,)
-
-
-def test_score_lets_float16_overflow_where_it_must():
-    want, sigma = of(7e4, -7e4, 7e4, 7e4), of(1.0, 1.0, 1.0, 1.0)
-    got = torch.tensor([INF, -INF, 65504.0, -INF], dtype=torch.float16)
-    assert score(got, want, sigma, torch.float16).z.tolist() == [0.0, 0.0, 0.0, INF]
-    assert not score(got[:1], of(1e4), of(1.0), torch.float16).within
-
-
-def test_score_of_nothing_is_within():
-    empty = torch.zeros(1, 0, 2, 3, dtype=torch.float64)
-    assert score(empty, empty, empty, torch.float16).within
-
-
-def test_score_refuses_another_shape():
-    with pytest.raises(ValueError, match=r"got has shape \(2,\), should be \(1,\)"):
-        score(of(1, 2), of(1), of(1), torch.float32)
-
-
-def test_small_errors_everywhere_show_in_the_rms_alone():
-    generator = torch.Generator().manual_seed(0)
-    want = torch.randn(2, 500, 2, 32, generator=generator, dtype=torch.float64)
-    error = torch.randn(want.shape, generator=generator, dtype=torch.float64)
-    sigma = torch.full_like(want, 1e-3)
-    right, wrong = (score(want + size * sigma * error, want, sigma, torch.float32) for size in (1, 1.8))
-    assert right.within and right.rms_ratio == pytest.approx(0.9, abs=0.15)
-    assert wrong.worst_z > 5 and not wrong.within
-
-
-def test_a_pair_carries_the_noise_of_both():
-    a, b, sigma = of(4.0), of(1.0), of(1.0)
-    assert pair_score(a, b, sigma, sigma, torch.float64).worst_z == pytest.approx(3 / math.sqrt(2))
-    assert pair_score(a, b, sigma, sigma, torch.float64, "linear").worst_z == pytest.approx(1.5)
-    u = oracle.roundoff(torch.float16)
-    assert pair_score(of(1 + 1.9 * u), of(1.0), of(0.0), of(0.0), torch.float16).worst_z == 0
 
 
 def test_units_of_the_formats():

@@ -1,4 +1,4 @@
-"""The comparisons that every law ends with, and the handover before them: what passes, what fails, and in which words."""
+"""The comparisons that every law ends with: what passes, what fails, and in which words."""
 
 import math
 import re
@@ -6,9 +6,8 @@ import re
 import pytest
 import torch
 
-from impls import ContractError, Implementation, Precision, Supports, torch_math
-from impls.handover import Inputs, Outputs, from_layout, run, to_layout
-from properties import contract
+from impls import Precision
+from impls.handover import Outputs
 from properties.broken import LawBroken
 from properties.case import Case
 from properties.checks import (
@@ -23,30 +22,15 @@ from properties.checks import (
     stored_dtype,
     storing,
 )
-from properties.pictures import element_at, number, plural, ranges, where
-from properties.regimes import build
+from properties.pictures import number
 from properties.trial import Trial
+from tests.trials import SHAPE, broken, implementation, lines, normal, trial
 
-SHAPE = (2, 5, 3, 8)  # b i h d
 AT = (1, 4, 2, 7)
 INF, NAN = math.inf, math.nan
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def implementation(forward=torch_math.forward, **changed) -> Implementation:
-    supports = changed.pop("supports", dict(dtypes={torch.float32}, headdims={8}))
-    return Implementation(name="tested", forward=forward, supports=Supports(**supports), **changed)
-
-
-def trial(regime: str = "spread", tile=None, dtype=torch.float32, **changed) -> Trial:
-    c = Case(batch=2, seqlen_q=5, seqlen_k=5, nheads=3, nheads_k=3, headdim=8, dtype=dtype, regime=regime)
-    return Trial(implementation(tile=tile, lse="natural", **changed), c, "cpu")
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
@@ -56,14 +40,7 @@ def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
     return copy
 
 
-def broken(check, *arguments) -> LawBroken:
-    """What the check raises."""
-    with pytest.raises(LawBroken) as caught:
-        check(*arguments)
-    return caught.value
-
-
-# --- check_same ----------------------------------------------------------------------------------------------------------
+# --- check_same -------------------------------------------------------------------------------------------------------
 
 
 def test_equal_values_are_the_same():
@@ -122,7 +99,7 @@ def test_the_largest_difference_is_shown():
     assert "largest difference 5" in broken(check_same, trial(), "out", torch.zeros(SHAPE), want, "is").observed
 
 
-# --- check_near and check_agree ------------------------------------------------------------------------------------------
+# --- check_near and check_agree ---------------------------------------------------------------------------------------
 
 
 def sigma(size: float = 1e-6) -> torch.Tensor:
@@ -200,7 +177,7 @@ def test_repeatable_outputs_must_have_the_same_bits():
         check_same_or_agree(trial(repeatable={"out"}), "out", a, b, sigmas, "should be")
 
 
-# --- check_budget --------------------------------------------------------------------------------------------------------
+# --- check_budget -----------------------------------------------------------------------------------------------------
 
 
 def attention(t: Trial, **changed) -> Outputs:
@@ -225,7 +202,7 @@ def test_outputs_that_are_not_named_are_left_out():
     check_budget(t, attention(t, lse=t.want().lse.float() + 1), None, "out")
 
 
-# --- check_copied --------------------------------------------------------------------------------------------------------
+# --- check_copied -----------------------------------------------------------------------------------------------------
 
 
 def test_a_row_of_v_is_copied_bit_for_bit():
@@ -257,7 +234,7 @@ def test_a_nan_is_no_copy_under_tf32():
         check_copied(trial(precision=Precision(multiply="tf32")), with_one(v, NAN), v, "should be")
 
 
-# --- check_counts --------------------------------------------------------------------------------------------------------
+# --- check_counts -----------------------------------------------------------------------------------------------------
 
 KEYS = 70
 SHOULD_SEE = torch.tensor([1, 2, 3, 4, 65])  # the first so many keys, query by query
@@ -368,7 +345,7 @@ def test_a_count_that_no_key_explains_has_no_picture(sees):
     assert found.investigate() == ("out weighs the right keys, so lse itself is wrong", [])
 
 
-# --- guesses -------------------------------------------------------------------------------------------------------------
+# --- guesses ----------------------------------------------------------------------------------------------------------
 
 
 def guess(got: torch.Tensor, want: torch.Tensor) -> str | None:
@@ -395,7 +372,7 @@ def test_noise_is_not_explained():
     assert guess(normal(*SHAPE), normal(*SHAPE, seed=1)) is None
 
 
-# --- sums and roundings --------------------------------------------------------------------------------------------------
+# --- sums and roundings -----------------------------------------------------------------------------------------------
 
 
 def test_sigmas_add_as_squares_unless_errors_are_taken_at_their_worst():
@@ -418,352 +395,3 @@ def test_storing_is_half_an_ulp():
 )
 def test_outputs_end_with_the_rounding_of_what_they_were_stored_in(name, dtype, stored):
     assert stored_dtype(trial(dtype=torch.bfloat16), name, torch.zeros(1, dtype=dtype)) == stored
-
-
-# --- pictures ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [
-        ([], ""),
-        ([4], "4"),
-        ([1, 2, 3, 7], "1..3 7"),
-        ([0, 2, 4, 6, 8, 10, 12, 14], "0 2 4 6 8 10 12 14"),
-        ([0, 2, 4, 6, 8, 10, 12, 14, 16], "0 2 4 6 8 10 12 14 ..."),
-    ],
-)
-def test_ranges_are_short(numbers, text):
-    assert ranges(numbers) == text
-
-
-def test_plurals():
-    assert [plural(n, "key") for n in (0, 1, 2)] == ["0 keys", "1 key", "2 keys"]
-
-
-@pytest.mark.parametrize(
-    ("name", "at", "text"),
-    [
-        ("out", (0, 64, 0, 3), "out[b=0 i=64 h=0 d=3]"),
-        ("dk", (0, 64, 0, 3), "dk[b=0 j=64 h=0 d=3]"),
-        ("lse", (0, 1, 64), "lse[b=0 h=1 i=64]"),
-        ("dbias", (0, 1, 2, 3), "dbias[b=0 h=1 i=2 j=3]"),
-    ],
-)
-def test_elements_are_named_by_their_axes(name, at, text):
-    assert element_at(name, at) == text
-
-
-def wrong(*at) -> torch.Tensor:
-    bad = torch.zeros(2, 130, 3, 8, dtype=torch.bool)
-    bad[at] = True
-    return bad
-
-
-def lines(text: str) -> list[str]:
-    return [" ".join(line.split()) for line in text.splitlines()]
-
-
-def test_where_names_every_axis():
-    shown = lines(where(trial(), "out", wrong(1, slice(64, 128))))
-    assert shown == [
-        "wrong in",
-        "batch 1 of 0..1",
-        "query 64..127 of 0..129",
-        "head all of 0..2",
-        "column all of 0..7",
-    ]
-
-
-def test_where_speaks_of_keys_for_dk():
-    assert "key 5 of 0..129" in lines(where(trial(), "dk", wrong(0, 5)))
-
-
-def test_where_counts_queries_by_declared_tile():
-    shown = lines(where(trial(tile=(64, 32)), "out", wrong(0, slice(60, 65))))
-    assert [line for line in shown if "full" in line or "partial" in line] == [
-        "0 0..63 full 4 of 64",
-        "1 64..127 full 1 of 64",
-        "2 128..129 partial 0 of 2",
-    ]
-    assert any("BLOCK_M=64" in line for line in shown)
-
-
-def test_where_counts_keys_by_the_other_side_of_the_tile():
-    shown = lines(where(trial(tile=(64, 32)), "dv", wrong(0, 129)))
-    assert any("BLOCK_N=32" in line for line in shown) and "4 128..129 partial 1 of 2" in shown
-
-
-def test_a_long_tile_table_keeps_its_ends():
-    bad = torch.zeros(1, 1, 1000, dtype=torch.bool)
-    bad[..., -1] = True
-    shown = lines(where(trial(tile=(16, 16)), "lse", bad))
-    tiles = [line.split()[0] for line in shown if re.match(r"\d+ |\.\.\.", line)]
-    assert tiles == ["0", "1", "2", "...", "59", "60", "61", "62"]
-
-
-# --- handover: what an implementation must give back ----------------------------------------------------------------------
-
-
-def inputs(**changed) -> Inputs:
-    c = Case(**(dict(batch=2, seqlen_q=5, seqlen_k=7, nheads=3, nheads_k=3, headdim=8) | changed))
-    return build(c, "cpu")
-
-
-def zeros_like_q(q, k, v):
-    return torch.zeros_like(q)
-
-
-def zero_lse(q):
-    return torch.zeros(q.shape[0], q.shape[2], q.shape[1])
-
-
-def contract_error(impl: Implementation, **settings) -> ContractError:
-    with pytest.raises(ContractError) as caught:
-        run(impl, inputs(), **settings)
-    return caught.value
-
-
-@pytest.mark.parametrize(
-    ("forward", "declared", "words"),
-    [
-        (lambda q, k, v: None, {}, "forward returns NoneType: should be out, or (out, lse)"),
-        (lambda q, k, v: (q, q, q), {}, "forward returns tuple of 3"),
-        (lambda q, k, v: (q, None), dict(lse="natural"), "forward returns tuple of 2 (tensor (2, 5, 3, 8), NoneType)"),
-        (lambda q, k, v: (q, zero_lse(q)), {}, 'lse=None is declared: declare lse="natural" or "log2"'),
-        (zeros_like_q, dict(lse="natural"), "forward returns out alone, but lse='natural' is declared"),
-        (lambda q, k, v: q[:, 1:], {}, "out has shape (2, 4, 3, 8), should be (2, 5, 3, 8)"),
-        (lambda q, k, v: q.half(), {}, "out has dtype torch.float16, should be torch.float32"),
-        (lambda q, k, v: q.transpose(1, 2), {}, "this is layout 'bhsd': declare layout='bhsd'"),
-        (lambda q, k, v: q.transpose(1, 2), dict(layout="bhsd"), "this is layout 'bshd': declare layout='bshd'"),
-        (lambda q, k, v: (q, q.sum(-1)), dict(lse="natural"), "lse has shape (2, 5, 3), should be (2, 3, 5)"),
-        (lambda q, k, v: (q, zero_lse(q).double()), dict(lse="natural"), "lse has dtype torch.float64, should be"),
-    ],
-)
-def test_what_forward_returns_is_checked(forward, declared, words):
-    impl = implementation(forward, **declared)
-    x = inputs()
-    if impl.layout == "bhsd":
-        x = Inputs(**{name: to_layout(impl, t) for name, t in x.items()})
-    with pytest.raises(ContractError, match=re.escape(words)):
-        run(impl, x)
-
-
-def test_every_problem_of_the_outputs_is_reported_together():
-    found = contract_error(implementation(lambda q, k, v: (q[:1].half(), zero_lse(q)[..., 0]), lse="natural"))
-    assert len(found.problems) == 3 and "lse has shape (2, 3), should be (2, 3, 5)" in found.problems
-
-
-@pytest.mark.parametrize(
-    ("backward", "words"),
-    [
-        (lambda dout, q, k, v, out, lse: (q, k), "backward returns tuple of 2"),
-        (lambda dout, q, k, v, out, lse: q, "backward returns tensor (2, 5, 3, 8): should be (dq, dk, dv)"),
-        (lambda dout, q, k, v, out, lse: (q, k, None), "should be (dq, dk, dv)"),
-        (lambda dout, q, k, v, out, lse: (k, q, v), "dq has shape (2, 7, 3, 8), should be (2, 5, 3, 8)"),
-        (lambda dout, q, k, v, out, lse: (q, k, v.double()), "dv has dtype torch.float64, should be torch.float32"),
-    ],
-)
-def test_what_backward_returns_is_checked(backward, words):
-    assert words in str(contract_error(implementation(zeros_like_q, backward=backward), backward=True))
-
-
-def test_a_fourth_gradient_is_left_out_where_no_bias_is_given():
-    impl = implementation(zeros_like_q, backward=lambda dout, q, k, v, out, lse: (q, k, v, None))
-    assert [name for name, _ in run(impl, inputs(), backward=True).items()] == ["out", "dq", "dk", "dv"]
-
-
-def test_forward_without_a_graph_cannot_be_differentiated():
-    found = contract_error(implementation(lambda q, k, v: q.detach(), backward="autograd"), backward=True)
-    assert "out does not require grad" in str(found)
-
-
-def test_inputs_that_out_does_not_depend_on_are_named():
-    found = contract_error(implementation(lambda q, k, v: q + 0, backward="autograd"), backward=True)
-    assert str(found) == "autograd gives no gradient for k, v: out does not depend on it"
-
-
-# --- handover: what goes over --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("supports", "names"),
-    [
-        ({}, ()),
-        (dict(causal="optional"), ("causal",)),
-        (dict(causal="always"), ()),
-        (dict(bias=("vector",)), ("bias",)),
-        (dict(softmax_scale=True), ("softmax_scale",)),
-        (dict(causal="optional", bias=("matrix",), softmax_scale=True), ("causal", "bias", "softmax_scale")),
-    ],
-    ids=str,
-)
-def test_keywords_are_passed_only_where_they_are_declared(supports, names):
-    given = {}
-
-    def forward(q, k, v, **keywords):
-        given.update(keywords)
-        return torch.zeros_like(q)
-
-    run(implementation(forward, supports=dict(dtypes={torch.float32}, headdims={8}) | supports), inputs())
-    assert set(given) == set(names)
-
-
-def test_keywords_reach_backward_too():
-    given = {}
-
-    def backward(dout, q, k, v, out, lse, *, causal, softmax_scale):
-        given.update(causal=causal, softmax_scale=softmax_scale)
-        return q, k, v
-
-    impl = implementation(
-        lambda q, k, v, **keywords: q, backward=backward, supports=dict(causal="optional", softmax_scale=True)
-    )
-    run(impl, inputs(), backward=True, causal=True, softmax_scale=0.5)
-    assert given == dict(causal=True, softmax_scale=0.5)
-
-
-def test_backward_gets_what_forward_gave():
-    seen = {}
-
-    def backward(dout, q, k, v, out, lse):
-        seen.update(out=out, lse=lse, dout=dout)
-        return q, k, v
-
-    impl = implementation(lambda q, k, v: (2 * q, zero_lse(q) + 3), backward=backward, lse="log2")
-    x = inputs()
-    run(impl, x, backward=True)
-    assert torch.equal(seen["out"], 2 * x.q) and torch.equal(seen["dout"], x.dout)
-    assert (seen["lse"] == 3).all(), "lse in the base that the implementation keeps it in"
-
-
-def test_lse_in_base_2_is_converted():
-    got = run(implementation(lambda q, k, v: (q, zero_lse(q) + 3), lse="log2"), inputs())
-    assert got.lse.flatten()[0].item() == 3 * math.log(2)
-
-
-def test_natural_lse_is_left_as_it_is():
-    got = run(implementation(lambda q, k, v: (q, zero_lse(q) + 3), lse="natural"), inputs())
-    assert got.lse.dtype == torch.float32 and (got.lse == 3).all()
-
-
-def test_layouts_go_over_and_come_back():
-    impl, x = implementation(layout="bhsd"), normal(*SHAPE)
-    handed = to_layout(impl, x)
-    assert handed.shape == (2, 3, 5, 8) and handed.is_contiguous()
-    assert torch.equal(from_layout(impl, handed), x)
-
-
-def test_both_layouts_give_the_same_results():
-    def bhsd(q, k, v):
-        out, lse = torch_math.forward(*(t.transpose(1, 2) for t in (q, k, v)))
-        return out.transpose(1, 2), lse
-
-    x = inputs()
-    plain = implementation(lse="natural", backward="autograd")
-    turned = implementation(bhsd, lse="natural", backward="autograd", layout="bhsd")
-    want = run(plain, x, backward=True)
-    got = run(turned, Inputs(**{name: to_layout(turned, t) for name, t in x.items()}), backward=True)
-    assert all(torch.equal(getattr(got, name), tensor) for name, tensor in want.items())
-
-
-# --- handover: autograd --------------------------------------------------------------------------------------------------
-
-DIFFERENTIABLE = dict(dtypes={torch.float32}, headdims={8}, bias={"matrix"}, bias_grad=True, cross=True)
-
-
-def differentiable(**changed) -> Implementation:
-    return implementation(lse="natural", backward="autograd", supports=DIFFERENTIABLE | changed)
-
-
-@pytest.mark.parametrize("wrt", [("q",), ("k", "v"), ("q", "k", "v"), ("bias",), ("q", "bias"), ()], ids=str)
-def test_only_gradients_that_are_asked_for_come_back(wrt):
-    got = run(differentiable(), inputs(bias="matrix"), backward=True, wrt=wrt)
-    assert {name for name, _ in got.items()} == {"out", "lse", *("d" + name for name in wrt)}
-
-
-def test_only_inputs_that_are_asked_for_require_grad():
-    required = {}
-
-    def forward(q, k, v, *, bias=None):
-        required.update(q=q.requires_grad, k=k.requires_grad, v=v.requires_grad, bias=bias.requires_grad)
-        return torch_math.forward(q, k, v, bias=bias)
-
-    impl = implementation(forward, lse="natural", backward="autograd", supports=DIFFERENTIABLE)
-    run(impl, inputs(bias="matrix"), backward=True, wrt=("k", "bias"))
-    assert required == dict(q=False, k=True, v=False, bias=True)
-
-
-def test_every_gradient_comes_back_unless_some_are_named():
-    names = {name for name, _ in run(differentiable(), inputs(bias="matrix"), backward=True).items()}
-    assert names == {"out", "lse", "dq", "dk", "dv", "dbias"}
-
-
-def test_no_dbias_comes_back_where_none_is_declared():
-    got = run(differentiable(bias_grad=False), inputs(bias="matrix"), backward=True)
-    assert got.dbias is None and got.dq is not None
-
-
-def test_gradients_are_those_of_autograd():
-    x = inputs()
-    q = x.q.clone().requires_grad_()
-    torch_math.forward(q, x.k, x.v)[0].backward(x.dout)
-    assert torch.equal(run(differentiable(), x, backward=True).dq, q.grad)
-
-
-def test_inputs_never_require_grad_afterwards():
-    x = inputs()
-    run(differentiable(), x, backward=True)
-    assert not any(t.requires_grad for _, t in x.items())
-
-
-def test_outputs_carry_no_graph():
-    got = run(differentiable(), inputs(), backward=True)
-    assert not any(t.requires_grad for _, t in got.items())
-
-
-@pytest.mark.parametrize("sizes", [dict(seqlen_q=0), dict(seqlen_k=0)], ids=str)
-def test_gradients_of_an_empty_sequence_are_zero(sizes):
-    """autograd may give None where nothing depends on anything."""
-
-    def forward(q, k, v, *, bias=None):
-        return torch.zeros_like(q), torch.full((q.shape[0], q.shape[2], q.shape[1]), -INF)
-
-    impl = implementation(forward, lse="natural", backward="autograd", supports=DIFFERENTIABLE)
-    x = inputs(**sizes)
-    got = run(impl, x, backward=True)
-    assert all(torch.equal(getattr(got, "d" + name), torch.zeros_like(getattr(x, name))) for name in "qkv")
-
-
-# --- trial: what an implementation raises --------------------------------------------------------------------------------
-
-
-def raising(error: Exception):
-    def forward(q, k, v):
-        raise error
-
-    return forward
-
-
-def test_an_exception_breaks_the_law_in_its_own_words():
-    t = Trial(implementation(raising(RuntimeError("no kernel image\nfor this device"))), trial().case, "cpu")
-    assert broken(t.run).headline == "forward raises RuntimeError: no kernel image"
-
-
-def test_a_bare_exception_has_no_colon_behind_it():
-    t = Trial(implementation(raising(AssertionError())), trial().case, "cpu")
-    assert broken(t.run).headline == "forward raises AssertionError"
-
-
-def test_a_broken_contract_breaks_the_law_with_every_problem():
-    t = Trial(implementation(lambda q, k, v: q[:1].half()), trial().case, "cpu")
-    found = broken(t.run)
-    assert "shape" in found.headline and "dtype" in found.observed[0]
-
-
-def test_verdicts_on_the_contract_are_not_mixed_up():
-    """An implementation that is made after another one was forgotten may get its id()."""
-    answers = []
-    for forward in [torch_math.forward, lambda q, k, v: (q, q)] * 10:
-        answers.append(bool(contract.problems(implementation(forward, lse="natural"), "cpu")))
-    assert answers == [False, True] * 10

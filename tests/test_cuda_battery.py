@@ -122,7 +122,7 @@ def lines_of(report) -> set[int]:
     return {access.site.line for access in (report.first, report.second) if access is not None}
 
 
-# --- the notation -------------------------------------------------------------------------------------------------------
+# --- the notation -----------------------------------------------------------------------------------------------------
 
 
 def read_battery(file: Path) -> list[Micro]:
@@ -188,7 +188,7 @@ def module(file: Path, level: str | None):
     return load(file, *names, level=level)
 
 
-# --- the tests ----------------------------------------------------------------------------------------------------------
+# --- the tests --------------------------------------------------------------------------------------------------------
 
 every = pytest.mark.parametrize("micro", BATTERY, ids=str)
 

@@ -20,7 +20,7 @@ def found(file, *tensors, block=32, grid=1, shared=0, **options):
     return [(r.kind, *sorted({s.line for s in r.sites})) for r in reports]
 
 
-# --- what a compiler does with accesses ------------------------------------------------------------------------------------
+# --- what a compiler does with accesses -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", ["-O1", "-O2"])
@@ -73,7 +73,7 @@ def test_one_report_for_a_pair_of_lines(cu):
     assert found(cu(text, "k"), torch.zeros(4)) == [("race", 2)]
 
 
-# --- leaving -------------------------------------------------------------------------------------------------------------
+# --- leaving ----------------------------------------------------------------------------------------------------------
 
 
 def test_leaving_by_a_return_in_a_device_function_is_leaving(cu):
@@ -104,7 +104,7 @@ def test_a_return_of_a_helper_is_not_leaving(cu):
     assert found(cu(text, "k"), torch.zeros(32)) == [("barrier", 5)]
 
 
-# --- launches --------------------------------------------------------------------------------------------------------------
+# --- launches ---------------------------------------------------------------------------------------------------------
 
 
 def test_static_shared_memory_counts_at_a_launch(cu):
@@ -174,7 +174,7 @@ def test_kernels_are_launched_and_host_functions_are_called(cu):
         file.host(x, float("inf"))
 
 
-# --- time, processes, threads ----------------------------------------------------------------------------------------------
+# --- time, processes, threads -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_threads_take_turns(cu):
     assert not wrong
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------------
+# --- memory -----------------------------------------------------------------------------------------------------------
 
 ADD = "__global__ void k(float* out, const float* x) { out[threadIdx.x] = x[threadIdx.x] + 1; }"
 

@@ -1,15 +1,13 @@
 """How the operators for CUDA tensors are built: once, anew when anything changes, and with words where it fails.
 
 nvcc itself is a fake here, so that this runs everywhere: that it compiles is seen on a GPU (test_cuda_operators.py). The
-bindings are checked by g++.
+bindings: test_cuda_bindings.py.
 """
 
 import multiprocessing
 import os
-import re
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from races.cuda import CudaError
 from races.cuda.cache import built, cache_folder
 
 FOLDER = Path(extension.__file__).parent
-ALGORITHMS = ("fa1", "fa2")
 FORK = multiprocessing.get_context("fork")
 
 
@@ -55,7 +52,7 @@ def sources(tmp_path, monkeypatch):
     return copy
 
 
-# --- when it is built ---------------------------------------------------------------------------------------------------
+# --- when it is built -------------------------------------------------------------------------------------------------
 
 
 def test_every_source_is_part_of_the_key(cache, sources):
@@ -103,7 +100,7 @@ def test_gpus_that_are_present_are_those_it_is_built_for(monkeypatch):
     assert extension.architectures() == "7.5+PTX"
 
 
-# --- once ---------------------------------------------------------------------------------------------------------------
+# --- once -------------------------------------------------------------------------------------------------------------
 
 
 def load_with(build, queue=None):
@@ -174,7 +171,7 @@ def test_what_is_left_of_a_killed_build_stops_nobody(cache, restored):
     assert load_with(lambda name, to: to.write_text("whole")).read_text() == "whole"
 
 
-# --- by PyTorch ---------------------------------------------------------------------------------------------------------
+# --- by PyTorch -------------------------------------------------------------------------------------------------------
 
 
 def test_pytorch_is_asked_for_one_library_in_a_fresh_folder(cache, monkeypatch):
@@ -259,54 +256,3 @@ def test_nvcc_is_found_where_pytorch_looks(monkeypatch, tmp_path):
     assert extension.nvcc() == str(tmp_path / "home" / "bin" / "nvcc")
     monkeypatch.delenv("CUDA_HOME")
     assert extension.nvcc() == str(tmp_path / "elsewhere" / "bin" / "nvcc")
-
-
-# --- the bindings -------------------------------------------------------------------------------------------------------
-
-HEADERS = Path(torch.__file__).parent / "include"
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.skipif(not (HEADERS / "torch" / "csrc" / "stable" / "library.h").exists(), reason="torch has no headers")
-def test_binding_compiles_against_the_headers_of_this_pytorch(name):
-    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-fsyntax-only", "-DUSE_CUDA", "-isystem", HEADERS]
-    done = subprocess.run([*command, FOLDER / f"{name}_binding.cpp"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def one_line(text):
-    return re.sub(r"\s+", " ", text)
-
-
-def declarations(name):
-    """(function, its parameters) of the host functions that a binding declares."""
-    text = one_line((FOLDER / f"{name}_binding.cpp").read_text())
-    return dict(re.findall(r"int (\w+)\(([^()]*)\);", text))
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_host_functions_are_declared_as_they_are_defined(name):
-    """Or the library has an undefined symbol, which only a GPU machine would see."""
-    source = one_line((FOLDER / f"{name}.cu").read_text())
-    known = declarations(name)
-    assert set(known) == {f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal")}
-    for function, parameters in known.items():
-        assert f"int {function}({parameters}) {{" in source
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("what", ("forward", "backward", "bias_gradient"))
-def test_schema_says_what_the_host_function_writes(name, what):
-    """In its order, every pointer a tensor; written is what is not const. binding.h has the schemas of both algorithms."""
-    files = (f"{name}_binding.cpp", "binding.h")
-    text = " ".join(one_line((FOLDER / file).read_text()) for file in files).replace('" "', "")
-    (schema,) = re.findall(rf'"{what}\((.*?)\) -> \(\)"', text)
-    *parameters, stream = declarations(name)[f"{name}_{what}"].split(", ")
-    assert stream == "void* stream"
-    kinds = [("number" if p.startswith("double") else "read" if p.startswith("const") else "written", p.split()[-1])
-             for p in parameters]  # fmt: skip
-    of_schema = [("number" if a.startswith("float ") else "written" if "!" in a else "read", a.split()[-1])
-                 for a in schema.split(", ")]  # fmt: skip
-    assert of_schema == kinds
-    written = re.findall(r"\((\w)!\)", schema)
-    assert len(set(written)) == len(written)  # each an alias of its own

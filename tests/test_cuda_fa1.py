@@ -32,7 +32,7 @@ def tensors(seqlen_q, seqlen_k, headdim, dtype=FLOAT32, batch=1, nheads=2, nhead
     return [randn(*shape, dtype=dtype, seed=n) for n, shape in ((1, of_q), (2, of_k), (3, of_k), (0, of_q))]
 
 
-# ---- right --------------------------------------------------------------------------------------------------------
+# --- right ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16, BFLOAT16], ids=str)
@@ -134,7 +134,7 @@ def test_the_same_bits_again(fa1):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-# ---- races --------------------------------------------------------------------------------------------------------
+# --- races ------------------------------------------------------------------------------------------------------------
 
 TRACED = [
     dict(lengths=(1, 1, 1)),
@@ -159,7 +159,7 @@ def test_has_no_race(fa1, case, seed):
     assert all(torch.equal(traced[name], plain[name]) for name in plain)
 
 
-# ---- refused ------------------------------------------------------------------------------------------------------
+# --- refused ----------------------------------------------------------------------------------------------------------
 
 REFUSED = [
     (dict(headdim=1025), "fa1_forward: headdim=1025: should be 1 to 1024", "headdim=1025: should be 1 to 256"),

@@ -130,7 +130,7 @@ TRACED = [
 
 
 @pytest.fixture(scope="module")
-def cu():
+def fa2():
     return Host("fa2")
 
 
@@ -146,13 +146,13 @@ def tiny():
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_is_attention(cu, case):
-    cu.check(**case.call())
+def test_is_attention(fa2, case):
+    fa2.check(**case.call())
 
 
 @pytest.mark.parametrize("case", WIDE, ids=str)
-def test_wide_heads_are_attention(cu, case):
-    cu.check(**case.forward())
+def test_wide_heads_are_attention(fa2, case):
+    fa2.check(**case.forward())
 
 
 @pytest.mark.parametrize("headdim", [32, 64, 100])
@@ -160,17 +160,17 @@ def test_a_small_device_gets_smaller_tiles(small_device, headdim):
     small_device.check(**Case(70, 50, headdim, bias="vector").call())
 
 
-def test_rows_without_keys_are_zero(cu):
-    got = cu.run(**Case(100, 30, 16, causal="bottom_right").call())
+def test_rows_without_keys_are_zero(fa2):
+    got = fa2.run(**Case(100, 30, 16, causal="bottom_right").call())
     for name in ("out", "dq"):
         assert (got[name][:, :70] == 0).all() and (got[name][:, 71:] != 0).any(-1).all(), name
     assert (got["lse"][..., :70] == -torch.inf).all() and got["lse"][..., 70:].isfinite().all()
 
 
 @pytest.mark.parametrize("seqlen_q", [1, 15, 16, 63, 64])
-def test_an_infinite_key_concerns_its_queries_alone(tiny, cu, seqlen_q):
+def test_an_infinite_key_concerns_its_queries_alone(tiny, fa2, seqlen_q):
     """A key of -inf is never seen: no gradient is NaN but those of that key, however the last tile of queries is filled."""
-    for program in (tiny, cu):
+    for program in (tiny, fa2):
         case = Case(seqlen_q, 64, 1)
         q, k, v, dout, _ = case.inputs()
         q, k[0, 3] = torch.ones_like(q), -torch.inf
@@ -179,11 +179,11 @@ def test_an_infinite_key_concerns_its_queries_alone(tiny, cu, seqlen_q):
         assert got["dq"].isnan().all()  # 0 times the key, as in the definition
 
 
-def test_least_numbers_in_a_whole_row_are_no_mask(cu):
+def test_least_numbers_in_a_whole_row_are_no_mask(fa2):
     """All keys of a query have the same bias, the least number of float32: they weigh the same, and none is hidden."""
     case = Case(3, 70, 4, bias="vector")
     q, k, v, _, bias = case.inputs()
-    got = cu.forward(q, k, v, bias=torch.full_like(bias, torch.finfo(F32).min), softmax_scale=0.0)
+    got = fa2.forward(q, k, v, bias=torch.full_like(bias, torch.finfo(F32).min), softmax_scale=0.0)
     assert got["lse"].isfinite().all()
     assert torch.allclose(got["out"], v.mean(1, keepdim=True).expand_as(q), atol=1e-6)
 
@@ -197,9 +197,9 @@ def test_least_numbers_in_a_whole_row_are_no_mask(cu):
     ],
     ids=["headdim_1025", "backward_257", "nheads_3_on_2"],
 )
-def test_refusals_have_numbers(cu, case, words):
+def test_refusals_have_numbers(fa2, case, words):
     with pytest.raises(Refusal) as refused:
-        cu.run(**case.call())
+        fa2.run(**case.call())
     assert (refused.value.status, str(refused.value)) == (INVALID_VALUE, words)
 
 

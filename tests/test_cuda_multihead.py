@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from impls.cuda import host, multihead_attention
 from tests.cuda import values
+from tests.cuda.calls import everywhere
 
-DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-everywhere = pytest.mark.parametrize("device", DEVICES)
 LONGEST = 1000  # rows: what the exercise promises
 WIDEST = 1024  # columns of one head
 

@@ -55,7 +55,7 @@ def random():
     return np.random.default_rng(0)
 
 
-# ---- references -----------------------------------------------------------------------------------------------------
+# --- references -------------------------------------------------------------------------------------------------------
 
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 # (digits of precision, exponent of the smallest subnormal, largest finite) of each format
@@ -122,7 +122,7 @@ def awkward_floats(random, kind: str) -> np.ndarray:
     return np.concatenate([anything, near, base, halfway, *beside, edges, -edges])
 
 
-# ---- 16-bit floats --------------------------------------------------------------------------------------------------
+# --- 16-bit floats ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["half", "bfloat16"])
@@ -246,7 +246,7 @@ def test_functions_of_halves(shim):
     assert shim("half_pairs", np.uint32, a, b).tolist() == [0xFFFFFFFF, 0xFFFF, 0]
 
 
-# ---- rounding of float and double -----------------------------------------------------------------------------------
+# --- rounding of float and double -------------------------------------------------------------------------------------
 
 TOWARDS = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}
 
@@ -302,7 +302,7 @@ def test_what_is_special_about_approximations(shim):
     assert one("maxf", np.nan, 3) == one("maxf", 3, np.nan) == 3
 
 
-# ---- bits -----------------------------------------------------------------------------------------------------------
+# --- bits -------------------------------------------------------------------------------------------------------------
 
 
 def signed(value: int, bits: int = 32) -> int:
@@ -374,7 +374,7 @@ def test_intrinsics_on_64_bits(shim, random):
     assert np.array_equal(shim("d_parts", np.float64, x.view(np.float64)).view(np.uint64), x)
 
 
-# ---- names ----------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def test_names_are_known_to_the_shim(tmp_path):

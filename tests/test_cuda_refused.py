@@ -152,7 +152,7 @@ def test_what_the_host_function_refuses_on_a_gpu_is_raised_in_its_words(name):
         host.call(name, "forward", x, x, x, None, x, *scratch, s.half(), numbers, 1.0)
 
 
-# --- declared -----------------------------------------------------------------------------------------------------------
+# --- declared ---------------------------------------------------------------------------------------------------------
 
 
 def test_devices_are_those_with_a_compiler(monkeypatch):

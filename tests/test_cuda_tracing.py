@@ -26,7 +26,7 @@ def kinds(reports) -> list[str]:
     return sorted(report.kind for report in reports)
 
 
-# --- the message ---------------------------------------------------------------------------------------------------------
+# --- the message ------------------------------------------------------------------------------------------------------
 
 
 def test_a_race_is_told_with_both_lines(cu):
@@ -94,7 +94,7 @@ def test_every_kind_has_words():
         assert words in Report(kind, "", "", None, None).headline or kind == "race"
 
 
-# --- what is found beside races ------------------------------------------------------------------------------------------
+# --- what is found beside races ---------------------------------------------------------------------------------------
 
 
 def test_shared_memory_is_new_in_every_block(cu):
@@ -201,7 +201,7 @@ def test_blocks_that_wait_for_later_blocks_are_let_run(cu):
     assert out.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-# --- order, and threads switched at random -------------------------------------------------------------------------------
+# --- order, and threads switched at random ----------------------------------------------------------------------------
 
 LOST_UPDATE = "__global__ void k(int* x) { x[0] += 1; }"
 
@@ -251,7 +251,7 @@ def test_a_seed_gives_the_same_run_twice_and_another_seed_another_order(cu):
     assert sorted(order(3)) == list(range(32))
 
 
-# --- trace() itself ------------------------------------------------------------------------------------------------------
+# --- trace() itself ---------------------------------------------------------------------------------------------------
 
 
 def test_nothing_launched_is_no_verdict():

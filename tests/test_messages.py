@@ -55,7 +55,7 @@ OUT_AT_65 = replace(OUT, draws=Draws(
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- implementations, each with one mistake ------------------------------------------------------------------------------
+# --- implementations, each with one mistake ---------------------------------------------------------------------------
 
 
 def attention(q, k, v, seen=None):
@@ -177,7 +177,7 @@ def check_snapshot(name: str, text: str) -> None:
     assert got == want, f"the message is another one; if it is better, run with {UPDATE}=1\n{diff}"
 
 
-# --- the whole message ---------------------------------------------------------------------------------------------------
+# --- the whole message ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -194,7 +194,7 @@ def contract_result(tmp_path, forward) -> Result:
     return Judge(Plan(), [], tmp_path, "main").contract(implementation(forward))
 
 
-# --- the first line ------------------------------------------------------------------------------------------------------
+# --- the first line ---------------------------------------------------------------------------------------------------
 
 TIMES = "# times what rounding explains, 8 allowed"
 COMES_AND_GOES = "not on every run: "
@@ -273,7 +273,7 @@ def test_message_links_to_bugs_of_its_kind(name, failures):
     assert kind in {heading.lower().replace(" ", "-").replace(",", "") for heading in headings}
 
 
-# --- what is observed ----------------------------------------------------------------------------------------------------
+# --- what is observed -------------------------------------------------------------------------------------------------
 
 
 def lines(result: Result) -> list[str]:
@@ -355,7 +355,7 @@ def test_what_fails_shrinks_to_the_smallest(failures):
     assert smallest["exception"] == "seqlen_q=33 seqlen_k=33 headdim=1 dtype=float32"
 
 
-# --- machine-dependent numbers -------------------------------------------------------------------------------------------
+# --- machine-dependent numbers ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def unedited(mutant: Mutant) -> Mutant:
     return replace(mutant, edits=())
 
 
-# ---- barriers -----------------------------------------------------------------------------------------------------
+# --- barriers ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_barrier_is_found_and_has_its_reason_behind_it():
@@ -65,7 +65,7 @@ def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
     assert races and all(str(x.site) in race.headline for race in races for x in (race.first, race.second))
 
 
-# ---- copies -------------------------------------------------------------------------------------------------------
+# --- copies -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mutant", ONE_FOR_EACH_LAW, ids=lambda mutant: mutant.law)

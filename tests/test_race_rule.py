@@ -40,7 +40,7 @@ def between(*threads: Thread) -> set[frozenset]:
     return {frozenset((thread, 0) for thread in threads)}
 
 
-# --- By hand -------------------------------------------------------------------------------------------------------------
+# --- by hand ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_what_cannot_have_happened_is_refused(threads, message):
         Launch(threads)
 
 
-# --- For all executions ---------------------------------------------------------------------------------------------------
+# --- for all executions -----------------------------------------------------------------------------------------------
 # Drawn as one sequence of steps, as if one after another: (thread, access), or the threads that meet. What each thread
 # did is its part of it; so no barrier comes after itself.
 

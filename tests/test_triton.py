@@ -47,7 +47,7 @@ def results(report):
     return {(entry["law"], entry["impl"]): entry for entry in entries}
 
 
-# --- Triton is not installed --------------------------------------------------------------------------------------------
+# --- Triton is not installed ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_names_are_those_of_the_implementations():
     assert python("-c", program, TRITON_INTERPRET="0").stdout.strip() == "True"  # as where there is a GPU
 
 
-# --- an Absent through every door ---------------------------------------------------------------------------------------
+# --- an Absent through every door -------------------------------------------------------------------------------------
 
 GONE = Absent("gone", "its compiler is not installed")
 
@@ -127,7 +127,7 @@ def test_an_absent_is_refused_and_not_run():
     assert (result.verdict, result.reason, result.message) == (REFUSED, GONE.reason, "")
 
 
-# --- share --------------------------------------------------------------------------------------------------------------
+# --- share ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_results_show_the_share(tmp_path):
     assert cases == {"whole": 60, "tenth": 6}
 
 
-# --- the interpreter ----------------------------------------------------------------------------------------------------
+# --- the interpreter --------------------------------------------------------------------------------------------------
 
 
 @with_triton
@@ -246,7 +246,7 @@ def test_ours_has_them():
     assert {impl.name for impl in triton_fa2.IMPLS} <= names
 
 
-# --- what is taken out of Triton's interpreter --------------------------------------------------------------------------
+# --- what is taken out of Triton's interpreter ------------------------------------------------------------------------
 
 
 @with_triton

@@ -34,7 +34,7 @@ SHARED = {80: 163 * KIB, 86: 99 * KIB, 90: 227 * KIB}
 PRODUCTS = {80: ("mma.sync",), 86: ("mma.sync",), 90: ("wgmma", "mma.sync")}  # wgmma takes 64 rows at least
 
 
-# --- in a process of its own --------------------------------------------------------------------------------------------
+# --- in a process of its own ------------------------------------------------------------------------------------------
 
 
 def pretend(capability: int):
@@ -163,7 +163,7 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     return [[*kernel, len(keys)] for kernel, keys in found.items()]
 
 
-# --- what is asked of it ------------------------------------------------------------------------------------------------
+# --- what is asked of it ----------------------------------------------------------------------------------------------
 
 
 def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=True):

@@ -21,7 +21,7 @@ def the_same_numbers():
     torch.manual_seed(0)
 
 
-# --- numbers at the end of float32 --------------------------------------------------------------------------------------
+# --- numbers at the end of float32 ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.bfloat16).min, torch.finfo(torch.float32).min])
@@ -49,7 +49,7 @@ def test_a_tile_of_infinite_scores_does_not_spoil_the_next():
     torch.testing.assert_close(out[0, 0, 0], v[0, 32:, 0].mean(0))
 
 
-# --- what backward is given ---------------------------------------------------------------------------------------------
+# --- what backward is given -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ SHAPES = [(40, 1, 1), (8, 5, 1), (5, 4, 2)]  # of a block
 WARPS = [(0, 1, 2, 31), (32, 33, 39)]
 
 
-# --- Steps and programs ---------------------------------------------------------------------------------------------------
+# --- steps and programs -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Program:
         return [n for n, step in enumerate(self.steps) if n > left_at and step.is_barrier and thread in step.who]
 
 
-# --- Drawn programs -------------------------------------------------------------------------------------------------------
+# --- drawn programs ---------------------------------------------------------------------------------------------------
 # Steps at random race nearly always. So in most programs barriers are put in that prevent the races, in several ways;
 # and then, often, one race is let through, or one step is taken out again.
 

@@ -1,0 +1,37 @@
+"""An implementation, a trial of it with what a check raises there, and the lines of a message."""
+
+import pytest
+import torch
+
+from impls import Implementation, Supports, torch_math
+from properties.broken import LawBroken
+from properties.case import Case
+from properties.trial import Trial
+
+SHAPE = (2, 5, 3, 8)  # b i h d of trial()
+
+
+def implementation(forward=torch_math.forward, name="tested", **changed) -> Implementation:
+    supports = changed.pop("supports", dict(dtypes={torch.float32}, headdims={8}))
+    return Implementation(name=name, forward=forward, supports=Supports(**supports), **changed)
+
+
+def trial(regime: str = "spread", tile=None, dtype=torch.float32, **changed) -> Trial:
+    c = Case(batch=2, seqlen_q=5, seqlen_k=5, nheads=3, nheads_k=3, headdim=8, dtype=dtype, regime=regime)
+    return Trial(implementation(tile=tile, lse="natural", **changed), c, "cpu")
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def broken(check, *arguments) -> LawBroken:
+    """What the check raises."""
+    with pytest.raises(LawBroken) as caught:
+        check(*arguments)
+    return caught.value
+
+
+def lines(text: str) -> list[str]:
+    """Without the spaces that keep columns in line."""
+    return [" ".join(line.split()) for line in text.splitlines()]

@@ -1,0 +1,37 @@
+"""Calls of flash_attn_func and its packed forms as a model makes them: on which device, of what, with which gradients.
+
+Beside the tests, as a folder named triton would be what `import triton` finds where Triton is not installed.
+"""
+
+import pytest
+import torch
+
+from impls.triton.interpreter import INTERPRETED
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+LEFT, RIGHT = "top_left", "bottom_right"
+on_a_gpu = pytest.mark.skipif(INTERPRETED, reason="compiled kernels need a GPU")
+
+
+def randn(*shape, dtype=torch.float32, seed=0):
+    drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 1000 * sum(shape)))
+    return drawn.to(DEVICE, dtype)
+
+
+def inputs(seqlen_q=20, seqlen_k=37, nheads=4, nheads_k=2, headdim=16, dtype=torch.float32, bias=True, device=DEVICE):
+    """q, k, v and a bias of one batch for two (or None); leaves."""
+    shapes = [(2, seqlen_q, nheads, headdim), (2, seqlen_k, nheads_k, headdim), (2, seqlen_k, nheads_k, headdim)]
+    tensors = [randn(*shape, dtype=dtype, seed=n) for n, shape in enumerate(shapes)]
+    tensors.append(randn(1, nheads, seqlen_q, seqlen_k, seed=3) if bias else None)
+    return [x if x is None else x.to(device).requires_grad_() for x in tensors]
+
+
+def gradients(out, tensors, dout=None):
+    """d(out * dout) of those tensors that require it, with dout drawn from out's shape."""
+    wanted = [x for x in tensors if x is not None and x.requires_grad]
+    dout = randn(*out.shape, dtype=out.dtype, seed=9).to(out.device) if dout is None else dout
+    return torch.autograd.grad(out, wanted, dout)
+
+
+def assert_same_bits(got, want):
+    torch.testing.assert_close(got, want, rtol=0.0, atol=0.0)
