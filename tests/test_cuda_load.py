@@ -51,7 +51,7 @@ def own_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-# --- calling -------------------------------------------------------------------------------------------------------------
+# --- calling ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_host_function_is_called_as_it_stands(cu):
@@ -154,7 +154,7 @@ def test_constants_and_device_variables(cu):
     assert cu(text, "host").host(out) == 2 and out.tolist() == [1.5, 2.5]
 
 
-# --- bad input -----------------------------------------------------------------------------------------------------------
+# --- bad input --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch, forgotten, tmp_
         load(tmp_path / "k.cu", "scale_all")
 
 
-# --- plain mode: what ends a launch on a GPU is an exception -------------------------------------------------------------
+# --- plain mode: what ends a launch on a GPU is an exception ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_a_launch_that_fails_raises_unless_the_host_asks(cu, block, shared, mess
     assert file.opted(x) == 0 and x.item() == 1
 
 
-# --- compiled once -------------------------------------------------------------------------------------------------------
+# --- compiled once ----------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_compiled_once_and_again_when_it_or_a_header_changes(own_cache, tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def test_a_single_index_stays_where_it_is(values):
     assert spread(one, 0) is one
 
 
-# --- the law ------------------------------------------------------------------------------------------------------------
+# --- the law ----------------------------------------------------------------------------------------------------------
 
 
 def test_without_such_memory_it_is_unknown_and_the_run_green(monkeypatch):

@@ -52,7 +52,7 @@ def test_memory_that_comes_and_goes_hides_no_failure():
     assert judged(broken).verdict in (FAIL, UNKNOWN)
 
 
-# --- a device that is not here ------------------------------------------------------------------------------------------
+# --- a device that is not here ----------------------------------------------------------------------------------------
 
 NO_NVCC = "no nvcc found, which compiles the kernels for CUDA tensors"
 NOT_HERE = "runs on cpu only; this run judges on cuda"
@@ -80,7 +80,7 @@ def test_what_is_missing_here_spoils_no_run_that_did_not_ask_for_it(asked_for):
     assert not_green(results, asked_for=asked_for, replayed=False) == ("2 could not be decided" if asked_for else "")
 
 
-# --- a law that shows on another device ---------------------------------------------------------------------------------
+# --- a law that shows on another device -------------------------------------------------------------------------------
 
 OF_STREAMS = laws()["test_work_waits_on_the_current_stream"]
 
@@ -124,7 +124,7 @@ def test_what_is_missing_is_looked_at_beside_devices_that_are_none():
     assert error.value.problems == ["devices=None: should be a subset of {'cuda', 'cpu'}"]
 
 
-# --- plug-ins that misbehave --------------------------------------------------------------------------------------------
+# --- plug-ins that misbehave ------------------------------------------------------------------------------------------
 
 
 class Wordless(Exception):

@@ -118,7 +118,7 @@ def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_
     ]
 
 
-# --- python -m mutants --------------------------------------------------------------------------------------------------
+# --- python -m mutants ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", (["nosuch"], [ALL[0].name, "nosuch"]))
