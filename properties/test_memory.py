@@ -55,12 +55,16 @@ def test_any_layout_equals_the_contiguous_one(trial):
 
 
 def _of_several(case: Case) -> Case:
-    """At least two batches, heads, queries and keys, and a bias of each: a single index is nowhere to be spread."""
+    """At least two batches, heads and keys, and a bias of each, as a single index is nowhere to be spread.
+
+    One query may stay alone among many keys: decoding has kernels of its own.
+    """
     batch, nheads_k = max(case.batch, 2), max(case.nheads_k, 2)
     nheads = nheads_k * (case.nheads // case.nheads_k)
     bias = {} if case.bias is None else dict(bias_batch=batch, bias_nheads=nheads)
-    lengths = dict(seqlen_q=max(case.seqlen_q, 2), seqlen_k=max(case.seqlen_k, 2))
-    return case.but(batch=batch, nheads=nheads, nheads_k=nheads_k, **lengths, **bias)
+    seqlen_k = max(case.seqlen_k, 2)
+    seqlen_q = seqlen_k if case.seqlen_q == case.seqlen_k else case.seqlen_q
+    return case.but(batch=batch, nheads=nheads, nheads_k=nheads_k, seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)
 
 
 @law(needs=("strides",), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.5, toward=_of_several, bug="boundaries")
