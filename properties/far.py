@@ -26,13 +26,11 @@ def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
     count = tensor.shape[dim]
     if count < 2:
         return tensor
-    others = [1 if n == dim else size for n, size in enumerate(tensor.shape)]
-    strides = list(torch.empty(others, device="meta").stride())
+    one = tensor.narrow(dim, 0, 1).contiguous()
+    strides = list(one.stride())
     strides[dim] = -(-BEHIND // (count - 1) // 64) * 64
-    far = untouched(BEFORE + count * strides[dim], tensor.dtype, tensor.device).as_strided(
-        tensor.shape, strides, BEFORE
-    )
-    return far.copy_(tensor)
+    memory = untouched(BEFORE + (count - 1) * strides[dim] + one.numel(), tensor.dtype, tensor.device)
+    return memory.as_strided(tensor.shape, strides, BEFORE).copy_(tensor)
 
 
 def untouched(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
