@@ -40,9 +40,10 @@ def per_query_head(x, nheads):
     return x.unsqueeze(3).expand(-1, -1, -1, group, -1).flatten(2, 3)
 
 
-def has_far_rows(*tensors, dim=1):
-    """Whether rows of a tensor lie so far from its first that 32 bits do not count the elements between."""
-    return any(x.stride(dim) * (x.shape[dim] - 1) >= 2**31 for x in tensors)
+def refuses_far_rows(q, k, v, rows=1):
+    """None, or why cuBLAS would be wrong: 32 bits do not count the elements between the rows of dimension `rows`."""
+    far = any(x.stride(rows) * (x.shape[rows] - 1) >= 2**31 for x in (q, k, v))
+    return FAR_ROWS if far and 1 in (q.shape[rows], k.shape[rows]) else None
 
 
 def check(q, k, v, bias):
@@ -57,8 +58,8 @@ def check(q, k, v, bias):
         raise ValueError(f"torch_math: headdim={headdim}: should be 1 to 1024")
     if nheads_k == 0 or nheads % nheads_k:
         raise ValueError(f"torch_math: nheads={nheads} should be a multiple of nheads_k={nheads_k}")
-    if 1 in (seqlen_q, seqlen_k) and has_far_rows(q, k, v):
-        raise ValueError(f"torch_math: {FAR_ROWS}")
+    if reason := refuses_far_rows(q, k, v):
+        raise ValueError(f"torch_math: {reason}")
     if bias is not None:
         full = (batch, nheads, seqlen_q, seqlen_k)
         fits = bias.dim() == 4 and bias.shape[3] == seqlen_k

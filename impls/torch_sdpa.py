@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from impls import Implementation, Precision, Supports
-from impls.torch_math import FAR_ROWS, has_far_rows
+from impls.torch_math import refuses_far_rows
 
 aten = torch.ops.aten
 FLOAT, HALF = {torch.float32}, {torch.float16, torch.bfloat16}
@@ -150,8 +150,8 @@ def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
         return f"nheads={nheads} and nheads_k={nheads_k}: should be equal" + " or a multiple" * supports.gqa
     if not supports.strides and any(x.shape[-1] > 1 and x.stride(-1) != 1 for x in (q, k, v)):
         return "the last dimension of q, k, v should have stride 1: the kernel reads on as if it had"
-    if 1 in (seqlen_q, seqlen_k) and has_far_rows(q, k, v, dim=2):
-        return FAR_ROWS
+    if reason := refuses_far_rows(q, k, v, rows=2):
+        return reason
     kind = None if bias is None else "matrix" if bias.shape[2] > 1 else "vector"
     if kind and not supports.bias_kinds:
         return "takes no bias"

@@ -56,6 +56,12 @@ def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, 
         raise _far(trial, name, got, want, sigma, result.z, what)
 
 
+def check_all_agree(trial: Trial, got: Outputs, want: Outputs, budget: oracle.Budget, what: str) -> None:
+    """`check_agree` for every output of `got`; `budget` has the sigma of each."""
+    for name, tensor in got.items():
+        check_agree(trial, name, tensor, getattr(want, name), getattr(budget, name), what)
+
+
 def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:
     """The sigma of a sum of results, each with its own: root of squares, or the plain sum in the worst-case form."""
     if trial.form == LINEAR:

@@ -58,7 +58,7 @@ class _Managed:
     """CUDA's managed memory, for torch.as_tensor, which keeps this object for as long as there is a tensor of it."""
 
     def __init__(self, nbytes: int, device: torch.device):
-        self.device, self.address = device, ctypes.c_uint64()
+        self.address = ctypes.c_uint64()
         try:
             self.driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         except OSError:

@@ -2,7 +2,7 @@
 
 import torch
 
-from properties.checks import check_agree, check_budget, check_copied, check_counts, check_unchanged
+from properties.checks import check_agree, check_all_agree, check_budget, check_copied, check_counts, check_unchanged
 from properties.law import law
 from properties.regimes import WINS, Draw
 
@@ -28,10 +28,7 @@ def test_broadcast_bias_equals_its_copy(trial):
     trial.needs_supported(case.but(bias=kind, bias_batch=case.batch, bias_nheads=case.nheads))
     got, copied = trial.run(x), trial.run(x.with_(bias=written_out))
     budget = trial.budget(trial.want())
-    for name, tensor in got.items():
-        check_agree(
-            trial, name, tensor, getattr(copied, name), getattr(budget, name), "with the bias written out it is"
-        )
+    check_all_agree(trial, got, copied, budget, "with the bias written out it is")
 
 
 @law(bias=True, needs=("bias", "lse"), bias_masks=("none", "right"), bug="softmax-and-lse")

@@ -5,7 +5,7 @@ import time
 import torch
 
 from impls.handover import Inputs, Outputs
-from properties.checks import check_agree, check_unchanged
+from properties.checks import check_all_agree, check_unchanged
 from properties.law import law
 from properties.trial import Trial
 from races.poison import PATTERNS, leave_behind
@@ -22,14 +22,14 @@ def test_work_waits_on_the_current_stream(trial):
     reads them too early. It may also write too late, which shows if it takes longer than a launch.
     """
     usual, patience = _timed(trial)
-    stored = {name: trial.as_stored(name, tensor) for name, tensor in trial.x.items()}
+    stored = trial.stored(trial.x)
     late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
     torch.cuda.synchronize()
     # The default stream does not wait for this one, nor it for that. Urgent, so that it is not by chance that it is late.
     with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
         torch.cuda._sleep(int(CYCLES * patience))
         for name, tensor in late.items():
-            tensor.copy_(stored[name])
+            tensor.copy_(getattr(stored, name))
         # Not FillFresh: what it fills during the call may be meant for a stream that has waited for this one already.
         leave_behind(PATTERNS[1], trial.device, trial.nbytes)
         got = trial.call(late, backward=trial.backward, then=_copied)
@@ -45,11 +45,10 @@ def test_expanded_dout_equals_its_copy(trial):
     one = trial.x.dout.flatten()[:1]
     x = trial.x.with_(dout=one.expand(trial.x.dout.shape))
     copied = trial.run(x, backward=True)
-    handed = Inputs(**{name: trial.as_stored(name, t) for name, t in x.items()})
+    handed = trial.stored(x)
     expanded = trial.call(handed.with_(dout=one.expand(handed.dout.shape)), backward=True)
     budget = trial.budget(trial.want(x, backward=True), x, backward=True)
-    for name, tensor in expanded.items():
-        check_agree(trial, name, tensor, getattr(copied, name), getattr(budget, name), "with a copy of dout it is")
+    check_all_agree(trial, expanded, copied, budget, "with a copy of dout it is")
 
 
 def _timed(trial: Trial) -> tuple[Outputs, float]:

@@ -2,10 +2,11 @@
 
 import torch
 
+import oracle
 from impls.handover import Inputs, Outputs, from_layout
 from properties.broken import LawBroken
 from properties.case import LAYOUTS, Case
-from properties.checks import check_agree, check_unchanged
+from properties.checks import check_all_agree, check_unchanged
 from properties.far import spread
 from properties.law import law
 from properties.pictures import element_at, number, plural, share, where
@@ -50,8 +51,10 @@ def test_any_layout_equals_the_contiguous_one(trial):
 
     Within the budget of both, as another layout may take another path.
     """
-    plain = trial.run(backward=trial.backward, layout="contiguous")
-    _check_all_agree(trial, trial.run(backward=trial.backward), plain, "with contiguous inputs it is")
+    backward = trial.backward
+    got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
+    budget = trial.budget(trial.want(backward=backward), backward=backward)
+    _check_all_agree(trial, got, plain, budget, "with contiguous inputs it is")
 
 
 def _of_several(case: Case) -> Case:
@@ -75,13 +78,14 @@ def test_offsets_need_64_bits(trial):
     Around it is 0, so an offset cut to 32 bits finds that, or another element. Within the budget of both, as for other
     layouts. An error is no wrong number: who says that a stride is too large has not promised to take it.
     """
-    stored = {name: trial.as_stored(name, tensor) for name, tensor in trial.x.items()}
-    plain, answered = trial.run(backward=trial.backward), 0
+    backward, stored, answered = trial.backward, trial.stored(trial.x), 0
+    plain = trial.run(backward=backward)
+    budget = trial.budget(trial.want(backward=backward), backward=backward)
     for dim in range(3):
-        if any(tensor.shape[dim] > 1 for tensor in stored.values()):
+        if any(tensor.shape[dim] > 1 for _, tensor in stored.items()):
             far = Inputs(**{name: spread(tensor, dim) for name, tensor in stored.items()})
-            if (got := trial.answer(far, backward=trial.backward)) is not None:
-                _check_all_agree(trial, got, plain, f"where dimension {dim} of the inputs is not spread it is")
+            if (got := trial.answer(far, backward=backward)) is not None:
+                _check_all_agree(trial, got, plain, budget, f"where dimension {dim} of the inputs is not spread it is")
                 answered += 1
     trial.needs(answered > 0)
 
@@ -103,12 +107,13 @@ def test_what_memory_held_before_does_not_matter(trial):
     _same_however(trial, results, "where fresh memory held other bits; before that it was")
 
 
-def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, should: str) -> None:
-    budget = trial.budget(trial.want(backward=trial.backward), backward=trial.backward)
-    for name, tensor in got.items():
-        nan = getattr(plain, name).isnan()  # is what other laws find, and no other layout's fault
-        tensor, other = (x.masked_fill(nan, 0.0) for x in (tensor, getattr(plain, name)))
-        check_agree(trial, name, tensor, other, getattr(budget, name), should)
+def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, budget: oracle.Budget, should: str) -> None:
+    """But where `plain` is NaN, which is what other laws find, and no other layout's fault."""
+    got, plain = (
+        Outputs(**{name: x.masked_fill(getattr(plain, name).isnan(), 0.0) for name, x in outputs.items()})
+        for outputs in (got, plain)
+    )
+    check_all_agree(trial, got, plain, budget, should)
 
 
 def _run_amid(trial: Trial, fill: float, backward: bool):

@@ -134,7 +134,8 @@ class Trial:
         """
         x = self.x if x is None else x
         layout = changed.pop("layout", self.case.layout)
-        handed = Inputs(**{name: lay_out(self.as_stored(name, t), layout_of(name, layout)) for name, t in x.items()})
+        stored = self.stored(x)
+        handed = Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in stored.items()})
         return self.call(handed, backward=backward, wrt=wrt, **changed)
 
     def place(self, x: Inputs, fill: float) -> tuple[Inputs, dict[str, Placed]]:
@@ -148,6 +149,10 @@ class Trial:
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """An input in the layout that the implementation declares; bias has one layout for all."""
         return tensor if name == "bias" else handover.to_layout(self.impl, tensor)
+
+    def stored(self, x: Inputs) -> Inputs:
+        """Inputs in the public layout -> the same, contiguous, in the layout that the implementation declares."""
+        return Inputs(**{name: self.as_stored(name, tensor) for name, tensor in x.items()})
 
     def call(
         self,

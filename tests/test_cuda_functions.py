@@ -10,8 +10,9 @@ import torch
 
 from impls.cuda import algorithm, flash_attention_2, host
 from tests.cuda import values
-from tests.cuda.calls import BF16, F16, F32, LEFT, assert_same_bits, dout_of, each, everywhere, gradients, inputs
+from tests.cuda.calls import BF16, F16, F32, LEFT, dout_of, each, everywhere, gradients, inputs
 from tests.cuda.values import randn
+from tests.machinery import assert_same_bits
 
 INF = float("inf")
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from impls.cuda import flash_attention_1, flash_attention_2, operators
-from tests.cuda.calls import CUDA, RIGHT, assert_same_bits, each, everywhere, gradients, inputs, on_a_gpu
+from tests.cuda.calls import CUDA, RIGHT, each, everywhere, gradients, inputs, on_a_gpu
 from tests.cuda.values import randn
+from tests.machinery import assert_same_bits, captured
 
 OPERATORS = {
     flash_attention_1: (operators.fa1_forward, operators.fa1_backward),
@@ -93,20 +94,13 @@ def test_graph_replayed_on_other_inputs_equals_eager(function):
         out = function(*x, causal=True)
         return out, *torch.autograd.grad(out, x, dout)
 
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
-        step()  # compiles, which is not allowed while capturing
-    torch.cuda.current_stream().wait_stream(beside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, outputs = captured(step)
     for seed in (1, 2):
         with torch.no_grad():
             for n, t in enumerate(x):
                 t.copy_(randn(*t.shape, device="cuda", seed=10 * seed + n))
         graph.replay()
-        got = [t.clone() for t in captured]
+        got = [t.clone() for t in outputs]
         for mine, other in zip(got, step(), strict=True):
             assert_same_bits(mine, other)
 

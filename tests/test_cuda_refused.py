@@ -12,7 +12,8 @@ from torch.autograd import forward_ad
 from impls import Absent, contract
 from impls.cuda import algorithm, declared, flash_attention_1, host
 from impls.cuda.problem import integers
-from tests.cuda.calls import F16, F32, LEFT, assert_same_bits, each, inputs, on_a_gpu
+from tests.cuda.calls import F16, F32, LEFT, each, inputs, on_a_gpu
+from tests.machinery import assert_same_bits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

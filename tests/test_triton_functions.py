@@ -23,7 +23,8 @@ from properties.judge import judge
 from properties.law import all_laws
 from properties.plan import Plan
 from properties.verdict import PASS
-from tests.triton_calls import DEVICE, LEFT, RIGHT, assert_same_bits, gradients, inputs, randn
+from tests.machinery import assert_same_bits
+from tests.triton_calls import DEVICE, LEFT, RIGHT, gradients, inputs, randn
 
 INF = float("inf")
 

@@ -14,7 +14,8 @@ if not installed():
 
 from impls.triton import functions
 from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
-from tests.triton_calls import LEFT, RIGHT, assert_same_bits, gradients, inputs, on_a_gpu, randn
+from tests.machinery import assert_same_bits, captured
+from tests.triton_calls import LEFT, RIGHT, gradients, inputs, on_a_gpu, randn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -83,14 +84,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(form, dtype):
         out = function(*x, causal=True)
         return out, *torch.autograd.grad(out, x, dout)
 
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
-        step()  # compiles, which is not allowed while capturing
-    torch.cuda.current_stream().wait_stream(beside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, outputs = captured(step)
 
     for seed in (1, 2):
         _, others = packed_as(form, dtype=dtype, seed=seed)
@@ -99,7 +93,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(form, dtype):
                 mine.copy_(other)
             dout.copy_(randn(1, 20, 2, 16, dtype=dtype, seed=6 + seed))
         graph.replay()
-        got = [t.clone() for t in captured]
+        got = [t.clone() for t in outputs]
         for mine, other in zip(got, step(), strict=True):
             assert_same_bits(mine, other)
 

@@ -31,7 +31,3 @@ def gradients(out, tensors, dout=None):
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     dout = randn(*out.shape, dtype=out.dtype, seed=9).to(out.device) if dout is None else dout
     return torch.autograd.grad(out, wanted, dout)
-
-
-def assert_same_bits(got, want):
-    torch.testing.assert_close(got, want, rtol=0.0, atol=0.0)

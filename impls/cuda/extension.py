@@ -18,13 +18,8 @@ FOLDER = Path(__file__).parent
 PATTERNS = ("*.cu", "*.cuh", "*.h", "*_binding.cpp")
 CXX_FLAGS = ("-O3", "-std=c++17", "-DUSE_CUDA")
 NVCC_FLAGS = ("-O3", "-std=c++17", "--split-compile=0")  # ptxas on all cores: half the time on four of them
-HEEDED = (
-    "CXX",
-    "PYTORCH_NVCC",
-    "NVCC_PREPEND_FLAGS",
-    "NVCC_APPEND_FLAGS",
-    "NVCC_CCBIN",
-)  # by PyTorch's build or by nvcc
+# By PyTorch's build or by nvcc.
+HEEDED = ("CXX", "PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 ERRORS = 5  # lines of the compiler that are shown: the first say it all
 
 

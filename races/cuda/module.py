@@ -262,7 +262,7 @@ def _called(entry: _Entry, values, shape: _Shape | None, result: _Value, storage
 
 def _refuse_large(function: Function, storages: list[Stored]) -> None:
     for stored in storages:
-        if stored.nbytes > LARGE:
+        if not stored.margin:
             names = ", ".join(view.name for view in stored.views)
             raise CudaError(
                 f"{function.name} of {function.file.path.name}: {names}: its storage has {stored.nbytes} bytes, and the "

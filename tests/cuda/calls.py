@@ -32,7 +32,3 @@ def gradients(out, tensors, dout=None):
     """d(out * dout) of those tensors that require it; dout_of(out) if there is none."""
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     return torch.autograd.grad(out, wanted, dout_of(out) if dout is None else dout)
-
-
-def assert_same_bits(got, want):
-    torch.testing.assert_close(got, want, rtol=0.0, atol=0.0)
