@@ -23,7 +23,7 @@ def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> d
 TAIL = "(j < seqlen_k) & (j <= i + diagonal)"
 CLEAR = "clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0)"
 ALIGNED = 'seqlen_k - seqlen_q if alignment == "bottom_right" else 0'
-BIAS_STRIDES = "batch, head, row = _strides(bias)\n    return Strides(16 * batch,"
+BIAS_STRIDES = "batch, head, row = _strides(bias)\n    return Strides.packed(batch,"
 UNIT_STRIDE = "        q, k, v = (unit_stride(x) for x in (q, k, v))\n"
 NEGATIVE = "q = tl.where(scale < 0, -q, q)"
 
@@ -104,7 +104,7 @@ MUTANTS = [
         source="triton/problem",
         impl="triton_fa2",
         declares=promising(backward=False, bias={"vector"}),
-        edits=((BIAS_STRIDES, BIAS_STRIDES.replace("16 * batch", "16 * head")),),
+        edits=((BIAS_STRIDES, BIAS_STRIDES.replace("packed(batch", "packed(head")),),
         smallest=dict(batch=2, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the stride of the wrong dimension: where the bias has one head, every batch gets that of the first",
     ),

@@ -1,6 +1,10 @@
 """What tests of our functions in PyTorch's machinery share, whichever kernels are behind them."""
 
+import pytest
 import torch
+
+# A worker of pytest -n sees one GPU (conftest.py).
+on_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs, and -n 0")
 
 
 def assert_same_bits(got, want):

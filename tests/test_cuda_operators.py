@@ -13,15 +13,14 @@ import pytest
 import torch
 
 from impls.cuda import flash_attention_1, flash_attention_2, operators
-from tests.cuda.calls import CUDA, RIGHT, each, everywhere, gradients, inputs, on_a_gpu
+from tests.cuda.calls import RIGHT, each, everywhere, gradients, inputs, on_a_gpu
 from tests.cuda.values import randn
-from tests.machinery import assert_same_bits, captured
+from tests.machinery import assert_same_bits, captured, on_two_gpus
 
 OPERATORS = {
     flash_attention_1: (operators.fa1_forward, operators.fa1_backward),
     flash_attention_2: (operators.fa2_forward, operators.fa2_backward),
 }
-on_two_gpus = pytest.mark.skipif(not CUDA or torch.cuda.device_count() < 2, reason="needs a second GPU")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -106,6 +105,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(function):
 
 
 @each
+@on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device(function):
     """While the first is the current one."""

@@ -122,6 +122,7 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     from triton.runtime.jit import JITFunction
 
     from impls.triton.attention import FlashAttention2
+    from properties.far import spread
 
     def only_remembered(self, key, signature, device, constexprs, options, attrs, warmup):
         self.device_caches[device][0][key] = key
@@ -131,7 +132,7 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     draw = random.Random(0)
 
     def tensor(*sizes):
-        """float16, dimensions in any order, with gaps in each. Unless aligned, rows begin anywhere."""
+        """float16, dimensions in any order, with gaps in each; or one is spread. Unless aligned, rows begin anywhere."""
         step = 8 if aligned else 1
         gaps = [draw.randrange(3) for _ in range(3)] + [step * draw.randrange(3)]
         whole = [n + gap for n, gap in zip(sizes, gaps, strict=True)]
@@ -139,12 +140,15 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
         memory = torch.empty([whole[n] for n in order] + [whole[3]], dtype=torch.float16)
         begin = step * draw.randrange(gaps[3] // step + 1)
         memory = memory.permute(*(order.index(n) for n in range(3)), 3)
-        return memory[: sizes[0], : sizes[1], : sizes[2], begin : begin + sizes[3]]
+        return sometimes_far(memory[: sizes[0], : sizes[1], : sizes[2], begin : begin + sizes[3]])
+
+    def sometimes_far(x):
+        return spread(x, draw.randrange(3)) if draw.random() < 0.2 else x
 
     def bias_for(batch, nheads, seqlen_q, seqlen_k):
         shape = [draw.choice((1, n)) for n in (batch, nheads, seqlen_q)]
         begin = 0 if aligned else draw.randrange(4)
-        return torch.empty([*shape, seqlen_k + begin])[..., begin:]
+        return sometimes_far(torch.empty([*shape, seqlen_k + begin])[..., begin:])
 
     found: dict[tuple, set] = {}
     for _ in range(problems):

@@ -14,7 +14,7 @@ if not installed():
 
 from impls.triton import functions
 from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
-from tests.machinery import assert_same_bits, captured
+from tests.machinery import assert_same_bits, captured, on_two_gpus
 from tests.triton_calls import LEFT, RIGHT, gradients, inputs, on_a_gpu, randn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -99,7 +99,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(form, dtype):
 
 
 @on_a_gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second GPU")
+@on_two_gpus
 def test_tensors_on_a_second_device():
     """While the first is the current one."""
     here, there = inputs(device="cuda:0"), inputs(device="cuda:1")

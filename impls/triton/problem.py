@@ -99,15 +99,15 @@ class Problem:
 def strides_of(x: torch.Tensor) -> Strides:
     """(batch, seqlen, heads, headdim) -> its strides."""
     batch, row, head = _strides(x)
-    return Strides(16 * batch, 16 * head, 16 * row)
+    return Strides.packed(batch, head, row)
 
 
 def strides_of_bias(bias: torch.Tensor | None) -> Strides:
     """(batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) -> its strides; 0 where it broadcasts."""
     if bias is None:
-        return Strides(0, 0, 0)
+        return Strides.packed(0, 0, 0)
     batch, head, row = _strides(bias)
-    return Strides(16 * batch, 16 * head, 16 * row)
+    return Strides.packed(batch, head, row)
 
 
 def aligned(x: torch.Tensor) -> bool:

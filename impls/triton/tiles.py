@@ -15,6 +15,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 INF = tl.constexpr(float("inf"))
+PACKED = tl.constexpr(2**62)  # what is added to strides
 LEAST = tl.constexpr(-(2.0**127))  # the least finite score: times ln 2 and back it is not yet -inf
 
 # Triton would compile a kernel anew for every pattern of pointers that divide by 16; ALIGN says it instead (matrix_of).
@@ -33,21 +34,27 @@ NOT_SPECIALIZED = [
 
 
 class Strides(NamedTuple):
-    """Sixteen times the strides of a tensor in elements; that of the last dimension is 1. `row` is a query's or key's.
+    """The strides of a tensor, packed; that of the last dimension is 1. `row` is a query's or key's.
 
-    Sixteen times, as Triton compiles a kernel anew for every pattern of integers that are 1 or divide by 16, and the
-    elements of a tuple cannot be excepted: this way there is one pattern. `elements` gives the stride back.
+    Packed, as Triton compiles a kernel anew for every pattern of integers that are 1, divide by 16, or need 64 bits, and
+    the elements of a tuple cannot be excepted. Packed, all of them divide by 16 and need 64 bits: there is one pattern.
     """
 
     batch: int
     head: int
     row: int
 
+    @classmethod
+    def packed(cls, batch: int, head: int, row: int) -> "Strides":
+        """From strides in elements, each below 2^58; `elements` gives them back."""
+        base = PACKED.value
+        return cls(base + 16 * batch, base + 16 * head, base + 16 * row)
+
 
 @triton.jit
-def elements(stride, ALIGN: tl.constexpr):
+def elements(packed, ALIGN: tl.constexpr):
     """A stride from Strides -> elements; says that it is a multiple of ALIGN, so that loads may be wide."""
-    return stride // (16 * ALIGN) * ALIGN
+    return (packed - PACKED) // (16 * ALIGN) * ALIGN
 
 
 @triton.jit
