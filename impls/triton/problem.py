@@ -115,10 +115,9 @@ def aligned(x: torch.Tensor) -> bool:
     return all(n * x.element_size() % 16 == 0 for n in _strides(x)) and x.data_ptr() % 16 == 0
 
 
-def _strides(x: torch.Tensor) -> tuple[int, int, int]:
+def _strides(x: torch.Tensor) -> list[int]:
     """The first three strides in elements; 0 for a dimension of size 1, whose stride may be anything."""
-    (n0, n1, n2, _), (s0, s1, s2, _) = x.shape, x.stride()
-    return (0 if n0 == 1 else s0, 0 if n1 == 1 else s1, 0 if n2 == 1 else s2)
+    return [0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True)]
 
 
 def problem_of(q, k, v, bias=None, causal=False, softmax_scale=None, alignment="bottom_right", tf32=False) -> Problem:
