@@ -9,7 +9,8 @@ import sys
 import torch
 
 from mutants import ALL, Mutant, MutantError, beyond_smallest, build, elsewhere
-from mutants.judging import CONTRACT, EXAMPLES, laws, one_of_all
+from mutants.judging import CONTRACT, EXAMPLES, one_of_all
+from properties.law import laws
 from properties.verdict import FAIL
 from races.cuda.errors import CudaError
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import cache, wraps
+from functools import wraps
 
 from impls import Implementation
 from mutants.mutant import Mutant, build
 from properties import contract
 from properties.broken import LawBroken
 from properties.judge import judge
-from properties.law import Law, all_laws
+from properties.law import Law, laws
 from properties.plan import Plan
 from properties.trial import Trial
 from properties.verdict import FAIL, PASS, UNKNOWN, Result
@@ -29,12 +29,6 @@ REPEATS = 12  # what is wrong in 1 call of 20 must show in 30 cases of 12 repeat
 def plan(seed: int = 0, examples: int = EXAMPLES) -> Plan:
     """How mutants are judged: on the CPU unless they say otherwise, the same cases every time."""
     return Plan(device="cpu", examples=examples, seed=seed, repeats=REPEATS)
-
-
-@cache
-def laws() -> dict[str, Law]:
-    """Every law of every chapter, by name, in the order of the files."""
-    return {law.name: law for law in all_laws()}
 
 
 def judge_mutant(mutant: Mutant, how: Plan) -> Result:

@@ -13,7 +13,7 @@ import torch
 from impls.contract import DTYPES, ContractError, Implementation
 from properties.broken import AnotherCase, LawBroken
 from properties.case import Case
-from properties.law import all_laws
+from properties.law import laws
 from properties.strategies import Draws, fitted
 from properties.trial import Trial
 
@@ -36,7 +36,7 @@ def problems(impl: Implementation, device: str, write_down: Callable[[str], None
 
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> list[str]:
     found: dict[str, str] = {}  # problem -> the first feature that showed it
-    stale = sorted(set(impl.known_failures) - {law.name for law in all_laws()})
+    stale = sorted(set(impl.known_failures) - set(laws()))
     if stale:
         found[f"known_failures names {', '.join(stale)}: there is no such law"] = "plain"
     for feature, case in sample(impl):

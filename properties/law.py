@@ -13,6 +13,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,14 @@ class Law:
         return f"properties/{self.chapter}.py::{self.name}[{impl_name}]"
 
 
-def all_laws() -> list[Law]:
-    """Every law of every chapter, in the order of the files."""
-    laws = []
+@cache
+def laws() -> dict[str, Law]:
+    """Every law of every chapter, by name, in the order of the files."""
+    found = []
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         chapter = importlib.import_module(f"properties.{path.stem}")
-        laws += [f.law for f in vars(chapter).values() if hasattr(f, "law") and f.__module__ == chapter.__name__]
-    return laws
+        found += [f.law for f in vars(chapter).values() if hasattr(f, "law") and f.__module__ == chapter.__name__]
+    return {law.name: law for law in found}
 
 
 def law(

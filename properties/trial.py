@@ -32,7 +32,7 @@ def frames_of(error: BaseException) -> list[str]:
     return list(shown)
 
 
-def in_forward(error: BaseException) -> bool:
+def _in_forward(error: BaseException) -> bool:
     """Whether the forward raised it, in a call that goes backward, too."""
     calls = [f.line for f in traceback.extract_tb(error.__traceback__) if f.filename == handover.__file__]
     return any("impl.forward(" in line for line in calls if line)
@@ -179,7 +179,7 @@ class Trial:
             first, *others = _words_of(error).strip().splitlines() or [""]
             # What a first line announces is a compiler's; what follows a CUDA error is PyTorch's advice.
             announced = others[:MESSAGE_LINES] if first.endswith(":") else []
-            which = "backward" if backward and not in_forward(error) else "forward"
+            which = "backward" if backward and not _in_forward(error) else "forward"
             raise Raises(
                 f"{which} raises {type(error).__name__}{first and f': {first}'}",
                 *announced,

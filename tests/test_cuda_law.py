@@ -11,12 +11,11 @@ from impls.registry import from_file
 from mutants import ALL
 from mutants.judging import judge_mutant, plan
 from properties.judge import judge
+from properties.law import laws
 from properties.plan import Plan
-from properties.test_races import test_no_race_is_traced as traced_law
 from properties.verdict import FAIL, PASS, REFUSED
 
-LAW = traced_law.law
-del traced_law  # as a test it belongs to properties/
+LAW = laws()["test_no_race_is_traced"]
 ROOT = Path(__file__).parents[1]
 
 

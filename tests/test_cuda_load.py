@@ -1,4 +1,10 @@
-"""A .cu on the CPU: loaded, and called with tensors; what would stop a GPU is an exception."""
+"""A .cu on the CPU: loaded, and called with tensors; what would stop a GPU is an exception, and Ctrl-C ends a launch."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -155,3 +161,25 @@ def test_a_launch_that_fails_raises_unless_the_host_asks(cu, block, shared, mess
         file.silent(x)
     assert file.asking(x) != 0 and x.item() == 0
     assert file.opted(x) == 0 and x.item() == 1
+
+
+def test_ctrl_c_ends_a_launch(tmp_path):
+    (tmp_path / "k.cu").write_text("__global__ void k(volatile int* x) { while (x[0] == 0) {} }\n")
+    script = f"""
+import torch
+from races.cuda import load
+k = load({str(tmp_path / "k.cu")!r}, "k").k
+print("ready", flush=True)
+try:
+    k.launch(1, 1)(torch.zeros(1, dtype=torch.int32))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    running = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored, where a shell runs this in its background
+    )  # fmt: skip
+    assert running.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    assert running.communicate(timeout=30)[0] == "interrupted\n"

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from impls import Implementation, cuda
-from mutants.judging import laws
 from properties import contract
 from properties.judge import judge
+from properties.law import laws
 from properties.plan import Plan
 from properties.verdict import PASS
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from impls import torch_math
-from mutants.judging import laws
 from properties import far
 from properties.far import BEFORE, BEHIND, spread
 from properties.judge import judge
+from properties.law import laws
 from properties.plan import Plan
 from properties.trial import Trial
 from properties.verdict import FAIL, PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from impls import ContractError, torch_math
-from mutants.judging import laws
 from properties import contract
 from properties.glue import not_green
 from properties.judge import judge
+from properties.law import laws
 from properties.plan import Plan
 from properties.session import Judge
 from properties.verdict import FAIL, REFUSED, UNKNOWN

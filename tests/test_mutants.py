@@ -10,10 +10,11 @@ from impls import python_tiled, torch_math
 from impls.registry import from_file
 from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
 from mutants import __main__ as command
-from mutants.judging import CONTRACT, judge_mutant, laws, of_mutant, plan
+from mutants.judging import CONTRACT, judge_mutant, of_mutant, plan
 from mutants.mutant import ROOT, build, source_file
 from properties.case import parse_case
 from properties.judge import judge
+from properties.law import laws
 from properties.trial import Trial
 from properties.verdict import FAIL, PASS
 from races.cuda import CudaError

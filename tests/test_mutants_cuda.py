@@ -10,10 +10,11 @@ import torch
 
 from mutants import ALL, Mutant, cuda_barriers, elsewhere
 from mutants.cuda_tiles import promising
-from mutants.judging import CONTRACT, judge_mutant, laws, of_mutant, plan
+from mutants.judging import CONTRACT, judge_mutant, of_mutant, plan
 from mutants.mutant import IMPLS, build, source_file
 from properties.case import parse_case
 from properties.judge import judge
+from properties.law import laws
 from properties.trial import Trial
 from properties.verdict import PASS, UNKNOWN
 from races.cuda.tracing import tracing

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mutants import ALL, Mutant, elsewhere
-from mutants.judging import CONTRACT, laws, of_mutant, plan
+from mutants.judging import CONTRACT, of_mutant, plan
 from mutants.mutant import build
 from properties.judge import judge
+from properties.law import laws
 from properties.verdict import PASS
 
 TRITON = [mutant for mutant in ALL if mutant.source.startswith("triton/")]

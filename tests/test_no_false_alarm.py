@@ -6,13 +6,9 @@ import torch
 from impls import Implementation, Supports, torch_math
 from properties.case import parse_case
 from properties.judge import judge
-from properties.law import all_laws
+from properties.law import laws
 from properties.plan import Plan
 from properties.verdict import PASS
-
-
-def law_called(name):
-    return next(law for law in all_laws() if law.name == name)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -32,7 +28,7 @@ def test_a_fused_exponent_may_miss_a_copied_row_where_scores_are_large(dtype):
     fused = Implementation(
         name="fused", forward=forward, supports=Supports(dtypes={dtype}, headdims=range(1, 257), cross=True)
     )
-    result = judge(law_called("test_winning_key_is_copied"), fused, Plan(examples=300))
+    result = judge(laws()["test_winning_key_is_copied"], fused, Plan(examples=300))
     assert result.verdict == PASS, result.message
 
 
@@ -41,5 +37,5 @@ def test_a_fused_exponent_may_miss_a_copied_row_where_scores_are_large(dtype):
 def test_noise_of_a_sum_may_come_from_one_row_of_five_hundred(lengths, seed):
     """The others see no key, or have q = 0. A sample of 256 rows missed it, and z was 1e7."""
     case = parse_case(f"{lengths} headdim=1 dtype=float32 causal=True regime=selecting seed={seed}")
-    result = judge(law_called("test_gradients_of_keys_sum_to_zero"), torch_math.IMPL, Plan(case=case))
+    result = judge(laws()["test_gradients_of_keys_sum_to_zero"], torch_math.IMPL, Plan(case=case))
     assert result.verdict == PASS, result.message

@@ -7,14 +7,11 @@ import torch
 
 from impls import torch_math
 from properties.judge import judge
+from properties.law import laws
 from properties.plan import Plan
-from properties.test_memory import test_what_memory_held_before_does_not_matter as memory_law
 from properties.verdict import FAIL, PASS
 from races.poison import PATTERNS, fill_bytes, leave_behind, poisoned
 from tests.trials import implementation
-
-MEMORY_HELD_BEFORE = memory_law.law  # called through .law; as a test it belongs to properties/
-del memory_law
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 ZERO = torch.zeros(4)
@@ -174,6 +171,7 @@ def test_freed_blocks_of_any_size_may_be_left_behind():
 
 # --- the law ----------------------------------------------------------------------------------------------------------
 
+MEMORY_HELD_BEFORE = laws()["test_what_memory_held_before_does_not_matter"]
 PLAN = Plan(examples=20)
 DECLARED = dict(lse="natural", tile=(16, 16))
 

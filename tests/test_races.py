@@ -7,14 +7,13 @@ import torch
 
 from impls import torch_math
 from properties.judge import judge
+from properties.law import laws
 from properties.plan import Plan
-from properties.test_races import test_repeats_agree as repeats_law
 from properties.verdict import FAIL, PASS
 from races.repeat import compare_repeats
 from tests.trials import implementation
 
-REPEATS_AGREE = repeats_law.law  # called through .law; as a test it belongs to properties/
-del repeats_law
+REPEATS_AGREE = laws()["test_repeats_agree"]
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 

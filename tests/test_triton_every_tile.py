@@ -19,13 +19,12 @@ from impls.triton.tuning import CANDIDATES, Kernel
 from properties import contract
 from properties.case import parse_case
 from properties.judge import judge
-from properties.law import all_laws
+from properties.law import laws
 from properties.plan import Plan
 from properties.verdict import PASS
 
 FILE = Path(every_tile.__file__)
 DEVICE = "cpu" if INTERPRETED else "cuda"
-LAWS = {law.name: law for law in all_laws()}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -104,7 +103,7 @@ def test_laws_hold_with_each_tile(tested, law, monkeypatch):
     headdim = min(tested.supports.headdims)
     dtype = str(min(tested.supports.dtypes, key=str)).removeprefix("torch.")
     case = parse_case(f"{CASES[law]} headdim={headdim} dtype={dtype}")
-    result = judge(LAWS[law], tested, Plan(device=DEVICE, case=case))
+    result = judge(laws()[law], tested, Plan(device=DEVICE, case=case))
     assert (result.verdict, result.cases) == (PASS, 1), result.message or result.reason
     assert (kernel, tile) in launched
 
@@ -115,5 +114,7 @@ def test_a_wrong_tile_would_be_seen(monkeypatch):
     cdiv = attention.cdiv
     monkeypatch.setattr(attention, "cdiv", lambda n, block: cdiv(n, block) - (n > block))
     case = parse_case(f"{CASES['test_out_matches_the_definition']} headdim={min(impl.supports.headdims)} dtype=float16")
-    result = judge(LAWS["test_out_matches_the_definition"], replace(impl, name="short"), Plan(device=DEVICE, case=case))
+    result = judge(
+        laws()["test_out_matches_the_definition"], replace(impl, name="short"), Plan(device=DEVICE, case=case)
+    )
     assert result.verdict != PASS
