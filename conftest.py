@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    from properties import hookspecs
+    from properties.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("TRITON_INTERPRET", "1")
     if config.getoption("--repeats") < 1:
         raise pytest.UsageError(f"--repeats {config.getoption('--repeats')}: should be at least 1")
-    from properties.glue import Reporter
+    from properties.plugin.reporter import Reporter
 
     config.attest = Reporter(config)
     config.pluginmanager.register(config.attest, "attest-reporter")
@@ -89,7 +89,7 @@ def judge(request: pytest.FixtureRequest):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = yield
-    from properties.session import LawFails
+    from properties.plugin.session import LawFails
 
     if call.excinfo is not None and isinstance(call.excinfo.value, LawFails):
         message = str(call.excinfo.value)

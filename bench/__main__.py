@@ -22,8 +22,8 @@ from bench.report import Report, print_tables
 from bench.run import ABOVE_PEAK, ERROR, NOT_RUN, WRONG, Bench
 from impls import registry
 from impls.registry import Broken
-from properties.case import Case
-from properties.report import environment
+from properties.cases.case import Case
+from properties.plugin.report import environment
 
 
 def main(arguments: list[str], console: Console | None = None) -> int:

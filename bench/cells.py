@@ -13,8 +13,8 @@ import torch
 
 from impls.contract import Absent, Implementation
 from impls.registry import Broken, Entry
-from properties.case import DTYPES, Case, text_of
-from properties.support import unsupported
+from properties.cases.case import DTYPES, Case, text_of
+from properties.cases.support import unsupported
 
 PASSES = ("forward", "backward")
 TOKENS, WIDTH = 16384, 2048  # on a GPU, the sizes of the FlashAttention papers: batch * seqlen and nheads * headdim

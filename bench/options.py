@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from bench.cells import PASSES, Size
-from properties.case import DTYPES
+from properties.cases.case import DTYPES
 
 SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 DESCRIPTION = "How fast implementations are, forward and backward, beside manual attention and PyTorch's kernels."

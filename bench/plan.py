@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench.cells import Grid, cases, column, grids
 from impls import Absent, registry
 from impls.registry import Broken, Entry
-from properties.case import DTYPES, Case
+from properties.cases.case import DTYPES, Case
 
 
 @dataclass

@@ -15,10 +15,10 @@ from bench import timing
 from bench.cells import fewest_flops, flops, product_of, refusal, too_large
 from bench.report import Report
 from bench.sanity import NAMES, make_inputs, mistake, reference
+from impls.call import Inputs, Outputs, run, to_layout
 from impls.contract import Implementation
-from impls.handover import Inputs, Outputs, run, to_layout
 from impls.registry import Entry
-from properties.case import Case, text_of
+from properties.cases.case import Case, text_of
 
 TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
 WRONG, ERROR, ABOVE_PEAK, NOT_RUN = "wrong", "error", "above peak", "not run"  # these make the exit status 1

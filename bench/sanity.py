@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from impls.handover import Inputs, Outputs, run
+from impls.call import Inputs, Outputs, run
 from impls.torch_math import IMPL as MANUAL
-from properties.case import Case
+from properties.cases.case import Case
 
 NAMES = ("out", "dq", "dk", "dv")
 HEAD = 0.05  # of a head's length: about 10 times what rounding to bfloat16 explains

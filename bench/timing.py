@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from impls import handover
+from impls.call import Inputs, keywords
 from impls.contract import Implementation
-from impls.handover import Inputs
-from properties.case import DTYPES
+from properties.cases.case import DTYPES
 
 FLUSH = 256 * 2**20  # bytes written before each call: five times the L2 of an H200
 WARM_UP = 0.025  # seconds, after the first calls
@@ -45,7 +44,7 @@ class Peak:
 
 def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
     """x in the implementation's layout -> a call of its forward."""
-    given = handover.keywords(impl, causal=causal, bias=None, softmax_scale=None)
+    given = keywords(impl, causal=causal, bias=None, softmax_scale=None)
 
     def call():
         with torch.no_grad():
@@ -56,7 +55,7 @@ def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], 
 
 def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
     """x in the implementation's layout -> a call of its backward alone: dq, dk, dv; the forward is done here, once."""
-    given = handover.keywords(impl, causal=causal, bias=None, softmax_scale=None)
+    given = keywords(impl, causal=causal, bias=None, softmax_scale=None)
     if impl.backward == "autograd":
         leaves = [tensor.detach().requires_grad_() for tensor in (x.q, x.k, x.v)]
         result = impl.forward(*leaves, **given)

@@ -1,7 +1,7 @@
 """The plug-in contract: what an implementation of attention says about itself.
 
 An `Implementation` is a promise. Inside `supports` it must be right; outside it must refuse with a clear error.
-Nothing here runs a kernel: `impls.handover` does that, and `properties.contract` tries the promise out once.
+Nothing here runs a kernel: `impls.call` does that, and `properties.judging.conformance` tries the promise out once.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Implementation:
     repeatable: Collection[str] = frozenset(OUTPUTS)
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
-    traced: bool = False  # on a CPU its kernels run under races.cuda, so test_races can watch every access of them
+    traced: bool = False  # on a CPU its kernels run under emulator.cuda, so test_races can watch every access of them
     # Of a profile's cases and repeats: less for what is interpreted, and so a thousand times slower. {"cpu": 0.2}: there.
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)

@@ -8,11 +8,11 @@ import sys
 
 import torch
 
+from emulator.errors import CudaError
 from mutants import ALL, Mutant, MutantError, beyond_smallest, build, elsewhere
 from mutants.judging import CONTRACT, EXAMPLES, one_of_all
+from properties.judging.verdict import FAIL
 from properties.law import laws
-from properties.verdict import FAIL
-from races.cuda.errors import CudaError
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,16 +6,16 @@ import time
 from dataclasses import replace
 from functools import wraps
 
+from emulator.cuda import CompileError
 from impls import Implementation
 from mutants.mutant import Mutant, build
-from properties import contract
-from properties.broken import LawBroken
-from properties.judge import judge
+from properties.failures import LawBroken
+from properties.judging import conformance
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.law import Law, laws
-from properties.plan import Plan
 from properties.trial import Trial
-from properties.verdict import FAIL, PASS, UNKNOWN, Result
-from races.cuda import CompileError
 
 CONTRACT = (
     "test_contract_is_kept"  # no law: the contract is tried out once for each implementation, and judged by itself
@@ -88,7 +88,7 @@ def _ending_at_once(function):
 
 def _contract_result(mutant: Mutant) -> Result:
     impl = build(mutant)
-    problems = contract.problems(impl, mutant.device)
+    problems = conformance.problems(impl, mutant.device)
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
     if problems and _is_no_code(impl, mutant.device):  # nothing was judged, and so nothing caught
         verdict = UNKNOWN
@@ -97,7 +97,7 @@ def _contract_result(mutant: Mutant) -> Result:
 
 def _is_no_code(impl: Implementation, device: str) -> bool:
     """Whether the edited CUDA file does not compile for the CPU: asked by a call, as of problems only words are left."""
-    _, plain = contract.sample(impl)[0]
+    _, plain = conformance.sample(impl)[0]
     try:
         Trial(impl, plain, device).run()
     except LawBroken as broken:

@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 
+from emulator.build_cache import cache_folder, key_of
+from emulator.cuda.build import no_compiler
 from impls import Implementation
 from impls.cuda.extension import nvcc
-from properties.case import parse_case, text_of
-from races.cuda.build import no_compiler
-from races.cuda.cache import cache_folder, key_of
+from properties.cases.case import parse_case, text_of
 
 ROOT = Path(__file__).parent.parent
 IMPLS = ROOT / "impls"

@@ -1,5 +1,5 @@
 """Bugs of the Triton kernels that only a compiled kernel shows: the interpreter multiplies exactly, and runs one program
-after another. So they are judged on a GPU: pytest tests/test_mutants.py -k triton_compiled
+after another. So they are judged on a GPU: pytest tests/mutants/test_mutants.py -k triton_compiled
 """
 
 import torch

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from impls import registry
 from impls.contract import Absent, Implementation
 from oracle import score
-from properties.case import REGIMES, Case
-from properties.checks import stored_dtype
-from properties.strategies import Draws, attention_cases
-from properties.support import not_here
+from properties.cases.case import REGIMES, Case
+from properties.cases.strategies import Draws, attention_cases
+from properties.cases.support import not_here
+from properties.checks.comparisons import stored_dtype
 from properties.trial import Trial
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from properties.broken import Undecided
-from properties.strategies import Draws
+from properties.cases.strategies import Draws
+from properties.failures import Undecided
 from properties.trial import Trial
 
 

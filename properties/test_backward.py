@@ -2,7 +2,7 @@
 
 import torch
 
-from properties.checks import NEGLIGIBLE, check_agree, check_budget, check_same
+from properties.checks.comparisons import NEGLIGIBLE, check_agree, check_budget, check_same
 from properties.law import law
 
 

@@ -2,9 +2,16 @@
 
 import torch
 
-from properties.checks import check_agree, check_all_agree, check_budget, check_copied, check_counts, check_unchanged
+from properties.cases.inputs import WINS, Draw
+from properties.checks.comparisons import (
+    check_agree,
+    check_all_agree,
+    check_budget,
+    check_copied,
+    check_counts,
+    check_unchanged,
+)
 from properties.law import law
-from properties.regimes import WINS, Draw
 
 HIDING = ("right", "left", "window", "dead_row")
 

@@ -4,8 +4,8 @@ import time
 
 import torch
 
-from impls.handover import Inputs, Outputs
-from properties.checks import check_all_agree, check_unchanged
+from impls.call import Inputs, Outputs
+from properties.checks.comparisons import check_all_agree, check_unchanged
 from properties.law import law
 from properties.trial import Trial
 from races.poison import PATTERNS, leave_behind

@@ -3,9 +3,9 @@
 import torch
 
 import oracle
-from impls.handover import Outputs
-from properties.broken import LawBroken
-from properties.checks import check_agree, check_copied, check_counts, check_same, check_unchanged
+from impls.call import Outputs
+from properties.checks.comparisons import check_agree, check_copied, check_counts, check_same, check_unchanged
+from properties.failures import LawBroken
 from properties.law import law
 from properties.trial import Trial
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from properties.case import Case
-from properties.checks import check_budget, check_copied, check_same, check_unchanged
+from properties.cases.case import Case
+from properties.checks.comparisons import check_budget, check_copied, check_same, check_unchanged
 from properties.law import law
 from properties.trial import Trial
 

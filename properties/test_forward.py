@@ -3,7 +3,7 @@
 import torch
 
 import oracle
-from properties.checks import check_budget, check_copied
+from properties.checks.comparisons import check_budget, check_copied
 from properties.law import law
 
 

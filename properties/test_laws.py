@@ -6,9 +6,9 @@ The conservation laws need no oracle for the whole, so they hold, and are checke
 import torch
 
 import oracle
-from properties.checks import NEGLIGIBLE, check_agree, check_near, check_same, combined, storing
+from properties.cases.strategies import LONG
+from properties.checks.comparisons import NEGLIGIBLE, check_agree, check_near, check_same, combined, storing
 from properties.law import law
-from properties.strategies import LONG
 from properties.trial import Trial
 
 

@@ -3,13 +3,13 @@
 import torch
 
 import oracle
-from impls.handover import Inputs, Outputs, from_layout
-from properties.broken import LawBroken
-from properties.case import LAYOUTS, Case
-from properties.checks import check_all_agree, check_unchanged
-from properties.far import spread
+from impls.call import Inputs, Outputs, from_layout
+from properties.cases.case import LAYOUTS, Case
+from properties.cases.sparse_memory import spread
+from properties.checks.comparisons import check_all_agree, check_unchanged
+from properties.checks.pictures import element_at, number, plural, share, where
+from properties.failures import LawBroken
 from properties.law import law
-from properties.pictures import element_at, number, plural, share, where
 from properties.trial import Trial
 from races.poison import PATTERNS, poisoned
 

@@ -1,12 +1,12 @@
 """The same call, the same answer: repeated under disturbance, each output compared by itself."""
 
-from properties.broken import LawBroken
-from properties.case import Case
-from properties.checks import check_agree
+from emulator.tracing import tracing
+from properties.cases.case import Case
+from properties.cases.inputs import build
+from properties.checks.comparisons import check_agree
+from properties.checks.pictures import plural, share, where
+from properties.failures import LawBroken
 from properties.law import law
-from properties.pictures import plural, share, where
-from properties.regimes import build
-from races.cuda.tracing import tracing
 from races.poison import PATTERNS, poisoned
 from races.repeat import compare_repeats
 
@@ -90,8 +90,8 @@ def test_no_race_is_traced(trial):
                 raise
     if not found.launches and not found.reports and _work(trial.case):
         raise LawBroken(
-            "traced=True, but no kernel that races.cuda has loaded was launched",
-            "load the .cu with races.cuda.load and call its functions, or declare traced=False",
+            "traced=True, but no kernel that emulator.cuda has loaded was launched",
+            "load the .cu with emulator.cuda.load and call its functions, or declare traced=False",
         )
     if found.reports:
         first, *others = found.reports

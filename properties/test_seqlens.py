@@ -2,11 +2,11 @@
 
 import torch
 
-from properties.case import Case
-from properties.checks import check_budget, check_copied, check_counts
+from properties.cases.case import Case
+from properties.cases.inputs import WINS
+from properties.cases.strategies import LONG, edges
+from properties.checks.comparisons import check_budget, check_copied, check_counts
 from properties.law import law
-from properties.regimes import WINS
-from properties.strategies import LONG, edges
 
 EDGES = set(edges(2**14))
 

@@ -12,13 +12,13 @@ from functools import cached_property
 import torch
 
 import oracle
-from impls import ContractError, Implementation, handover
-from impls.handover import Inputs, Outputs
-from properties.broken import AnotherCase, LawBroken, Raises, Undecided
-from properties.case import Case
-from properties.layouts import Placed, lay_out, layout_of, place
-from properties.regimes import Draw, build
-from properties.support import unsupported
+from impls import ContractError, Implementation, call
+from impls.call import Inputs, Outputs
+from properties.cases.case import Case
+from properties.cases.inputs import Draw, build
+from properties.cases.layouts import Placed, lay_out, layout_of, place
+from properties.cases.support import unsupported
+from properties.failures import AnotherCase, LawBroken, Raises, Undecided
 
 MESSAGE_WIDTH = 200  # of an exception that is told in passing
 MESSAGE_LINES = 8  # of an exception whose first line announces more: a compiler's errors
@@ -27,14 +27,14 @@ MESSAGE_LINES = 8  # of an exception whose first line announces more: a compiler
 def frames_of(error: BaseException) -> list[str]:
     """Where in the implementation an exception came from: its own first frame, and the last."""
     frames = traceback.extract_tb(error.__traceback__)
-    inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == handover.__file__), default=-1) :]
+    inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]
     shown = dict.fromkeys(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in [*inner[:1], *inner[-1:]])
     return list(shown)
 
 
 def _in_forward(error: BaseException) -> bool:
     """Whether the forward raised it, in a call that goes backward, too."""
-    calls = [f.line for f in traceback.extract_tb(error.__traceback__) if f.filename == handover.__file__]
+    calls = [f.line for f in traceback.extract_tb(error.__traceback__) if f.filename == call.__file__]
     return any("impl.forward(" in line for line in calls if line)
 
 
@@ -148,7 +148,7 @@ class Trial:
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """An input in the layout that the implementation declares; bias has one layout for all."""
-        return tensor if name == "bias" else handover.to_layout(self.impl, tensor)
+        return tensor if name == "bias" else call.to_layout(self.impl, tensor)
 
     def stored(self, x: Inputs) -> Inputs:
         """Inputs in the public layout -> the same, contiguous, in the layout that the implementation declares."""
@@ -167,7 +167,7 @@ class Trial:
         settings = dict(causal=self.case.causal, softmax_scale=self.case.softmax_scale) | changed
         try:
             with self.meter.clock("in_implementation"):
-                got = then(handover.run(self.impl, handed, backward=backward, wrt=wrt, **settings))
+                got = then(call.run(self.impl, handed, backward=backward, wrt=wrt, **settings))
                 if self.device == "cuda":
                     torch.cuda.synchronize()
             return got

@@ -10,8 +10,8 @@ import textwrap
 import pytest
 import torch
 
-from races.cuda import load
-from races.cuda.build import no_compiler
+from emulator.cuda import load
+from emulator.cuda.build import no_compiler
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from impls import Implementation, Supports, torch_math
-from properties.broken import LawBroken
-from properties.case import Case
+from properties.cases.case import Case
+from properties.failures import LawBroken
 from properties.trial import Trial
 
 SHAPE = (2, 5, 3, 8)  # b i h d of trial()

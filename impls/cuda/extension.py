@@ -44,12 +44,12 @@ def toolkit(nvcc: str) -> str:
 
 @functools.cache
 def load(name: str):
-    """torch.ops.flash_attest_cuda_<name> for "fa1" or "fa2", built if it is not in the cache (races/cuda/cache.py).
+    """torch.ops.flash_attest_cuda_<name> for "fa1" or "fa2", built if it is not in the cache (emulator/build_cache.py).
 
     Of many processes one builds, and the others wait. Raises RuntimeError without nvcc or ninja, and where a source does not
     compile, with the compiler's first errors.
     """
-    from races.cuda.cache import built  # here, as imports point the other way, but for this one (docs/decisions.md)
+    from emulator.build_cache import built  # here, as imports point the other way, but for this one (docs/decisions.md)
 
     if nvcc() is None:
         raise RuntimeError(
@@ -62,7 +62,7 @@ def load(name: str):
 
 def key(name: str) -> str:
     """The name under which the library is kept: another one where sources, tools, flags or GPUs are others."""
-    from races.cuda.cache import key_of
+    from emulator.build_cache import key_of
 
     sources = sorted(path for pattern in PATTERNS for path in FOLDER.glob(pattern))
     contents = [part for path in sources for part in (path.name, path.read_bytes())]

@@ -42,7 +42,7 @@ def _call_on_cpu(name: str, what: str, *arguments: torch.Tensor | float | None) 
 
 @functools.cache
 def _on_cpu(name: str):
-    from races.cuda import load  # here, as imports point the other way, but for this one (docs/decisions.md)
+    from emulator.cuda import load  # here, as imports point the other way, but for this one (docs/decisions.md)
 
     functions = (f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal"))
     return load(Path(__file__).with_name(f"{name}.cu"), *functions)

@@ -62,7 +62,7 @@ def make_quick() -> None:
 
     Every call of a jitted helper patches all of triton.language again, although the launch has done so: once per launch
     and module is enough. And each sum or product of integers is checked for 32 bits, with five more operations. Both are
-    private: where a version of Triton has them no more, nothing is changed. tests/test_triton.py says which one it is.
+    private: where a version of Triton has them no more, nothing is changed. tests/impls/test_triton.py says which one it is.
     """
     from triton.runtime import interpreter
 

@@ -1,0 +1,288 @@
+"""A loaded .cu: its host functions and kernels as Python functions that take CPU tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from emulator import tracing
+from emulator.arena import LARGE, Arena, Stored
+from emulator.cuda import build
+from emulator.cuda.symbols import SharedVariable, base_name, variables
+from emulator.errors import CudaError
+from emulator.records import take_reports
+from races.finding import Report
+
+# The codes of shim/glue.h for what a pointer points to -> the dtypes that fit.
+POINTEES = {
+    "f": {torch.float32}, "d": {torch.float64}, "e": {torch.float16}, "g": {torch.bfloat16}, "?": {torch.bool, torch.uint8},
+    "b": {torch.int8}, "B": {torch.uint8, torch.bool}, "h": {torch.int16}, "H": {torch.int16, torch.uint16},
+    "i": {torch.int32}, "I": {torch.int32, torch.uint32}, "l": {torch.int64}, "L": {torch.int64, torch.uint64},
+}  # fmt: skip
+RANGES = {"?": (0, 1)} | {
+    code: (-(2 ** (bits - 1)) * signed, 2 ** (bits - signed) - 1)
+    for signed, codes in ((1, "bhil"), (0, "BHIL"))
+    for code, bits in zip(codes, (8, 16, 32, 64), strict=True)
+}
+Dims = int | Sequence[int]
+
+
+class _Value(ctypes.Structure):
+    _fields_ = (("pointer", ctypes.c_void_p), ("integer", ctypes.c_int64), ("number", ctypes.c_double))
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = (("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_size_t))
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("types", ctypes.c_char_p), ("result", ctypes.c_char), ("call", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+_CALL = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Value), ctypes.POINTER(_Shape), ctypes.POINTER(_Value))
+_arena = Arena()
+_lock = threading.RLock()
+
+
+def load(
+    path: str | Path,
+    *names: str,
+    defines: Mapping[str, object] | None = None,
+    include: Sequence[str | Path] = (),
+    level: str = build.LEVEL,
+) -> CudaFile:
+    """Compile a .cu for the CPU (once; later from the cache), and give its functions.
+
+    names: C++ expressions that name functions of the file, host functions or kernels: "flash_forward", "scale<float, 4>".
+    defines: macros, {"BLOCK": 32}. include: folders of its headers. level: of optimisation, when traced.
+    Raises FileNotFoundError, ValueError without a name, CompileError, Refused (with the line that uses what is not
+    covered), NoCompiler.
+    """
+    path = Path(path).resolve()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if not names:
+        raise ValueError(f'load({path.name!r}): name the functions to be called, as in load({path.name!r}, "forward")')
+    flags = [f"-D{name}={value}" for name, value in (defines or {}).items()]
+    flags += [f"-I{Path(folder).resolve()}" for folder in [path.parent, *include]]
+    loaded = CudaFile(path, names, tuple(flags), level)
+    loaded.entries(traced=False)  # what does not compile says so now
+    return loaded
+
+
+class CudaFile:
+    """A .cu whose functions can be called: file.forward(q, k, ...), file["scale<4>"].launch(grid, block)(x, n)."""
+
+    def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], level: str):
+        self.path, self.names, self.flags, self.level = path, names, flags, level
+        self.kernels: tuple[str, ...] = ()  # their names, without namespaces and template arguments
+        self._libraries: dict[bool, dict[str, _Entry]] = {}
+
+    def __getitem__(self, name: str) -> Function:
+        if name not in self.names:
+            raise KeyError(f"{self.path.name}: {name!r} was not named in load(); named were {', '.join(self.names)}")
+        return Function(self, name)
+
+    def __getattr__(self, name: str) -> Function:
+        if name.startswith("_") or name not in self.names:
+            known = ", ".join(self.__dict__.get("names", ()))
+            raise AttributeError(f"{name!r} was not named in load(); named were {known}")
+        return Function(self, name)
+
+    def entries(self, traced: bool) -> dict[str, _Entry]:
+        """The entry of each name, in the plain library or the traced one."""
+        with _lock:
+            if traced not in self._libraries:
+                build.runtime()  # the library's own names are found in it
+                path = build.library(self.path, self.names, self.flags, traced, self.level)
+                library = ctypes.CDLL(str(path))
+                self.kernels = _tell_variables(library, str(path))
+                library.cuda_trace_entries.restype = ctypes.POINTER(_Entry)
+                self._libraries[traced] = dict(zip(self.names, library.cuda_trace_entries(), strict=False))
+            return self._libraries[traced]
+
+    @functools.cached_property
+    def text(self) -> str:
+        return self.path.read_text(errors="replace")
+
+
+class Function:
+    """A function of a CudaFile. Called as it is, it is a host function; `launch` makes a kernel of it."""
+
+    def __init__(self, file: CudaFile, name: str):
+        self.file, self.name = file, name
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of {self.file.path.name}>"
+
+    def __call__(self, *arguments: Any) -> float | int | None:
+        """Call a host function. CPU tensors for pointers, None for a null pointer; numbers for numbers."""
+        if self.is_kernel:
+            raise TypeError(
+                f"{self.name} is a kernel: launch it, as in .launch(grid, block)(...), or call a host function"
+            )
+        return self._run(arguments, None)
+
+    def launch(self, grid: Dims, block: Dims, shared: int = 0) -> Callable[..., None]:
+        """This kernel with a grid, a block (1 to 3 sizes each), and bytes of dynamic shared memory; call what comes back."""
+        if not self.is_kernel:
+            raise TypeError(f"{self.name} is no kernel, but a host function: call it")
+        shape = _Shape(_three("grid", grid), _three("block", block), shared)
+        return lambda *arguments: self._run(arguments, shape)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is declared __global__."""
+        return base_name(self.name) in self.file.kernels
+
+    @functools.cached_property
+    def parameters(self) -> list[str]:
+        """The names of its parameters, as the source has them; [] if they cannot be read."""
+        found = re.search(rf"\b{re.escape(base_name(self.name))}\s*\(([^;{{}}]*?)\)\s*\{{", self.file.text)
+        return re.findall(r"(\w+)\s*(?:\[\s*\])?\s*(?=,|$)", found[1]) if found else []
+
+    def _run(self, arguments: tuple, shape: _Shape | None) -> float | int | None:
+        tracer = tracing.current()
+        entry = self.file.entries(traced=tracer is not None)[self.name]
+        values = self._values(entry.types, arguments)
+        tensors = [(self._name(i), a) for i, a in enumerate(arguments) if isinstance(a, torch.Tensor)]
+        with _lock, _arena.holding(tensors) as (storages, addresses):
+            left = iter(addresses)
+            for value, argument in zip(values, arguments, strict=False):
+                if isinstance(argument, torch.Tensor):
+                    value.pointer = next(left)
+            if tracer:
+                _refuse_large(self, storages)
+            result = _Value()
+            found = _called(entry, values, shape, result, storages)
+            if tracer:
+                tracer.add(found)
+            else:
+                _raise_what_was_found(self, found, storages)
+        return {b"v": None, b"d": result.number, b"i": result.integer}[entry.result]
+
+    def _name(self, i: int) -> str:
+        return self.parameters[i] if i < len(self.parameters) else f"argument {i + 1}"
+
+    def _values(self, types: bytes, arguments: tuple) -> ctypes.Array:
+        if len(arguments) != len(types):
+            names = f" ({', '.join(self.parameters)})" if self.parameters else ""
+            raise TypeError(
+                f"{self.name} of {self.file.path.name} takes {len(types)} arguments{names}, got {len(arguments)}"
+            )
+        values = (_Value * max(len(types), 1))()
+        for i, (code, argument) in enumerate(zip(types, arguments, strict=True)):
+            problem = _fill(values[i], code, argument)
+            if problem:
+                raise TypeError(f"{self.name} of {self.file.path.name}, {self._name(i)}: {problem}")
+        return values
+
+
+def _tell_variables(library: ctypes.CDLL, path: str) -> tuple[str, ...]:
+    """Tell the runtime where the shared variables of each kernel are -> the kernels."""
+    library.cuda_trace_kernels.restype, library.cuda_trace_module.restype = ctypes.c_char_p, ctypes.c_void_p
+    kernels = tuple(library.cuda_trace_kernels().decode().split())
+    shared, _ = variables(path)
+    of_kernel = [v.at if base_name(v.function) in kernels else 0 for v in shared]
+    told = (SharedVariable * len(shared))(
+        *[(v.start, v.end, k, v.guard) for v, k in zip(shared, of_kernel, strict=True)]
+    )
+    build.runtime().cuda_trace_shared_variables(
+        ctypes.c_void_p(library.cuda_trace_module()), ctypes.c_size_t(len(shared)), told
+    )
+    return kernels
+
+
+def _fill(value: _Value, code: int, argument: Any) -> str:
+    """Put an argument into a value; what is wrong with it in words, or ""."""
+    if code & 0x80:
+        pointee = chr(code & 0x7F)
+        if argument is None:
+            return ""
+        if not isinstance(argument, torch.Tensor):
+            return f"should be a CPU tensor or None, is {argument!r}"
+        if argument.device.type != "cpu":
+            return f"should be a CPU tensor, is on {argument.device}"
+        if pointee in POINTEES and argument.dtype not in POINTEES[pointee]:
+            return f"dtype should be {' or '.join(sorted(map(str, POINTEES[pointee])))}, is {argument.dtype}"
+        return ""
+    if isinstance(argument, torch.Tensor) or not isinstance(argument, (int, float)):
+        return f"should be a number, is {type(argument).__name__}"
+    if chr(code) == "d":
+        value.number = argument
+        return ""
+    if isinstance(argument, float) and not argument.is_integer():
+        return f"should be an integer, is {argument!r}"
+    low, high = RANGES[chr(code)]
+    if not low <= argument <= high:
+        return f"should be from {low} to {high}, is {argument!r}"
+    value.integer = int(argument) - (2**64 if argument >= 2**63 else 0)
+    return ""
+
+
+def _called(entry: _Entry, values, shape: _Shape | None, result: _Value, storages: list[Stored]) -> list[Report]:
+    """Make the call with the storages known to the runtime -> what it found."""
+    lib = build.runtime()
+    lib.cuda_trace_add_storage.restype = ctypes.c_void_p
+    lib.cuda_trace_begin_call()
+    regions = []
+    for number, stored in enumerate(storages):
+        region = lib.cuda_trace_add_storage(
+            ctypes.c_void_p(stored.address),
+            ctypes.c_size_t(stored.nbytes),
+            ctypes.c_size_t(stored.margin),
+            number,
+            stored.width,
+        )
+        regions.append(ctypes.c_void_p(region))
+        for view in stored.views:
+            lib.cuda_trace_add_span(regions[-1], ctypes.c_size_t(view.start), ctypes.c_size_t(view.end))
+    try:
+        _CALL(entry.call)(values, shape, ctypes.byref(result))
+        lib.cuda_trace_end_call()
+        lib.cuda_trace_thrown.restype = ctypes.c_char_p
+        if thrown := lib.cuda_trace_thrown().decode(errors="replace"):
+            found = take_reports(dict(enumerate(storages)))
+            if (tracer := tracing.current()) is not None:
+                tracer.add(found)
+            raise CudaError("\n".join([f"the host code throws: {thrown}", *map(str, found)]))
+        return take_reports(dict(enumerate(storages)))
+    finally:
+        for region in regions:
+            lib.cuda_trace_remove_storage(region)
+
+
+def _refuse_large(function: Function, storages: list[Stored]) -> None:
+    for stored in storages:
+        if not stored.margin:
+            names = ", ".join(view.name for view in stored.views)
+            raise CudaError(
+                f"{function.name} of {function.file.path.name}: {names}: its storage has {stored.nbytes} bytes, and the "
+                f"tracer, which remembers accesses to every byte, takes {LARGE}: hand over a copy of what is used"
+            )
+
+
+def _raise_what_was_found(function: Function, found: list[Report], storages: list[Stored]) -> None:
+    if found:
+        raise CudaError("\n".join(map(str, found)))
+    for stored in storages:
+        if beside := stored.beside():
+            raise CudaError(
+                f"{function.name} of {function.file.path.name} writes outside of its tensors: {beside}; trace() says where"
+            )
+
+
+def _three(what: str, sizes: Dims) -> ctypes.Array:
+    given = tuple(sizes) if isinstance(sizes, Sequence) else (sizes,)
+    if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and 0 <= n < 2**31 for n in given):
+        raise ValueError(f"{what}={sizes!r}: should be one to three sizes")
+    return (ctypes.c_uint * 3)(*given, *[1] * (3 - len(given)))

@@ -1,0 +1,261 @@
+"""An author's .cu -> C++ that g++ compiles: preprocessed with the shim, then a few tokens exchanged.
+
+What the language has and C++ has not: launches (<<<>>>), shared memory, kernels. All else is in include/. Only tokens of the
+author's own lines are touched, no line moves, and the line markers stay, so that messages and debug information speak of
+the author's file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from emulator.errors import Refused
+
+TOKEN = re.compile(
+    r"""(?P<space>\s+|\#[^\n]*)
+      | (?P<text>(?:u8|[uUL])?R"(?P<mark>[^()\s\\]{0,16})\((?s:.*?)\)(?P=mark)"
+               | (?:u8|[uUL])?"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])+')
+      | (?P<name>[A-Za-z_$][\w$]*)
+      | (?P<number>\.?\d(?:'?[\w.]|[eEpP][+-])*)
+      | (?P<mark3><<<|>>>)
+      | (?P<other>::|->|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+MARKER = re.compile(r'#(?:line)? (\d+) "((?:\\.|[^"\\])*)"([ \d]*)$')
+
+# Names that mean something that a CPU cannot stand in for, and why.
+REFUSED = {
+    "asm": "inline PTX",
+    "__asm__": "inline PTX",
+    "__asm": "inline PTX",
+    "__activemask": "__activemask(): which lanes happen to be together is the hardware's choice; pass the mask that you mean",
+    "__cluster_dims__": "clusters of blocks (distributed shared memory)",
+    "__nvvm_get_smem_pointer": "an address in shared memory as a number: it is for inline PTX",
+    "__cvta_generic_to_shared": "an address in shared memory as a number: it is for inline PTX",
+}
+
+
+@dataclass
+class Token:
+    """One token of the author's: its text may be exchanged; file and line are where it stands."""
+
+    text: str
+    kind: str
+    file: str
+    line: int
+
+
+def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
+    """What g++ -E gave, with the author's kernels, launches and shared memory as C++; and the names of the kernels.
+
+    `shim` is the folder of our headers.
+    Raises Refused, with file and line, for what is not covered.
+    """
+    tokens = list(_tokens(preprocessed, shim))
+    own = [token for token in tokens if token.kind != "foreign" and token.kind != "space"]
+    kernels, templates = _kernels(own)
+    _refuse(own)
+    _mark_returns(own)
+    _share(own)
+    _launch(own, templates)
+    return "".join(token.text for token in tokens), kernels
+
+
+def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
+    """Tokens of the author's lines; what comes from system headers and the shim stays in one piece each."""
+    for foreign, file, line, text in _stretches(preprocessed, shim):
+        if foreign:
+            yield Token(text, "foreign", file, line)
+            continue
+        for match in TOKEN.finditer(text):
+            yield Token(match.group(), match.lastgroup if match.lastgroup != "mark" else "text", file, line)
+            line += match.group().count("\n")
+
+
+def _stretches(preprocessed: str, shim: str) -> Iterator[tuple[bool, str, int, str]]:
+    """(of a system header?, file, first line, text) for each stretch between two line markers."""
+    foreign, file, line, lines = True, "", 1, []
+    for text in preprocessed.splitlines(keepends=True):
+        marker = MARKER.match(text) if text.startswith("#") else None
+        if marker is None:
+            lines.append(text)
+            continue
+        if lines:
+            yield foreign, file, line, "".join(lines)
+        yield True, "", 0, text
+        line, file, flags = int(marker[1]), marker[2].replace("\\\\", "\\").replace('\\"', '"'), marker[3].split()
+        foreign, lines = "3" in flags or file.startswith(("<", shim)), []
+    if lines:
+        yield foreign, file, line, "".join(lines)
+
+
+def _refuse(own: list[Token]) -> None:
+    for token in own:
+        if token.kind == "name" and token.text in REFUSED:
+            raise Refused(REFUSED[token.text], token.file, token.line)
+
+
+def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
+    """The names of all kernels, and of those that are templates: launched without <...>, their arguments are deduced."""
+    names, templates = set(), set()
+    for i, token in enumerate(own):
+        if token.text != "__global__" or (name := _declared_name(own, i)) is None:
+            continue
+        names.add(own[name].text)
+        before = i - 1
+        while before >= 0 and own[before].text in ("static", "inline", "extern", "void"):
+            before -= 1
+        if before >= 0 and own[before].text == ">":
+            templates.add(own[name].text)
+    return sorted(names), templates
+
+
+def _declared_name(own: list[Token], at: int) -> int | None:
+    """The position of the kernel's name behind __global__: the name before the parameter list."""
+    i = at + 1
+    while i < len(own) and own[i].text not in ";{":
+        if own[i].text == "(" and own[i - 1].kind == "name" and own[i - 1].text not in ("__attribute__", "alignas"):
+            return i - 1
+        i = _close(own, i) if own[i].text == "(" else i + 1
+    return None
+
+
+def _close(own: list[Token], at: int) -> int:
+    """The position behind the bracket that closes the one at `at`."""
+    opening, depth = own[at].text, 0
+    closing = {"(": ")", "{": "}", "[": "]"}[opening]
+    for i in range(at, len(own)):
+        depth += (own[i].text == opening) - (own[i].text == closing)
+        if depth == 0:
+            return i + 1
+    return len(own)
+
+
+def _mark_returns(own: list[Token]) -> None:
+    """`return;` in device code tells the runtime: barriers do not wait for who left that way. And the qualifiers go.
+
+    All calls in a kernel are inlined, as nvcc does it, and because an argument that is a struct in memory is read where
+    g++ announces no access.
+    """
+    for i, token in enumerate(own):
+        if token.text not in ("__global__", "__device__"):
+            continue
+        name = _declared_name(own, i)
+        token.text = "__attribute__((flatten)) " if token.text == "__global__" else ""
+        if name is None or own[name - 1].text in ("", ")", "explicit", "inline", "constexpr"):
+            continue  # a variable, or a constructor, which has nothing to return
+        body = _close(own, name + 1)
+        if body >= len(own) or own[body].text != "{":
+            continue  # a declaration
+        for j in range(body, _close(own, body) - 1):
+            if own[j].text == "return" and own[j + 1].text == ";":
+                own[j].text = "return ::cuda_trace::left()"
+
+
+def _share(own: list[Token]) -> None:
+    """__shared__ variables live in the TLS block of the library; `extern` ones are the dynamic shared memory."""
+    for i, token in enumerate(own):
+        if token.text != "__shared__":
+            continue
+        start, end = i, i
+        while start > 0 and own[start - 1].text not in (";", "{", "}", ")", ":"):
+            start -= 1
+        while end < len(own) and own[end].text not in (";", "{", "="):
+            end += 1
+        words = [own[j].text for j in range(start, end)]
+        if "extern" in words:
+            _share_dynamic(own[start:end])
+        else:
+            kept = "__attribute__((used)) "  # also if nothing ever writes it: that is a finding
+            token.text = kept + ("thread_local" if "static" in words else "static thread_local")
+            if own[i + 1].text == "alignas":  # which C++ wants in front of all else
+                close = _close(own, i + 2)
+                own[start].text = f"{_joined(own[i + 1 : close])} {own[start].text}"
+                for cut in own[i + 1 : close]:
+                    cut.text = ""
+
+
+def _share_dynamic(declaration: list[Token]) -> None:
+    """`extern __shared__ T name[]` -> `T (&name)[] = <the dynamic shared memory>`."""
+    kept: list[Token] = []
+    i = 0
+    while i < len(declaration):
+        token = declaration[i]
+        if token.text in ("__attribute__", "alignas"):
+            i = _close(declaration, i + 1)
+            continue
+        if token.text not in ("extern", "__shared__"):
+            kept.append(token)
+        i += 1
+    if len(kept) < 4 or [token.text for token in kept[-2:]] != ["[", "]"]:
+        where = declaration[0]
+        raise Refused(
+            "extern __shared__ should be an array without a size: extern __shared__ float tile[];",
+            where.file,
+            where.line,
+        )
+    base, name = _joined(kept[:-3]), kept[-3].text
+    for token in declaration:
+        token.text = ""
+    declaration[0].text = f"{base} (&{name})[] = reinterpret_cast<{base} (&)[]>(*::cuda_trace_dynamic_shared)"
+
+
+def _launch(own: list[Token], templates: set[str]) -> None:
+    """`kernel<<<grid, block>>>(x)` -> `bind(Config(grid, block), "kernel", kernel)(x)`."""
+    for i, token in enumerate(own):
+        if token.text != "<<<":
+            continue
+        start = _kernel_start(own, i)
+        end = next((j for j in range(i, len(own)) if own[j].text == ">>>"), None)
+        if end is None or start == i:
+            raise Refused("a launch should read kernel<<<grid, block>>>(arguments)", token.file, token.line)
+        kernel = _joined(own[start:i])
+        quoted = kernel.replace("\\", "\\\\").replace('"', '\\"')
+        deduced = own[i - 1].text in templates
+        bind = "bind_template" if deduced else "bind"
+        call = f"[&](auto... arguments) -> decltype({kernel}(arguments...)) {{ return {kernel}(arguments...); }}"
+        function = call if deduced else f"{kernel}, {call}"
+        for t in own[start:i]:
+            t.text = ""
+        token.text = f"::cuda_trace::{bind}(::cuda_trace::Config("
+        own[end].text = f'), "{quoted}", {function})'
+
+
+def _kernel_start(own: list[Token], at: int) -> int:
+    """Where the expression in front of <<< begins: name, ns::name, name<...>."""
+    i = at
+    if i > 0 and own[i - 1].text == ")":
+        return _open(own, i - 1)  # (kernel)<<<...>>>
+    if i > 0 and own[i - 1].text in (">", ">>>"):
+        depth, i = 0, i - 1
+        while i >= 0:
+            depth += {">": 1, ">>>": 3, "<": -1, "<<<": -3}.get(own[i].text, 0)
+            if own[i].text == ")":
+                i = _open(own, i)
+            if depth == 0:
+                break
+            i -= 1
+    if i > 0 and own[i - 1].kind == "name":
+        i -= 1
+    while i > 1 and own[i - 1].text == "::":
+        i -= 2 if own[i - 2].kind == "name" else 1
+    return i
+
+
+def _joined(tokens: list[Token]) -> str:
+    """Their text, with a space only where two words would become one."""
+    text = ""
+    for token in tokens:
+        text += (" " if text[-1:].isalnum() and token.text[:1].isalnum() else "") + token.text
+    return text
+
+
+def _open(own: list[Token], at: int) -> int:
+    depth = 0
+    for i in range(at, -1, -1):
+        depth += (own[i].text == ")") - (own[i].text == "(")
+        if depth == 0:
+            return i
+    return 0

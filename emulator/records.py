@@ -1,0 +1,133 @@
+"""The runtime's records (runtime/runtime.h) -> Reports: addresses become lines of the author's, elements of tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+
+from emulator.arena import Stored
+from emulator.cuda.build import runtime
+from emulator.cuda.symbols import sites, variables
+from races.finding import Access, Report, Site
+
+KINDS = ("race", "outside", "uninitialised", "barrier", "deadlock", "misaligned", "mask", "async", "launch", "trap")
+WHAT = ("read", "write", "atomic", "wait", "touch")
+NOWHERE, GLOBAL, STATIC, DYNAMIC, MODULE, LOCAL, _PARAMETER = range(7)
+SPACES = {NOWHERE: "", GLOBAL: "global", STATIC: "shared", DYNAMIC: "shared", MODULE: "global", LOCAL: "local"}
+DYNAMIC_NAME = "dynamic shared memory"
+
+
+class Side(ctypes.Structure):
+    """struct Side: who, where; pc is 0 where file and line are known."""
+
+    _fields_ = (
+        ("what", ctypes.c_int), ("thread", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("pc", ctypes.c_uint64),
+        ("file", ctypes.c_char_p), ("line", ctypes.c_int),
+    )  # fmt: skip
+
+
+class Record(ctypes.Structure):
+    """struct Record."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int), ("space", ctypes.c_int), ("region", ctypes.c_int), ("same_value", ctypes.c_int),
+        ("offset", ctypes.c_int64), ("size", ctypes.c_uint64), ("count", ctypes.c_uint64), ("sides", ctypes.c_int),
+        ("first", Side), ("second", Side), ("code", ctypes.c_uint64), ("library", ctypes.c_char_p),
+        ("text", ctypes.c_char * 1024),
+    )  # fmt: skip
+
+
+def take_reports(storages: dict[int, Stored]) -> list[Report]:
+    """All that the runtime has found since it was last asked; `storages` are those that its regions are numbers of."""
+    lib = runtime()
+    lib.cuda_trace_records.restype = ctypes.c_size_t
+    lib.cuda_trace_record.restype = ctypes.POINTER(Record)
+    records = [lib.cuda_trace_record(ctypes.c_size_t(i)).contents for i in range(lib.cuda_trace_records())]
+    wanted: dict[str, set[int]] = {}
+    for record in records:
+        for side in _sides(record):
+            if side.pc:
+                wanted.setdefault(record.library.decode(), set()).add(side.pc - record.code)
+    for library, offsets in wanted.items():
+        sites(library, offsets)  # all at once, so that the debug information is read once
+    reports = [_report(record, storages) for record in records]
+    lib.cuda_trace_forget_records()
+    return reports
+
+
+def _sides(record: Record) -> list[Side]:
+    return [record.first, record.second][: record.sides]
+
+
+def _report(record: Record, storages: dict[int, Stored]) -> Report:
+    kind, space = KINDS[record.kind], SPACES[record.space]
+    tensor, index, where = _place(record, storages)
+    accesses = [Access(WHAT[s.what], _site(record, s), tuple(s.thread), tuple(s.block)) for s in _sides(record)]
+    detail = record.text.decode(errors="replace").strip()
+    if kind == "outside" and not detail:
+        detail = f"{accesses[0].what}s {record.size} bytes {where}"
+    same = None if record.same_value < 0 else bool(record.same_value)
+    return Report(
+        kind, space, tensor, index, *accesses, *[None] * (2 - len(accesses)), same, record.count, "trace", detail
+    )
+
+
+def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int, ...] | None, str]:
+    """(tensor or variable, index, where that is in words if it is outside)."""
+    offset, size = record.offset, max(record.size, 1)
+    if record.space == NOWHERE:
+        return "", None, f"at address {offset & (2**64 - 1):#x}, where no tensor is" if record.kind == 1 else ""
+    if record.space == LOCAL:
+        return "", None, "in the local memory of another thread"
+    if record.space == GLOBAL and record.region in storages:
+        return _in_tensor(storages[record.region], offset, size)
+    if record.space == DYNAMIC:
+        return DYNAMIC_NAME, (offset // size,), "beyond what the launch asked for"
+    if record.space == GLOBAL:
+        return "memory of cudaMalloc", (offset // size,), "beyond its end" if offset >= 0 else "before its start"
+    return _in_variable(record, offset, size)
+
+
+def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int, ...], str]:
+    """In static shared memory or a global variable. What lies outside is told by the variable before it, of its kernel."""
+    shared, other = variables(record.library.decode())
+    known = [variable for variable in (shared if record.space == STATIC else other) if not variable.guard]
+    if KINDS[record.kind] == "outside":
+        function = _site(record, record.first).function
+        known = [v for v in known if v.end <= offset]
+        known = [v for v in known if v.function == function] or known
+    else:
+        known = [v for v in known if v.start <= offset < v.end]
+    if not known:
+        return (
+            ("shared memory" if record.space == STATIC else "a global variable"),
+            (offset // size,),
+            "beside every variable",
+        )
+    near = max(known, key=lambda v: v.end)
+    far = f"{offset - near.end} bytes" if offset > near.end else "right"
+    return near.name, ((offset - near.start) // size,), f"{far} past the end of {near.name}"
+
+
+def _in_tensor(stored: Stored, offset: int, size: int) -> tuple[str, tuple[int, ...] | None, str]:
+    inside = [view for view in stored.views if view.start <= offset and offset + size <= view.end]
+    if inside:
+        return inside[0].name, inside[0].index_of(offset), "inside"
+    over = [view for view in stored.views if view.start <= offset < view.end]
+    if over:
+        return over[0].name, None, f"across the end of {over[0].name}"
+    below = [view for view in stored.views if view.end <= offset]
+    if below:
+        view = max(below, key=lambda view: view.end)
+        far = f"{offset - view.end} bytes" if offset > view.end else "right"
+        return view.name, None, f"{far} past the end of {view.name}, whose shape is {view.shape}"
+    view = min(stored.views, key=lambda view: view.start)
+    return view.name, None, f"{view.start - offset} bytes before the start of {view.name}"
+
+
+def _site(record: Record, side: Side) -> Site:
+    if side.pc:
+        library, offset = record.library.decode(), side.pc - record.code
+        return sites(library, {offset})[offset]
+    file = side.file.decode() if side.file else ""
+    return Site(file, side.line, "", linecache.getline(file, side.line).strip())

@@ -1,0 +1,174 @@
+"""From a case to its tensors. The distribution of the inputs decides which bugs can be seen, more than any tolerance.
+
+spread        scores with a standard deviation of 1, v and dout randn: the everyday case
+peaked        scores with one of 6: a few keys take nearly everything
+flat          scores with one of 0.01: every key weighs nearly the same, so one key too many or too few shows
+shifted_down  every score near -160 (lse < -90): exp(0 - lse) of a forgotten padding key overflows
+shifted_up    every score near +160: exp without the row maximum overflows
+large         |x| <= 10
+exact         small integers: sums are exact, bits can be compared
+selecting     one key wins by more than 64, so out is a row of v, bit for bit
+mean          v and dout around 1: sums do not cancel
+
+Every tensor is a function of the case and the device alone, whatever else was drawn before.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import torch
+
+from impls.call import Inputs
+from properties.cases.case import Case
+
+SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
+GAP = (
+    64.0  # how far the winner stands above the rest in the selecting regime; exp(-64) is below half an ulp of anything
+)
+WINS = 128.0  # where a law lets one key win by itself: exp(-128) vanishes beside 1 in every dtype
+FINITE_MASK = -1e4  # the mask value of kernels that avoid -inf
+
+
+def build(case: Case, device: str | torch.device) -> Inputs:
+    """Case -> q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) or None, all contiguous."""
+    random = Draw(case, device)
+    q_shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
+    k_shape = (case.batch, case.seqlen_k, case.nheads_k, case.headdim)
+    q, k = _scores(case, random, q_shape, k_shape)
+    v, dout = (_values(case, random, shape) for shape in (k_shape, q_shape))
+    bias = _bias(case, random) if case.bias else None
+    q, k, v, dout = (tensor.to(case.dtype) for tensor in (q, k, v, dout))
+    return Inputs(q=q, k=k, v=v, dout=dout, bias=None if bias is None else bias.to(case.bias_dtype))
+
+
+class Draw:
+    """Random float32 tensors on one device, from a case's seed (and a word, for draws that a law makes by itself)."""
+
+    def __init__(self, case: Case, device: str | torch.device, word: str = ""):
+        self.device = device
+        self.generator = torch.Generator(device)
+        self.generator.manual_seed(case.seed * 1_000_003 + zlib.crc32(word.encode()))
+
+    def normal(self, shape: tuple[int, ...], spread: float = 1.0) -> torch.Tensor:
+        drawn = torch.randn(shape, generator=self.generator, device=self.device)
+        return drawn if spread == 1.0 else drawn.mul_(spread)
+
+    def uniform(self, shape: tuple[int, ...], low: float, high: float) -> torch.Tensor:
+        return torch.rand(shape, generator=self.generator, device=self.device).mul_(high - low).add_(low)
+
+    def integers(self, shape: tuple[int, ...], low: int, high: int) -> torch.Tensor:
+        """Whole numbers low .. high, as float32."""
+        return torch.randint(low, high + 1, shape, generator=self.generator, device=self.device).float()
+
+    def order(self, n: int) -> torch.Tensor:
+        """A permutation of 0 .. n - 1."""
+        return torch.randperm(n, generator=self.generator, device=self.device)
+
+    def number(self, low: int, high: int) -> int:
+        """One whole number, low .. high."""
+        return int(self.integers((1,), low, high))
+
+
+def _scores(case: Case, random: Draw, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+    regime = case.regime
+    if regime == "selecting":
+        return _selecting(case, random, q_shape, k_shape)
+    if regime == "exact":
+        return random.integers(q_shape, -3, 3), random.integers(k_shape, -3, 3)
+    if regime == "large":
+        return random.uniform(q_shape, -10, 10), random.uniform(k_shape, -10, 10)
+    if regime not in ("shifted_down", "shifted_up"):
+        spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)  # of the scores, whatever headdim and scale are
+        per_unit = abs(case.scale) * math.sqrt(case.headdim) or 1.0
+        return random.normal(q_shape, spread / per_unit), random.normal(k_shape)
+    q, k = random.normal(q_shape, 0.5), random.normal(k_shape, 0.5)
+    if case.scale:
+        # q and k each get a component along the same direction, whose product is SHIFT / scale.
+        along = min(math.sqrt(SHIFT / abs(case.scale) / case.headdim), 200.0)
+        sign = math.copysign(1.0, case.scale) * (1.0 if regime == "shifted_up" else -1.0)
+        q, k = q + along, k + sign * along
+    return q, k
+
+
+def _selecting(case: Case, random: Draw, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys are distinct vectors of +-1 (as many as headdim allows; the rest are 0), each query a multiple of one of them.
+
+    Two distinct codes differ in one place at least, so the wanted key wins by 2 * factor * |scale| >= GAP.
+    """
+    batch, seqlen_k, nheads_k, headdim = k_shape
+    codes = min(seqlen_k, 2 ** min(headdim, 20))
+    bits = torch.arange(codes, device=random.device)[:, None] >> torch.arange(headdim, device=random.device).clamp(
+        max=30
+    )
+    signs = (bits & 1).float() * 2 - 1
+    k = torch.zeros(k_shape, device=random.device)
+    for b in range(batch):
+        for h in range(nheads_k):
+            k[b, random.order(seqlen_k)[:codes], h] = signs
+    # A query only wants a key that it sees under either causal alignment.
+    i = torch.arange(case.seqlen_q, device=random.device)
+    seen = (
+        seqlen_k
+        if not case.causal
+        else torch.minimum(i + 1, i + 1 + seqlen_k - case.seqlen_q).clamp(1, max(seqlen_k, 1))
+    )
+    wanted = (random.uniform((batch, case.seqlen_q), 0, 1) * seen).long().clamp(0, max(seqlen_k - 1, 0))
+    factor = 2.0 ** math.ceil(math.log2(GAP / 2 / abs(case.scale))) if case.scale else 1.0
+    if not seqlen_k:
+        return torch.zeros(q_shape, device=random.device), k
+    rows = torch.arange(batch, device=random.device)[:, None]
+    per_head = k[rows, wanted].repeat_interleave(case.nheads // nheads_k, dim=2)
+    return per_head * math.copysign(factor, case.scale), k
+
+
+def _values(case: Case, random: Draw, shape: tuple[int, ...]) -> torch.Tensor:
+    if case.regime == "exact":
+        return random.integers(shape, -3, 3)
+    if case.regime == "large":
+        return random.uniform(shape, -10, 10)
+    if case.regime == "mean":
+        return random.normal(shape, 0.5) + 1.0
+    return random.normal(shape)
+
+
+def _bias(case: Case, random: Draw) -> torch.Tensor:
+    shape = case.bias_shape
+    if case.bias_mask == "alibi":
+        return _alibi(case, random)
+    if case.regime == "exact":
+        bias = random.integers(shape, -2, 2)
+    else:
+        bias = random.normal(shape, 0.01 if case.regime == "flat" else 1.0)
+    hidden = hidden_by_bias(case, random)
+    if hidden is None:
+        return bias
+    return bias.masked_fill(hidden, FINITE_MASK if case.bias_mask == "finite" else float("-inf"))
+
+
+def hidden_by_bias(case: Case, random: Draw) -> torch.Tensor | None:
+    """Which entries of the bias hide their key: bool, broadcastable to the bias; None if none does."""
+    kind, (batch, nheads, rows, keys) = case.bias_mask, case.bias_shape
+    if kind == "none" or keys == 0 or rows == 0:
+        return None
+    j = torch.arange(keys, device=random.device)
+    start = random.integers((batch, nheads, 1, 1), 0, keys - 1)
+    if kind in ("right", "finite"):
+        return j > start
+    if kind == "left":
+        return j < start
+    if kind == "window":  # every query keeps itself, counted from the end as bottom-right alignment does
+        i = torch.arange(rows, device=random.device)[:, None] + (keys - rows if case.bias == "matrix" else keys - 1)
+        return (j < i - start) | (j > i)
+    dead = random.integers((batch, nheads, 1, 1), 0, rows - 1)
+    return (torch.arange(rows, device=random.device)[:, None] == dead).expand(batch, nheads, rows, keys)
+
+
+def _alibi(case: Case, random: Draw) -> torch.Tensor:
+    """-slope_h * |i + seqlen_k - seqlen_q - j|, slopes 2^(-8 (h + 1) / nheads) (Press et al. 2022)."""
+    batch, nheads, rows, keys = case.bias_shape
+    slopes = 2.0 ** (-8.0 * torch.arange(1, nheads + 1, device=random.device) / nheads)
+    i = torch.arange(rows, device=random.device)[:, None] + keys - rows
+    distance = (i - torch.arange(keys, device=random.device)).abs().float()
+    return (-slopes[:, None, None] * distance).expand(batch, nheads, rows, keys)

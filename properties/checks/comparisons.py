@@ -1,0 +1,199 @@
+"""The comparisons that laws end with. Each either returns, having remembered how close it came, or raises LawBroken."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import oracle
+from impls.call import Inputs, Outputs
+from oracle import LINEAR, RMS_LIMIT, Z_LIMIT
+from properties.checks.pictures import element_at, number, plural, share, where
+from properties.checks.visible_keys import picture
+from properties.failures import LawBroken
+from properties.trial import Trial
+
+# Doubling is exact, but for numbers below 2^-126, which round in other steps or are flushed to 0. A sum of some thousand
+# terms can be off by 2^-114 for having met them, and so be rounded to another neighbour: below this size now and then,
+# above it never (2^-114 is 2^-27 of an ulp there).
+NEGLIGIBLE = 2.0**-64
+
+
+def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> None:
+    """Every output is within its error budget of the oracle (all of them, or those named)."""
+    x = trial.x if x is None else x
+    names = names or tuple(name for name, _ in got.items())
+    backward = any(name.startswith("d") for name in names)
+    want = trial.want(x, backward=backward, **changed)
+    budget = trial.budget(want, x, backward=backward, **changed)
+    for name in names:
+        check_near(trial, name, getattr(got, name), getattr(want, name), getattr(budget, name))
+
+
+def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor) -> None:
+    """One tensor is within its budget: worst z and, over many elements, the root mean square."""
+    with trial.meter.clock("in_oracle"):
+        result = oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
+    trial.meter.saw(name, result.worst_z)
+    if result.worst_z > Z_LIMIT:
+        raise _far(trial, name, got, want, sigma, result.z, "should be")
+    if result.rms_ratio > RMS_LIMIT:
+        raise LawBroken(
+            f"{name}: the error over all elements is {result.rms_ratio:.3g} times what rounding explains "
+            f"(rms; {RMS_LIMIT} allowed)",
+            f"no single element stands out: the worst has z {number(result.worst_z)} where {Z_LIMIT:g} is allowed",
+            suggests="a systematic loss of precision: a sum in too narrow a type, a cast too early, or tf32 undeclared",
+        )
+
+
+def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
+    """Two results of the same implementation that mathematics makes equal: both carry `sigma` (per element)."""
+    with trial.meter.clock("in_oracle"):
+        result = oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
+    trial.meter.saw(name, result.worst_z)
+    if result.worst_z > Z_LIMIT:
+        raise _far(trial, name, got, want, sigma, result.z, what)
+
+
+def check_all_agree(trial: Trial, got: Outputs, want: Outputs, budget: oracle.Budget, what: str) -> None:
+    """`check_agree` for every output of `got`; `budget` has the sigma of each."""
+    for name, tensor in got.items():
+        check_agree(trial, name, tensor, getattr(want, name), getattr(budget, name), what)
+
+
+def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:
+    """The sigma of a sum of results, each with its own: root of squares, or the plain sum in the worst-case form."""
+    if trial.form == LINEAR:
+        return sum(sigmas)
+    return sum(sigma**2 for sigma in sigmas).sqrt()
+
+
+def storing(trial: Trial, result: torch.Tensor) -> torch.Tensor:
+    """The most that rounding a result to the case's dtype changed each element, where a law goes on with it."""
+    dtype = trial.case.dtype
+    return oracle.roundoff(dtype) * result.abs() + oracle.smallest_subnormal(dtype) / 2
+
+
+def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
+    """The dtype whose rounding an output ends with: lse's is float32 whatever it was converted to."""
+    return torch.float32 if name == "lse" else got.dtype if got.dtype != torch.float64 else trial.case.dtype
+
+
+def _far(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
+    bad = ~(z <= Z_LIMIT)
+    at = tuple(int(i) for i in torch.unravel_index(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape))
+    worst, g, w, s = z[at].item(), got[at].item(), want[at].item(), sigma.broadcast_to(z.shape)[at].item()
+    headline = f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)}"
+    if not math.isfinite(worst):
+        return LawBroken(
+            f"{headline} ({share(bad)} wrong)", where(trial, name, bad), suggests=_read_off(got, want, bad)
+        )
+    return LawBroken(
+        f"{headline}: {worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({share(bad)} wrong)",
+        where(trial, name, bad),
+        f"off by {abs(g - w):.3g} there, where rounding explains {s:.3g} (one sigma)",
+        suggests=_read_off(got, want, bad),
+    )
+
+
+def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
+    """Two tensors have equal values in every element (0.0 equals -0.0, NaN equals nothing)."""
+    bad = ~(got == want)
+    if bool(bad.any()):
+        at = tuple(int(i) for i in bad.nonzero()[0])
+        g, w = got[at].item(), want.broadcast_to(got.shape)[at].item()
+        largest = (got.double() - want.double()).abs().nan_to_num(torch.inf).max().item()
+        raise LawBroken(
+            f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)} ({share(bad)} wrong)",
+            where(trial, name, bad),
+            f"largest difference {largest:.3g}" if math.isfinite(largest) and bad.numel() > 1 else "",
+            suggests=_read_off(got, want, bad),
+        )
+
+
+def check_copied(trial: Trial, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
+    """out is a row of v: the same values in a half dtype. In float32 within 4 roundings, as P at the row maximum may be
+    1 +- an ulp (exp2 of a fused multiply-add) and out = P v / P; where tf32 is declared, within its rounding of v (2^-10).
+    """
+    if trial.case.dtype == torch.float32:
+        allowed = 2.0**-10 if trial.impl.precision.multiply == "tf32" else 4 * 2.0**-24
+        got = torch.where((got - want).abs() <= allowed * want.abs(), want, got)
+    check_same(trial, "out", got, want, should)
+
+
+def check_unchanged(
+    trial: Trial, before: Outputs, after: Outputs, should: str, x: Inputs | None = None, **changed
+) -> None:
+    """Every output of `after` is as in `before`: bit for bit where declared repeatable, else within the budget of both.
+
+    The budget is that of inputs x (the case's) and is only asked for where it is needed.
+    """
+    names = [name for name, _ in after.items()]
+    budget = None
+    if any(name not in trial.impl.repeatable for name in names):
+        backward = any(name.startswith("d") for name in names)
+        budget = trial.budget(trial.want(x, backward=backward, **changed), x, backward=backward, **changed)
+    for name in names:
+        check_same_or_agree(trial, name, after, before, budget, should)
+
+
+def check_same_or_agree(trial: Trial, name: str, got: Outputs, want: Outputs, sigma, should: str) -> None:
+    """Bit for bit where the output is declared repeatable, within the budget of both where it is not."""
+    a, b = getattr(got, name), getattr(want, name)
+    if name in trial.impl.repeatable:
+        check_same(trial, name, a, b, should)
+    else:
+        check_agree(trial, name, a, b, getattr(sigma, name), should)
+
+
+def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
+    """With inputs x that make every score 0, exp(lse) counts the keys of each row: as many as `seen` has, exactly.
+
+    seen: bool, broadcastable to (b, h, sq, sk).
+    """
+    lse = trial.run(x).lse
+    got = lse.double().exp().round()
+    want = seen.sum(dim=-1).double().broadcast_to(got.shape)
+    bad = ~(got == want)
+    if not bool(bad.any()):
+        return
+    at = tuple(int(n) for n in bad.nonzero()[0])
+    i, g, w = at[-1], got[at].item(), int(want[at].item())
+    sees = plural(int(g), "key") if math.isfinite(g) else f"{g} keys"
+    raise LawBroken(
+        f"query {i} sees {sees}, should see {w}",
+        where(trial, "lse", bad),
+        f"{element_at('lse', at)} is {number(lse[at].item())}, should be ln {w} "
+        "(every score is 0, so exp(lse) counts the keys)",
+        suggests=_count_pattern(got - want, bad),
+        investigate=lambda: picture(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
+    )
+
+
+def _count_pattern(off: torch.Tensor, bad: torch.Tensor) -> str | None:
+    values = off[bad].unique()
+    if len(values) == 1:
+        kind = "one short: `<` where `<=` was meant" if values.item() == -1 else None
+        kind = "one too many: the mask's bound, or a padding key" if values.item() == 1 else kind
+        return kind
+    return None
+
+
+def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
+    """A guess from the values alone."""
+    g, w = got[bad].double(), want.broadcast_to(got.shape)[bad].double()
+    if bool(g.isnan().any()):
+        return "NaN: inf - inf in the softmax, 0 * inf, or memory that nothing wrote"
+    if bool((g == 0).all()):
+        return "zeros: rows or columns that were never written, or a launch that failed unnoticed"
+    known = w.isfinite() & g.isfinite() & (w.abs() > 1e-6 * w.abs().amax().clamp(min=1e-30))
+    if int(known.sum()) < 8 or int(bad.sum()) < 0.5 * bad.numel():
+        return None
+    ratio = (g[known] / w[known]).median().item()
+    off = ((g[known] - ratio * w[known]).abs().median() / (w[known].abs().median() + 1e-30)).item()
+    if off < 0.02 and abs(ratio - 1) > 0.002:
+        known_as = {1.4427: "base 2 instead of e", 0.6931: "ln 2 too many"}
+        named = next((f" ({text})" for value, text in known_as.items() if abs(ratio - value) < 2e-3), "")
+        return f"a constant factor: got is {ratio:.4g} times what it should be{named}"
+    return None

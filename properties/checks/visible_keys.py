@@ -1,0 +1,67 @@
+"""Which keys a query really weighs, found out by asking: for messages, after a law is broken, never while judging.
+
+out is linear in v, so with v_j the unit vector of one column, that column of out is the weight P_ij itself.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from impls.call import Inputs
+from properties.checks.pictures import ranges
+from properties.trial import Trial
+
+MOST_KEYS = 512  # a message is not worth more calls than that
+SHOWN_KEYS, SHOWN_QUERIES = 12, 4
+LEGEND = "1 seen   0 hidden, rightly   . hidden, wrongly   ! seen, wrongly"
+
+
+def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
+    """P (b, h, sq, sk) as the implementation has it, headdim keys per call; None if that would be too many calls."""
+    case = trial.case
+    if case.seqlen_k > MOST_KEYS:
+        return None
+    columns = []
+    for first in range(0, case.seqlen_k, case.headdim):
+        v = torch.zeros_like(x.v)
+        for d in range(min(case.headdim, case.seqlen_k - first)):
+            v[:, first + d, :, d] = 1
+        columns.append(trial.run(x.with_(v=v)).out.transpose(1, 2))  # (b, h, sq, d)
+    return torch.cat(columns, dim=-1)[..., : case.seqlen_k]
+
+
+def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int]) -> tuple[str, list[str]]:
+    """What the row at (b, h, i) sees beside what it should (seen: bool, (b, h, sq, sk)): a phrase, and a drawing.
+
+    ("key 64 is missing", [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]); nothing where it cannot be found out.
+    """
+    p = weights(trial, x)
+    b, h, i = at
+    if p is None or not bool(p[b, h].isfinite().all()):
+        return "", []
+    got, want = p[b, h] != 0, seen[b, h]
+    wrong = (got[i] != want[i]).nonzero().flatten().tolist()
+    if not wrong:
+        own = p[b, h, i].sum().item()  # 1, if nothing but its own keys was weighed; half an output's rounding is 2^-9
+        return ("padding is weighed too" if own < 0.99 else "out weighs the right keys, so lse itself is wrong"), []
+    missing = [j for j in wrong if want[i, j]]
+    extra = [j for j in wrong if not want[i, j]]
+    phrases = [f"{_keys(keys)} {what}" for keys, what in ((missing, "missing"), (extra, "too many")) if keys]
+    first = max(0, min(wrong[0] - SHOWN_KEYS // 2, want.shape[1] - SHOWN_KEYS))
+    keys = range(first, min(first + SHOWN_KEYS, want.shape[1]))
+    start = max(0, min(i - SHOWN_QUERIES // 2, want.shape[0] - SHOWN_QUERIES))
+    lines = [LEGEND, "key        " + " ".join(f"{j:3}" for j in keys)]
+    for query in range(start, min(start + SHOWN_QUERIES, want.shape[0])):
+        marks = " ".join(f"{_mark(bool(got[query, j]), bool(want[query, j])):>3}" for j in keys)
+        lines.append(f"query {query:<5}{marks}")
+    return ", ".join(phrases), lines
+
+
+def _keys(keys: list[int]) -> str:
+    return f"key {keys[0]} is" if len(keys) == 1 else f"keys {ranges(keys)} are"
+
+
+def _mark(got: bool, want: bool) -> str:
+    if got == want:
+        return "1" if got else "0"
+    return "!" if got else "."

@@ -1,0 +1,142 @@
+"""The failing message: what an expert would want to see first. See docs/reading-a-failure.md.
+
+A first line that is enough to file an issue; the case; the rule; what was observed; a guess, marked as one; the replay.
+Neighbouring sizes and repeats are tried once, after shrinking, never in each of its steps.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import torch
+
+from impls.contract import Implementation
+from properties.cases.case import Case, CaseError
+from properties.cases.strategies import edges
+from properties.cases.support import unsupported
+from properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from properties.judging.plan import Plan
+from properties.law import Law
+from properties.trial import Trial
+
+REPEATS = 3
+SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way: not a race, as far as repeating can tell"
+
+
+def explain(
+    law: Law,
+    impl: Implementation,
+    case: Case,
+    broken: LawBroken,
+    plan: Plan,
+    *,
+    flaky: bool = False,
+    again: bool = True,
+) -> str:
+    """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched."""
+    observed, unsteady = list(broken.observed), flaky or law.bug == "races"
+    if again and not unsteady:
+        repeated = _repeats(law, impl, case, broken.headline, plan)
+        if repeated == [SAME_AGAIN]:
+            observed += _investigated(broken) + _neighbours(law, impl, case, plan)
+        observed += repeated
+    elif again and flaky:  # (a law on races has repeated by itself, and knows better)
+        observed += [line for line in _repeats(law, impl, case, broken.headline, plan) if line != SAME_AGAIN]
+    parts = [
+        broken.headline,
+        f"  {impl.name}   {case}",
+        "",
+        *_section("Rule", [] if isinstance(broken, Raises) else law.rule.splitlines()),
+        *_section("Observed", observed),
+    ]
+    guesses = broken.suggests.splitlines() if broken.suggests else []
+    if not isinstance(broken, Raises):
+        guesses.append(f"bugs of this kind, and who had them: docs/bugs.md#{'races' if unsteady else law.bug}")
+    parts += _section("Suggests (read off the pattern, not proven)", guesses)
+    often = ["(it does not fail on every run: try it several times)"] if flaky else []
+    parts += _section("Replay", [replay_command(law, impl, case, plan.origin), *often])
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "") -> str:
+    """The command that runs this law on this implementation and this case alone."""
+    where = f" {origin}" if origin else ""
+    return f"pytest {shlex.quote(law.test_id(impl.name))}{where} --case {shlex.quote(str(case))}"
+
+
+def _investigated(broken: LawBroken) -> list[str]:
+    """What the check itself can find out by further calls; its phrase joins the headline."""
+    if broken.investigate is None:
+        return []
+    try:
+        phrase, lines = broken.investigate()
+    except (LawBroken, Undecided, torch.OutOfMemoryError):
+        return []
+    if phrase:
+        broken.headline += f": {phrase}"
+    return lines
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return [title, *(f"  {line}".rstrip() for line in lines), ""] if lines else []
+
+
+def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> LawBroken | None | str:
+    """LawBroken, None where the law holds, or a word where it says nothing."""
+    plan.write_down(f"{law.test_id(impl.name)} {case}")
+    try:
+        law.hold(Trial(impl, case, plan.device, repeats=plan.repeats_for(impl)))
+    except LawBroken as broken:
+        return broken
+    except (AnotherCase, Undecided):
+        return "does not apply"
+    return None
+
+
+def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[str]:
+    """Which other lengths are right and wrong, all else equal."""
+    together = case.seqlen_q == case.seqlen_k
+    fields = ("seqlen_q", "seqlen_k")
+    lines = []
+    for name in ("seqlen_q = seqlen_k",) if together else fields:
+        at = case.seqlen_q if together else getattr(case, name)
+        right, wrong = [], []
+        for n in _nearby_lengths(at):
+            try:
+                other = case.but(**dict.fromkeys(fields if together else (name,), n))
+            except CaseError:
+                continue
+            if unsupported(impl, other) or law.draws.excludes(other):
+                continue
+            outcome = _outcome(law, impl, other, plan)
+            if outcome is None:
+                right.append(n)
+            elif isinstance(outcome, LawBroken):
+                wrong.append(n)
+        if right and wrong:
+            lines.append(f"other lengths, {name} = n:   right at {_listed(right)}   wrong at {_listed(wrong)}")
+        elif right or wrong:
+            lines.append(
+                f"other lengths, {name} = n:   {'right' if right else 'wrong'} at all of {_listed(right or wrong)}"
+            )
+    return lines
+
+
+def _nearby_lengths(at: int) -> list[int]:
+    """Lengths an expert would try: a few short ones, and the edges of the powers of two from half of `at` to twice it."""
+    return sorted({1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at})
+
+
+def _listed(numbers: list[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan) -> list[str]:
+    outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
+    failed = [o for o in outcomes if isinstance(o, LawBroken)]
+    same = sum(o.headline == headline for o in failed)
+    if same == REPEATS:
+        return [SAME_AGAIN]
+    found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
+    why = "a race, memory that nothing wrote, or state kept from a call before"
+    return [found, f"the same call gives different results: {why}"]

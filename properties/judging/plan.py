@@ -1,0 +1,32 @@
+"""How a run judges, decided once and handed to everything that launches a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from impls.contract import Implementation
+from properties.cases.case import Case
+
+
+@dataclass
+class Plan:
+    """How to judge: on which device, with how many cases, from which seed; one given case instead of drawn ones."""
+
+    device: str = "cpu"
+    examples: int = 30
+    seed: int = 0
+    repeats: int = 100
+    case: Case | None = None
+    database: Path | None = None  # failing cases are kept here and tried first the next time
+    write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
+    origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
+
+    def cases_for(self, impl: Implementation, share: float) -> int:
+        """How many cases a law with this share draws for an implementation."""
+        return max(2, round(self.examples * share * impl.share_on(self.device)))
+
+    def repeats_for(self, impl: Implementation) -> int:
+        """How often a call is repeated to see whether it agrees with itself."""
+        return max(2, round(self.repeats * impl.share_on(self.device)))

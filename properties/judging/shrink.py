@@ -1,0 +1,93 @@
+"""The last steps to the smallest failing case, after Hypothesis.
+
+Hypothesis shrinks what was drawn, seed and all. But another length means other random tensors, so a shorter case may fail
+with a seed that it never tries. Here every step is tried with a few seeds, sizes first, until no step is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+
+from impls.contract import DTYPES, Implementation
+from properties.cases.case import Case, CaseError
+from properties.cases.support import unsupported
+from properties.failures import AnotherCase, LawBroken, Undecided
+from properties.law import Law
+
+SEEDS = 4  # beside the case's own
+MOST_TRIALS, MOST_SECONDS = 400, 20.0  # a slow kernel gets a somewhat larger case, not a longer wait
+
+
+def smallest(
+    law: Law, impl: Implementation, case: Case, broken: LawBroken, run: Callable[[Case], None]
+) -> tuple[LawBroken, Case]:
+    """A case that fails (in the same way: an exception stays one) and that no single step makes smaller.
+
+    run(case) raises LawBroken where the law does not hold.
+    """
+    stop, trials = time.perf_counter() + MOST_SECONDS, 0
+    steps = _steps(law, impl, case)
+    while (step := next(steps, None)) is not None:
+        for seed in dict.fromkeys((case.seed, *range(SEEDS))):
+            if trials >= MOST_TRIALS or time.perf_counter() > stop:
+                return broken, case
+            trials += 1
+            try:
+                run(step.but(seed=seed))
+            except LawBroken as found:
+                if type(found) is type(broken):
+                    broken, case = found, step.but(seed=seed)
+                    steps = _steps(law, impl, case)
+                    break
+            except (AnotherCase, Undecided):
+                break
+    return broken, case
+
+
+def _steps(law: Law, impl: Implementation, case: Case) -> Iterator[Case]:
+    """Simpler cases one step away, the largest steps first, that the law wants and the implementation supports."""
+    for changes in _changes(law, impl, case):
+        try:
+            step = case.but(**changes)
+        except CaseError:
+            continue
+        if step != case and unsupported(impl, step) is None and law.draws.excludes(step) is None:
+            yield step
+
+
+def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
+    lengths = ("seqlen_q", "seqlen_k")
+    if case.seqlen_q == case.seqlen_k:
+        yield from (dict.fromkeys(lengths, n) for n in _below(case.seqlen_q))
+    yield from ({name: n} for name in lengths for n in _below(getattr(case, name)))
+    if case.nheads != case.nheads_k:
+        yield {"nheads": case.nheads_k}
+        yield {"nheads": case.nheads // case.nheads_k, "nheads_k": 1}
+    yield from ({"batch": n} for n in _below(case.batch))
+    if case.nheads == case.nheads_k:
+        yield from ({"nheads": n, "nheads_k": n} for n in _below(case.nheads))
+    lower = [d for d in impl.supports.headdim_list if d < case.headdim]
+    yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
+    yield {"bias": None, "bias_mask": "none", "bias_batch": 1, "bias_nheads": 1, "bias_dtype": Case.bias_dtype}
+    plain = {field.name: field.default for field in fields(Case)}
+    plain |= {"regime": law.draws.regimes[0], "dtype": next(t for t in DTYPES if t in impl.supports.dtypes)}
+    for name in (
+        "bias_mask",
+        "bias_batch",
+        "bias_nheads",
+        "bias_dtype",
+        "layout",
+        "regime",
+        "softmax_scale",
+        "causal",
+        "dtype",
+    ):
+        if getattr(case, name) != plain[name]:
+            yield {name: plain[name]}
+
+
+def _below(n: int) -> list[int]:
+    """A few numbers below n, the smallest first."""
+    return sorted({m for m in (1, 2, 3, n // 4, n // 2, 3 * n // 4, n - 2, n - 1) if 1 <= m < n})

@@ -1,0 +1,238 @@
+"""The pytest plug-in behind conftest.py: collects verdicts (from all workers), reports them, and sets the exit status."""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from rich.console import Console
+
+from impls import registry
+from impls.registry import Entry, RegistryError
+from properties.cases.case import CaseError, parse_case
+from properties.judging.plan import Plan
+from properties.judging.verdict import ELSEWHERE, FAIL, PASS, SHOWS_ELSEWHERE, UNKNOWN, Result
+from properties.plugin.report import Report, environment, print_table, where_the_time_went
+from properties.plugin.session import Judge, conclude
+
+KEY = "attest"  # under which a result travels from a worker to the controller
+LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
+
+
+class Reporter:
+    """One for each pytest process. On a worker it only judges; on the controller it also writes."""
+
+    def __init__(self, config: pytest.Config):
+        self.config = config
+        self.worker = getattr(config, "workerinput", None)
+        self.report = Report(Path(config.getoption("--report")))
+        self.seed = self.worker["attest_seed"] if self.worker else _seed(config)
+        self.died: list[str] = []
+        self._entries: list[Entry] | None = None
+        self._judge: Judge | None = None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The selected implementations, by name; a selection that makes no sense ends the run with a usage error."""
+        if self._entries is None:
+            files = self.config.getoption("--impl-from")
+            names = self.config.getoption("--impl")
+            try:
+                found = [entry for argument in files for entry in registry.from_file(argument)]
+                found += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config))
+                if not files or names is not None:
+                    found += registry.ours()
+                self._entries = registry.select(found, names)
+            except RegistryError as error:
+                raise pytest.UsageError(str(error)) from None
+        return self._entries
+
+    @property
+    def judge(self) -> Judge:
+        """Made on first use, as it needs torch."""
+        if self._judge is None:
+            option = self.config.getoption
+            try:
+                case = parse_case(option("--case")) if option("--case") else None
+            except CaseError as error:
+                raise pytest.UsageError(str(error)) from None
+            plan = Plan(
+                device=self.device(),
+                examples=settings.default.max_examples,
+                seed=self.seed,
+                repeats=option("--repeats"),
+                case=case,
+                database=Path(self.config.rootpath) / ".hypothesis" / "attest",
+            )
+            name = self.worker["workerid"] if self.worker else "main"
+            self._judge = Judge(plan, self.entries, self.report.directory, name)
+            _start(plan.device, self.worker)
+        return self._judge
+
+    def device(self) -> str:
+        """As --device says: "cuda" or "cpu"."""
+        import torch
+
+        wanted, there = self.config.getoption("--device"), torch.cuda.is_available()
+        if wanted == "cuda" and not there:
+            raise pytest.UsageError(
+                "--device cuda: torch.cuda.is_available() is False here; --device cpu judges on the CPU"
+            )
+        return "cuda" if there and wanted != "cpu" else "cpu"
+
+    def judge_for(self, item: pytest.Item):
+        """What the `judge` fixture gives to one test."""
+
+        def judged(result: Result, impl) -> None:
+            try:
+                conclude(result, impl)
+            finally:
+                item.user_properties.append((KEY, result.as_dict()))
+
+        def judge(law, impl) -> None:
+            judged(self.judge.law(law, impl), impl)
+
+        judge.contract = lambda impl: judged(self.judge.contract(impl), impl)
+        return judge
+
+    # --- hooks ----------------------------------------------------------------------------------------------------------
+
+    def pytest_sessionstart(self) -> None:
+        """What was asked for and cannot be is answered here, before anything runs."""
+        option = self.config.getoption
+        if option("--device") == "cuda":
+            self.device()
+        if option("--impl") or option("--impl-from"):
+            _ = self.entries
+        if option("--case"):
+            _ = self.judge
+        if self.worker is None:
+            for last in self.report.directory.glob("last-case-*.txt"):
+                self.died.append(f"an earlier run died in {last.read_text().strip()}")
+                last.unlink()
+
+    def pytest_report_header(self) -> list[str]:
+        if self.worker is not None or self.config.getoption("collectonly"):
+            return []
+        profile = self.config.getoption("hypothesis_profile") or "default"
+        return [
+            *self.died,
+            f"flash-attest: judges on {self.device()}, profile {profile} ({settings.default.max_examples} cases a law), "
+            f"seed {self.seed}, report in {self.report.directory}/",
+        ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report):
+        result = _result_of(report)
+        if report.when != "call" or result is None or not report.skipped:
+            return None
+        verdict = "known failure" if hasattr(report, "wasxfail") else result["verdict"]
+        return verdict, LETTERS.get(verdict, "s"), (verdict.upper(), {"yellow": True})
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem, report, sched) -> None:
+        report.attest_worker = report.node.gateway.id
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if self.worker is not None:
+            return
+        result = _result_of(report) if report.when == "call" else None
+        if hasattr(report, "attest_worker"):
+            result = self._crashed(report)
+        if result is not None:
+            if not self.report.environment:
+                self.report.environment = environment(
+                    self.device(),
+                    seed=self.seed,
+                    profile=self.config.getoption("hypothesis_profile") or "default",
+                    cases_per_law=settings.default.max_examples,
+                    command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
+                )
+            self.report.add(result)
+
+    def _crashed(self, report) -> dict | None:
+        """The worker died in a law: what it had last written down is the case to look at."""
+        path, _, test = report.nodeid.partition("::")
+        law, _, impl = test.rstrip("]").partition("[")
+        if not impl or not path.startswith("properties/"):
+            return None
+        last = self.report.directory / f"last-case-{report.attest_worker}.txt"
+        case = last.read_text().strip() if last.exists() else "unknown: none was written down"
+        reason = f"worker {report.attest_worker} died; the last case launched was {case}"
+        options = [entry.option for entry in self.entries if entry.name == impl and entry.option]
+        replay = " ".join([f"pytest '{report.nodeid}'", *options, f"--case '{case.partition(' ')[2]}'"])
+        report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
+        return Result(impl, Path(path).stem, law, UNKNOWN, reason, message=reason, replay=replay).as_dict()
+
+    def pytest_sessionfinish(self, session, exitstatus) -> None:
+        if self._judge is not None:
+            self._judge.close()
+        if self.worker is not None or not self.report.results:
+            return
+        self.report.finish()
+        if exitstatus == pytest.ExitCode.OK and self._not_green():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter) -> None:
+        if self.worker is not None or not self.report.results:
+            return
+        out = terminalreporter
+        out.section("verdicts")
+        console = Console(
+            file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True
+        )
+        print_table(self.report, console)
+        out.write_line(where_the_time_went(self.report.results))
+        out.write_line(f"report: {self.report.directory}/index.html and results.json")
+        if reason := self._not_green():
+            out.write_line(f"not green: {reason}", yellow=True)
+
+    def _not_green(self) -> str:
+        option = self.config.getoption
+        asked_for = bool(option("--impl") or option("--impl-from"))
+        return not_green(self.report.results, asked_for=asked_for, replayed=bool(option("--case")))
+
+
+def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
+    """Why a run without a failure is no green run; "" if it is one.
+
+    Laws that cannot break here do not count, nor implementations that cannot run here and that nobody asked for by name.
+    A replay counts only if a law took its case.
+    """
+    reasons = [r["reason"] for r in results if r["verdict"] == UNKNOWN and SHOWS_ELSEWHERE not in r["reason"]]
+    if undecided := sum(asked_for or ELSEWHERE not in reason for reason in reasons):
+        return f"{undecided} could not be decided"
+    laws = [result for result in results if result["chapter"] != "test_contract"]
+    if replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
+        return f"no law took the case: {laws[0]['reason']}"
+    return ""
+
+
+def _result_of(report) -> dict | None:
+    return next((value for name, value in getattr(report, "user_properties", ()) if name == KEY), None)
+
+
+def _seed(config: pytest.Config) -> int:
+    text = config.getoption("hypothesis_seed", None)
+    if text in (None, ""):
+        return 0
+    if text == "random":
+        return secrets.randbelow(2**32)
+    if not text.isdecimal():
+        raise pytest.UsageError(f"--hypothesis-seed {text}: should be a whole number, or random")
+    return int(text)
+
+
+def _start(device: str, worker) -> None:
+    import torch
+
+    if worker is not None or device == "cpu":  # small tensors are quicker on one thread, many times so on busy cores
+        torch.set_num_threads(1)
+    torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which belong to no law
+    gc.collect()
+    gc.freeze()  # what is imported stays: looking through all of torch takes 0.2 s each time, in whichever law it falls

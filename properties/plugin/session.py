@@ -1,0 +1,105 @@
+"""One pytest run on one process: the plan it judges by, and how verdicts become pytest's outcomes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from impls.contract import Absent, Implementation
+from impls.registry import Broken, Entry
+from properties.cases.support import not_here
+from properties.failures import Undecided
+from properties.judging import conformance
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from properties.law import Law
+
+
+class LawFails(Exception):
+    """A verdict of fail on its way to pytest's report; the message is the whole of it, no traceback is shown."""
+
+
+class Judge:
+    """The `judge` fixture's session half: judge(law, impl) for the laws, contract(impl) for what comes before them."""
+
+    def __init__(self, plan: Plan, entries: list[Entry], report_dir: Path, worker: str):
+        self.plan = plan
+        self.options = {entry.name: entry.option for entry in entries}
+        self.last_case = report_dir / f"last-case-{worker}.txt"
+        self._file = None
+        plan.write_down = self.write_down
+
+    def write_down(self, text: str) -> None:
+        """Keep what is about to be launched on disk, so that a process that dies still names its case."""
+        if self._file is None:
+            self.last_case.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.last_case, "w")  # noqa: SIM115
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(text + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """The process ends as it should: nothing is left to name."""
+        if self._file is not None:
+            self._file.close()
+            self.last_case.unlink(missing_ok=True)
+
+    def law(self, law: Law, impl: Implementation) -> Result:
+        """The verdict of a law."""
+        self.plan.origin = self.options.get(impl.name, "")
+        return judge(law, impl, self.plan)
+
+    def contract(self, impl: Implementation | Absent | Broken) -> Result:
+        """The verdict of the contract check, in the same form as a law's."""
+        result = Result(impl.name, "test_contract", "test_contract_is_kept", PASS)
+        started = time.perf_counter()
+        if isinstance(impl, Broken):
+            found, result.verdict = [impl.problem], FAIL
+        elif isinstance(impl, Absent):
+            found, result.verdict, result.reason = [], REFUSED, impl.reason
+        elif reason := not_here(impl, self.plan.device):
+            found, result.verdict, result.reason = [], UNKNOWN, reason
+        else:
+            try:
+                found = conformance.problems(impl, self.plan.device, self.write_down)
+            except Undecided as undecided:
+                result.verdict, result.reason, found = UNKNOWN, str(undecided), []
+        if found:
+            result.verdict, result.reason = FAIL, found[0].splitlines()[0]
+            result.replay = " ".join(
+                f"pytest 'properties/test_contract.py::{result.law}[{impl.name}]' {self.options.get(impl.name, '')}".split()
+            )
+            result.message = _contract_message(impl.name, found, result.replay)
+        result.seconds = time.perf_counter() - started
+        return result
+
+
+def conclude(result: Result, impl: Implementation | Absent | Broken) -> None:
+    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail.
+
+    A known failure (declared, with its issue) is an expected one; if it passes, that is a failure, as it should be
+    taken off the list.
+    """
+    known = getattr(impl, "known_failures", {}).get(result.law)
+    if result.verdict == FAIL and known:
+        result.known = known
+        pytest.xfail(f"known: {known} ({result.reason})")
+    if result.verdict == PASS and known:
+        result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
+        result.message = f"{result.law}: {result.reason}"
+    if result.verdict == FAIL:
+        raise LawFails(result.message or result.reason)
+    if result.verdict in (REFUSED, UNKNOWN):
+        pytest.skip(f"{result.verdict}: {result.reason}")
+
+
+def _contract_message(name: str, problems: list[str], replay: str) -> str:
+    first, *rest = problems[0].splitlines()
+    lines = [f"{name} does not keep the contract: {first}", *(f"  {line}" for line in rest)]
+    lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]
+    lines += ["", "The contract is docs/adding-an-implementation.md. Its laws are not judged until it is kept.", ""]
+    return "\n".join([*lines, "Replay", f"  {replay}", ""])

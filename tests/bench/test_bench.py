@@ -1,0 +1,175 @@
+"""The bench itself, on the CPU: what it refuses to time, and what bounds a figure. How long anything takes: never."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from bench import sanity, timing
+from impls.call import Outputs
+from properties.cases.case import Case
+
+
+def verdicts(found, name):
+    return {cell["pass"]: cell["verdict"] for cell in found["results"] if cell["impl"] == name}
+
+
+def test_a_right_result_is_fit_to_be_timed():
+    case = Case(batch=2, seqlen_q=33, seqlen_k=33, nheads=2, nheads_k=2, headdim=8, causal=True, dtype=torch.bfloat16)
+    x = sanity.make_inputs(case, "cpu", seed=1)
+    want = sanity.reference(x, causal=True, backward=True)
+    got = {name: tensor.bfloat16() for name, tensor in want.items()}
+
+    assert want.out.shape == want.dq.shape == x.q.shape
+    assert sanity.mistake(Outputs(**got), want, sanity.NAMES) is None
+
+
+def spoilt(name, where, factor):
+    """The message about right results, one part of which is multiplied by a factor."""
+    x = sanity.make_inputs(Case(batch=2, seqlen_q=33, seqlen_k=33, nheads=2, nheads_k=2, headdim=8), "cpu", seed=1)
+    want = sanity.reference(x, causal=False, backward=True)
+    got = {n: tensor.clone() for n, tensor in want.items()}
+    got[name][where] *= factor
+    return sanity.mistake(Outputs(**got), want, sanity.NAMES)
+
+
+def test_one_row_too_large_is_seen():
+    message = spoilt("dv", (1, 20, 1), 3)
+    assert message.startswith("dv of batch 1, head 1, row 20 is off by ") and message.endswith("should be 50% at most")
+
+
+def test_one_head_a_tenth_too_large_is_seen():
+    message = spoilt("dk", (0, slice(None), 1), 1.1)
+    assert message == "dk of batch 0, head 1 is off by 10% of its length, should be 5% at most"
+
+
+def test_chunks_of_heads_change_nothing(monkeypatch):
+    case = Case(batch=3, seqlen_q=16, seqlen_k=16, nheads=2, nheads_k=2, headdim=8, causal=True)
+    x = sanity.make_inputs(case, "cpu", seed=2)
+    whole = sanity.reference(x, causal=True, backward=True)
+    monkeypatch.setattr(sanity, "SCORES_AT_ONCE", 4 * 16**2)
+
+    for name, tensor in sanity.reference(x, causal=True, backward=True).items():
+        torch.testing.assert_close(tensor, getattr(whole, name))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "reason"),
+    [
+        ("out = torch.cat([out[:, :-1], 0 * out[:, -1:]], 1)", "out of batch 0, head"),
+        ("out = out * torch.where(out.detach() == out.detach().max(), torch.nan, 1.0)", "out: 1 of 256 values are not"),
+    ],
+)
+def test_a_wrong_implementation_is_wrong_and_not_timed(bench, benched, mistake, reason):
+    status, text, found = bench("--impl-from", benched(mistake), "--impl", "mine,torch_math", "--full")
+
+    assert status == 1
+    assert verdicts(found, "mine") == {"forward": "wrong", "backward": "wrong"}
+    assert verdicts(found, "torch_math") == {"forward": "timed", "backward": "timed"}
+    for cell in found["results"]:
+        if cell["impl"] == "mine":
+            assert "ms" not in cell and reason in cell["reason"]
+            assert f"pytest --impl-from={benched(mistake)} --case 'seqlen_q=16" in cell["reason"]
+    assert "wrong" in text and reason in text
+
+
+def test_a_wrong_gradient_is_wrong_where_the_forward_is_right(bench, benched):
+    file = benched("out = out + 0.5 * (out - out.detach())")
+    status, _, found = bench("--impl-from", file, "--impl", "mine", "--full")
+
+    assert status == 1
+    assert verdicts(found, "mine") == {"forward": "timed", "backward": "wrong"}
+
+
+def test_an_exception_is_told_and_the_rest_goes_on(bench, benched):
+    status, _, found = bench("--impl-from", benched("raise RuntimeError('no such tile')"), "--impl", "mine,torch_math")
+
+    assert status == 1
+    assert {c["reason"] for c in found["results"] if c["impl"] == "mine"} == {"RuntimeError: no such tile"}
+    assert len([c for c in found["results"] if c["verdict"] == "timed"]) == 4
+
+
+def test_a_refusal_is_told_and_no_failure(bench, benched):
+    status, text, found = bench("--impl-from", benched(), "--impl", "mine,torch_math", "--headdim", "8,12")
+    refused = [cell for cell in found["results"] if cell["verdict"] == "refused"]
+
+    assert status == 0
+    assert {(cell["impl"], cell["headdim"]) for cell in refused} == {("mine", 12)}
+    assert "4 cells: headdim 12 is not in what mine supports" in text
+
+
+def test_above_the_peak_is_an_error(bench, monkeypatch):
+    monkeypatch.setattr(timing, "peak", lambda *arguments: timing.Peak(1e-9, "a slow product"))
+    status, text, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
+    (cell,) = found["results"]
+
+    assert status == 1
+    assert cell["verdict"] == "above peak" and "share" not in cell
+    assert cell["tflops"] > 1e-9 and "a matrix product's 1e-09: a mistake in measuring" in cell["reason"]
+    assert "above peak" in text
+
+
+def test_a_peak_that_was_disturbed_is_measured_again(bench, monkeypatch):
+    measured = iter([1e-9, 1e9])
+    monkeypatch.setattr(timing, "peak", lambda *arguments: timing.Peak(next(measured), "a product"))
+    status, _, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
+
+    assert status == 0
+    assert found["peak"]["float32"]["tflops"] == 1e9
+    assert found["results"][0]["verdict"] == "timed"
+
+
+def test_what_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch):
+    """And has its share of the float32 product all the same, as the others in the table."""
+    peaks = {"float32": timing.Peak(1e-9, "slow"), "tf32": timing.Peak(1e9, "fast")}
+    monkeypatch.setattr(timing, "peak", lambda product, device: peaks[product])
+    monkeypatch.setattr("bench.run.product_of", lambda *arguments: "tf32")
+    status, text, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
+    (cell,) = found["results"]
+
+    assert status == 0
+    assert cell["product"] == "tf32" and math.isclose(cell["share"], cell["tflops"] / 1e-9)
+    assert "torch_math multiplies in tf32, of which a matrix product reaches 1000000000000 GFLOP/s" in text
+
+
+MATMUL = torch.backends.cuda.matmul
+
+
+@pytest.fixture(params=[False, True])
+def allowed_before(request):
+    """Whether tf32 is allowed when the test starts."""
+    before, MATMUL.allow_tf32 = MATMUL.allow_tf32, request.param
+    yield request.param
+    MATMUL.allow_tf32 = before
+
+
+@pytest.mark.parametrize("product", ["float32", "tf32", "float16"])
+def test_tf32_is_on_for_its_own_peak_alone(product, allowed_before, monkeypatch):
+    seen = []
+
+    def look(kind, *arguments):
+        seen.append((kind, MATMUL.allow_tf32))
+        return timing.Peak(1.0, kind)
+
+    monkeypatch.setattr(timing, "_product", look)
+    timing.peak(product, "cuda")
+
+    assert set(seen) == {(product, product == "tf32")}
+    assert MATMUL.allow_tf32 is allowed_before
+
+
+def test_manual_attention_is_measured_without_tf32(bench, benched, allowed_before):
+    status, _, _ = bench("--impl-from", benched("assert not torch.backends.cuda.matmul.allow_tf32"), "--impl", "mine")
+
+    assert status == 0
+    assert MATMUL.allow_tf32 is allowed_before
+
+
+def test_a_first_call_is_not_timed(bench, benched):
+    file = benched("import time; len(CALLS) > 1 or time.sleep(1.1)")
+    _, text, found = bench("--impl-from", file, "--impl", "mine", "--full", "--pass", "forward")
+
+    assert found["results"][0]["ms_p80"] < 1000
+    assert "(1 s of it first calls, which compile and are not timed)" in text

@@ -1,0 +1,138 @@
+// The host side of the shim with its runtime, for tests/test_cuda_host.py; its memory knows only what it was told.
+// Each function gives the line of the first expectation that failed, or 0.
+#include "emulator/runtime/host.h"
+
+#include "shim/vector_types.h"
+#include "shim/host_api.h"
+
+#include <cstring>
+#include <map>
+
+static std::map<const char*, size_t> heap;
+static size_t written;
+
+namespace cuda_trace {
+void heap_added(void* base, size_t bytes) { heap[static_cast<char*>(base)] = bytes; }
+void heap_removed(void* base) { heap.erase(static_cast<char*>(base)); }
+void written_by_host(const void*, size_t bytes) { written += bytes; }
+bool known(const void* base, size_t bytes) {
+    for (auto& [low, size] : heap)
+        if (static_cast<const char*>(base) >= low && static_cast<const char*>(base) + bytes <= low + size) return true;
+    return false;
+}
+}  // namespace cuda_trace
+
+using namespace cuda_trace;
+
+#define EXPECT(...) if (!(__VA_ARGS__)) return __LINE__
+
+static void kernel(float*) {}
+template <int SIZE>
+static void kernel_of_a_size(int*) {}
+static float table[4];
+
+extern "C" int memory() {
+    float* x = nullptr;
+    float values[4] = {1, 2, 3, 4}, back[4] = {};
+    EXPECT(cudaMalloc(&x, 16) == cudaSuccess && known(x, 16) && !known(x, 17));
+    EXPECT(reinterpret_cast<size_t>(x) % 256 == 0);
+    auto* bytes = reinterpret_cast<unsigned char*>(x);
+    for (int i = -64 * 1024; i < 64 * 1024; ++i) EXPECT(bytes[i] == 0xff);  // a stray access meets no one else's memory
+    written = 0;
+    EXPECT(cudaMemcpy(x, values, 16, cudaMemcpyHostToDevice) == cudaSuccess && written == 16);
+    EXPECT(cudaMemcpyAsync(back, x, 16, cudaMemcpyDeviceToHost) == cudaSuccess && !memcmp(values, back, 16));
+    EXPECT(cudaMemcpy(back, x, 17, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
+    EXPECT(cudaMemcpy(values, back, 16, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
+    EXPECT(cudaMemcpy(x, values, 16, static_cast<cudaMemcpyKind>(7)) == cudaErrorInvalidMemcpyDirection);
+    EXPECT(cudaMemcpy2D(back, 8, x, 4, 4, 2, cudaMemcpyDeviceToHost) == cudaSuccess && back[0] == 1 && back[2] == 2);
+    EXPECT(cudaMemset(x, 0, 8) == cudaSuccess && x[1] == 0 && x[2] == 3 && cudaMemset(x, 0, 17) == cudaErrorInvalidValue);
+    EXPECT(cudaFree(bytes + 4) == cudaErrorInvalidValue && cudaFree(x) == cudaSuccess && !known(x, 1));
+    EXPECT(cudaFree(x) == cudaErrorInvalidValue && cudaFree(nullptr) == cudaSuccess);
+    EXPECT(cudaMalloc(&x, size_t(1) << 50) == cudaErrorMemoryAllocation && x == nullptr);
+    EXPECT(cudaMalloc(&x, 0) == cudaSuccess && x == nullptr);
+    written = 0;
+    EXPECT(cudaMallocManaged(&x, 64) == cudaSuccess && written == 64 && cudaFree(x) == cudaSuccess);
+    forget_error();
+    return 0;
+}
+
+extern "C" int symbols() {
+    float values[4] = {1, 2, 3, 4}, two[2] = {};
+    void* address;
+    size_t size;
+    EXPECT(cudaMemcpyToSymbol(table, values, 16) == cudaSuccess && table[3] == 4);
+    EXPECT(cudaMemcpyFromSymbol(two, table, 8, 8) == cudaSuccess && two[1] == 4);
+    EXPECT(cudaMemcpyToSymbol(table, values, 16, 4) == cudaErrorInvalidValue);
+    EXPECT(cudaMemset(table, 0, 16) == cudaErrorInvalidValue);
+    EXPECT(cudaGetSymbolAddress(&address, table) == cudaSuccess && address == table);
+    EXPECT(cudaMemset(address, 0, 16) == cudaSuccess && table[3] == 0);
+    EXPECT(cudaGetSymbolSize(&size, table) == cudaSuccess && size == 16);
+    forget_error();
+    return 0;
+}
+
+extern "C" int errors() {
+    EXPECT(!unasked() && cudaGetLastError() == cudaSuccess);
+    fail(cudaErrorInvalidConfiguration, "2000 threads");
+    fail(cudaErrorInvalidConfiguration, "3000 threads");
+    EXPECT(unasked() && !strcmp(unasked_text(), "2000 threads"));
+    EXPECT(cudaDeviceSynchronize() == cudaSuccess && unasked());  // it does not tell of launches that never began
+    EXPECT(cudaPeekAtLastError() == cudaErrorInvalidConfiguration && !unasked());
+    EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration && cudaGetLastError() == cudaSuccess);
+    fail(cudaErrorIllegalAddress, "x[4]");
+    EXPECT(unasked() && cudaDeviceSynchronize() == cudaErrorIllegalAddress && !unasked());
+    EXPECT(cudaGetLastError() == cudaErrorIllegalAddress);
+    EXPECT(cudaSetDevice(3) == cudaErrorInvalidDevice && !unasked() && cudaGetLastError() == cudaErrorInvalidDevice);
+    fail(cudaErrorLaunchOutOfResources, "60000 bytes");
+    forget_error();
+    EXPECT(!unasked() && cudaGetLastError() == cudaSuccess);
+    EXPECT(!strcmp(cudaGetErrorName(cudaErrorAssert), "cudaErrorAssert"));
+    EXPECT(!strcmp(cudaGetErrorString(cudaErrorInvalidConfiguration), "invalid configuration argument"));
+    EXPECT(!strcmp(cudaGetErrorString(static_cast<cudaError_t>(12345)), "unrecognized error code"));
+    return 0;
+}
+
+extern "C" int attributes() {
+    auto address = [](auto* function) { return reinterpret_cast<const void*>(function); };
+    cudaFuncAttributes of;
+    EXPECT(dynamic_shared_limit(address(kernel)) == DEFAULT_SHARED);
+    EXPECT(cudaFuncSetAttribute(kernel_of_a_size<4>, cudaFuncAttributeMaxDynamicSharedMemorySize, 96 * 1024) == cudaSuccess);
+    EXPECT(dynamic_shared_limit(address(kernel_of_a_size<4>)) == 96 * 1024);
+    EXPECT(dynamic_shared_limit(address(kernel_of_a_size<8>)) == DEFAULT_SHARED);
+    EXPECT(cudaFuncSetAttribute((const void*)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024) == cudaSuccess);
+    EXPECT(dynamic_shared_limit(address(kernel)) == LARGEST_SHARED);
+    EXPECT(cudaFuncGetAttributes(&of, kernel) == cudaSuccess && of.maxDynamicSharedSizeBytes == 227 * 1024);
+    EXPECT(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 * 1024) == cudaErrorInvalidValue);
+    EXPECT(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 101) == cudaErrorInvalidValue);
+    forget_error();
+    return 0;
+}
+
+extern "C" int device() {
+    cudaDeviceProp properties;
+    int value;
+    EXPECT(cudaGetDeviceCount(&value) == cudaSuccess && value == 1 && cudaGetDevice(&value) == cudaSuccess && value == 0);
+    EXPECT(cudaGetDeviceProperties(&properties, 0) == cudaSuccess);
+    EXPECT(properties.warpSize == 32 && properties.maxThreadsDim[2] == 64 && properties.maxGridSize[1] == 65535);
+    EXPECT(properties.sharedMemPerBlock == DEFAULT_SHARED && properties.sharedMemPerBlockOptin == LARGEST_SHARED);
+    EXPECT(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0) == cudaSuccess && value == 132);
+    EXPECT(cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(9999), 0) == cudaErrorInvalidValue);
+    forget_error();
+    return 0;
+}
+
+extern "C" int streams_and_events() {
+    cudaStream_t stream, other;
+    cudaEvent_t first, last;
+    float milliseconds = -1;
+    EXPECT(cudaStreamCreate(&stream) == cudaSuccess && cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+    EXPECT(stream && other && stream != other && cudaStreamSynchronize(stream) == cudaSuccess);
+    EXPECT(cudaEventCreate(&first) == cudaSuccess && cudaEventCreateWithFlags(&last, cudaEventDefault) == cudaSuccess);
+    EXPECT(cudaEventElapsedTime(&milliseconds, first, last) == cudaErrorInvalidResourceHandle);
+    EXPECT(cudaEventRecord(first, stream) == cudaSuccess && cudaEventRecord(last) == cudaSuccess);
+    EXPECT(cudaEventElapsedTime(&milliseconds, first, last) == cudaSuccess && milliseconds >= 0);
+    EXPECT(cudaEventDestroy(first) == cudaSuccess && cudaEventDestroy(last) == cudaSuccess);
+    EXPECT(cudaStreamDestroy(stream) == cudaSuccess && cudaStreamDestroy(other) == cudaSuccess);
+    forget_error();
+    return 0;
+}

@@ -1,0 +1,96 @@
+"""The host functions of fa1.cu and fa2.cu, on the CPU. What a call should write is NaN before it, and so is its scratch."""
+
+from pathlib import Path
+
+import torch
+
+from emulator.cuda import load
+from impls.cuda.problem import integers
+from tests.emulator.cuda_sources import values
+
+FOLDER = Path(__file__).parents[3] / "impls" / "cuda"
+WHATS = ("forward", "backward", "bias_gradient", "refusal")
+
+
+class Refusal(Exception):
+    """A host function has returned an error: `status`, a cudaError_t, and the reason in its words."""
+
+    def __init__(self, status, words):
+        super().__init__(words)
+        self.status = status
+
+
+class Host:
+    """The host functions of "fa1" or "fa2". options: those of load, such as defines.
+
+    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk); causal is None or the alignment.
+    """
+
+    def __init__(self, name, **options):
+        self.name = name
+        self.file = load(FOLDER / f"{name}.cu", *(f"{name}_{what}" for what in WHATS), **options)
+
+    def call(self, what, *arguments):
+        """fa1_forward, ..., with all arguments but the stream. Raises Refusal."""
+        if status := self.file[f"{self.name}_{what}"](*arguments, None):
+            text = torch.zeros(512, dtype=torch.int8)
+            length = self.file[f"{self.name}_refusal"](text, len(text))
+            raise Refusal(status, bytes(text[:length].tolist()).decode())
+
+    def forward(self, q, k, v, *, bias=None, causal=None, softmax_scale=None, out=None):
+        """-> {"out", "lse"}, and "l" and "m" of FlashAttention-1. out: where to write it."""
+        batch, seqlen_q, nheads, headdim = q.shape
+        out = unwritten(*q.shape, dtype=q.dtype) if out is None else out
+        lse, l, m = (unwritten(batch, nheads, seqlen_q) for _ in range(3))
+        got, scratch = dict(out=out, lse=lse), ()
+        if self.name == "fa1":  # sums is where it adds up what a 16-bit out would round at each step
+            sums = None if q.dtype == torch.float32 else unwritten(batch, nheads, seqlen_q, headdim)
+            got, scratch = got | dict(l=l, m=m), (sums, l, m)
+        numbers = integers(q, k, v, bias, causal, out=out)
+        self.call("forward", q, k, v, bias, out, *scratch, lse, numbers, scale_of(q, softmax_scale))
+        return got
+
+    def backward(self, dout, q, k, v, out, lse, *, bias=None, causal=None, softmax_scale=None, splits=1, into=None):
+        """-> {"dq", "dk", "dv"} and, with a bias, "dbias". into: dq, dk, dv to write to."""
+        dq, dk, dv = into or (unwritten(*x.shape, dtype=x.dtype) for x in (q, k, v))
+        delta, sums = unwritten(*lse.shape), unwritten(splits, *lse.shape, q.shape[-1])
+        scale = scale_of(q, softmax_scale)
+        numbers = integers(q, k, v, bias, causal, splits, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
+        self.call("backward", dout, q, k, v, bias, out, lse, delta, sums, dq, dk, dv, numbers, scale)
+        if bias is None:
+            return dict(dq=dq, dk=dk, dv=dv)
+        dbias = unwritten(*bias.shape, dtype=bias.dtype)
+        strides = torch.tensor(dbias.expand(*lse.shape, k.shape[1]).stride(), dtype=torch.int64)
+        self.call("bias_gradient", dout, q, k, v, bias, lse, delta, dbias, numbers, strides, scale)
+        return dict(dq=dq, dk=dk, dv=dv, dbias=dbias)
+
+    def run(self, q, k, v, dout=None, splits=1, **options):
+        """-> all that forward and, with a dout, backward return. options: bias, causal, softmax_scale."""
+        got = self.forward(q, k, v, **options)
+        if dout is not None:
+            got |= self.backward(dout, q, k, v, got["out"], got["lse"], splits=splits, **options)
+        return got
+
+    def check(self, q, k, v, dout=None, splits=1, **options):
+        """`run`, of which every output is within the budget."""
+        got = self.run(q, k, v, dout, splits, **options)
+        is_attention(got, q, k, v, dout, **options)
+        return got
+
+
+def is_attention(got, q, k, v, dout=None, *, bias=None, causal=None, softmax_scale=None):
+    """Every output is within the budget, and l and m are those of lse."""
+    got = dict(got)
+    if "l" in got:
+        l, m = got.pop("l"), got.pop("m")
+        assert torch.allclose(m + l.log(), got["lse"], rtol=1e-6, atol=1e-6), "m + log(l) should be lse"
+    options = dict(causal=causal is not None, alignment=causal or "bottom_right", softmax_scale=softmax_scale)
+    values.is_attention(got, q, k, v, bias, dout, **options)
+
+
+def unwritten(*shape, dtype=torch.float32):
+    return torch.full(shape, torch.nan, dtype=dtype)
+
+
+def scale_of(q, softmax_scale):
+    return q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale

@@ -1,0 +1,163 @@
+"""The emulator against the rule of races: random small programs (cuda_sources/programs.py), judged by both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from emulator.cuda import NoCompiler, load, trace
+from races.rule import Barrier, Event, Launch, Thread, conflict, races
+from tests.emulator.cuda_sources.programs import (
+    BYTES,
+    SHAPES,
+    THREADS,
+    Program,
+    block_barrier,
+    crowds,
+    leave,
+    programs,
+    touch,
+    warp_barrier,
+)
+
+SOURCE = Path(__file__).parent / "cuda_sources" / "programs.cu"
+SCHEDULES = st.tuples(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.5]))  # trace's seed, chance to switch threads
+
+
+@pytest.fixture(scope="module")
+def run():
+    """run(program, (seed, switch)) -> the tracer's reports."""
+    try:
+        interpret = load(SOURCE, "interpret")["interpret"]
+    except NoCompiler as error:
+        pytest.skip(str(error))
+
+    def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
+        code = program.instructions()
+        tensors = [torch.zeros(BYTES, dtype=torch.uint8) for _ in range(4)]
+        sink = torch.zeros(code.shape[0] * THREADS, dtype=torch.int32)
+        launch = interpret.launch(grid=program.blocks, block=program.shape, shared=BYTES)
+        return trace(lambda: launch(code, code.shape[2], *tensors, sink), seed=schedule[0], switch=schedule[1])
+
+    return run
+
+
+def disagreements(program: Program, reports: list) -> list[str]:
+    """Where the tracer's reports and the rule differ, in words."""
+    racing = races(program.launch())
+    want = {pair[0].access.memory[0] for pair in racing}
+    got = {report.tensor for report in reports if report.kind == "race"}
+    wrong = [
+        f"missed: {next(pair for pair in racing if pair[0].access.memory[0] == name)}" for name in sorted(want - got)
+    ]
+    for report in reports:
+        if report.kind == "race" and not any(stands_for(report, pair, program.shape) for pair in racing):
+            wrong.append(f"no such race: {report}")
+        # Memory is left uninitialised, and the sequence lets no thread wait for ever: nothing else is wrong.
+        if report.kind not in ("race", "uninitialised"):
+            wrong.append(f"nothing of this kind is in the program: {report}")
+    return wrong
+
+
+def stands_for(report, pair: tuple[Event, Event], shape: tuple[int, int, int]) -> bool:
+    """Whether the report tells of this pair: who, what, at which lines, and an element that one of them touches."""
+    name = pair[0].access.memory[0]
+    is_global = name.startswith("g")
+    accesses = Counter(
+        (thread_of(access, shape), access.what, access.site.text) for access in (report.first, report.second)
+    )
+    touched = {
+        (byte // unit,)
+        for _, _, access in pair
+        for byte in range(access.start, access.start + access.size)
+        # An element of shared memory is what the access takes it for, and 16 bytes may be taken in parts.
+        for unit in ([1] if is_global else [1, 2, 4, 8, 16])
+        if unit <= access.size
+    }
+    return (
+        (report.tensor, report.space) == (name, "global" if is_global else "shared")
+        and accesses == Counter((event.thread, event.access.what, event.access.line) for event in pair)
+        and report.index in touched
+    )
+
+
+def thread_of(access, shape: tuple[int, int, int]) -> Thread:
+    x, y, z = access.thread
+    return Thread(access.block[0], x + shape[0] * (y + shape[1] * z))
+
+
+@settings(max_examples=5 * settings.default.max_examples, suppress_health_check=[HealthCheck.too_slow])
+@given(program=programs() | crowds(), schedule=SCHEDULES)
+def test_the_tracer_says_what_the_rule_says(run, program, schedule):
+    for one in [(0, 0.0), schedule]:
+        wrong = disagreements(program, run(program, one))
+        assert not wrong, "\n".join([f"seed={one[0]} switch={one[1]}", repr(program), *wrong])
+
+
+READ, ATOMIC, WRITE = ("read", 4), ("atomic", 4), ("write", 4)
+FOUND = {  # by the test above, or beside what it found
+    "a line for each reader of a crowd": [
+        warp_barrier(0, [0, 1]), touch(0, 0, READ, "s0", 0, 1), touch(0, 1, WRITE, "s0", 0, 0), touch(0, 2, READ, "s0", 0, 0),
+    ],
+    "shared memory of a block that ran earlier": [touch(0, 33, WRITE, "s1", 0, 0), touch(1, 0, ATOMIC, "s1", 0, 1)],
+    "returned before the barrier": [
+        touch(0, 31, WRITE, "g1", 0, 1), leave(0, 31), block_barrier(0, "__syncthreads"), touch(0, 39, ATOMIC, "g1", 0, 1),
+    ],
+    "returned before the barrier of its warp": [
+        touch(0, 2, WRITE, "g1", 0, 1), leave(0, 2), warp_barrier(0, [0, 2]), touch(0, 0, WRITE, "g1", 0, 1),
+    ],
+    "returned, but another lane speaks for it": [
+        touch(0, 33, READ, "g0", 0, 1), warp_barrier(0, [33, 39]), leave(0, 33), block_barrier(0, "__syncthreads"),
+        touch(0, 32, WRITE, "g0", 0, 0),
+    ],
+    "returned, in another warp than the first reader": [
+        touch(0, 0, READ, "g0", 0, 0), touch(0, 33, READ, "g0", 0, 1), leave(0, 33), block_barrier(0, "__syncthreads"),
+        touch(0, 1, WRITE, "g0", 0, 0),
+    ],
+    "returned, the second reader of another warp": [
+        touch(0, 0, READ, "g0", 0, 0), touch(0, 32, READ, "g0", 0, 0), touch(0, 33, READ, "g0", 0, 0), leave(0, 33),
+        block_barrier(0, "__syncthreads"), touch(0, 1, WRITE, "g0", 0, 0),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
+def test_what_was_found_once_is_found_no_more(run, steps):
+    program = Program(SHAPES[0], steps)
+    for schedule in [(0, 0.0), (1, 0.0), (2, 0.5)]:
+        assert not disagreements(program, run(program, schedule))
+
+
+def test_the_programs_drawn_are_worth_drawing():
+    """Of the memories where accesses conflict, a good part races and a good part does not, some as order is passed on."""
+    seen = Counter()
+
+    @settings(max_examples=300, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @seed(0)
+    @given(programs() | crowds())
+    def count(program):
+        launch = program.launch()
+        conflicts = [pair for pair in combinations(launch.accesses(), 2) if conflict(*pair)]
+        racing = {pair[0].access.memory[0] for pair in races(launch)}
+        in_conflict = {pair[0].access.memory[0] for pair in conflicts}
+        passed_on = {a.access.memory[0] for a, b in conflicts if launch.ordered(a, b) and not meet(launch, a, b)}
+        seen.update(in_conflict=len(in_conflict), racing=len(racing), passed_on=len(passed_on - racing))
+
+    count()
+    assert 0.25 < seen["racing"] / seen["in_conflict"] < 0.75 and seen["passed_on"] > 5, seen
+
+
+def meet(launch: Launch, a: Event, b: Event) -> bool:
+    """Whether a barrier that both threads take part in lies between the two accesses."""
+    for first, second in [(a, b), (b, a)]:
+        after = launch.threads[first.thread][first.step :]
+        before = launch.threads[second.thread][: second.step]
+        if any(isinstance(event, Barrier) and event in before for event in after):
+            return True
+    return False

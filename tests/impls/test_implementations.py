@@ -1,0 +1,319 @@
+"""Our own implementations against float64, before the suite relies on them. Quick: the laws are in properties/."""
+
+import importlib
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from impls import Absent
+from impls.call import Inputs, run, to_layout
+from impls.registry import ours
+from properties.cases.sparse_memory import spread
+
+MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda")
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+INF = float("inf")
+NAME = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+TINY = {torch.float32: 2.0**-22, torch.float16: 2.0**-18, torch.bfloat16: 2.0**-22}  # float16: P may be subnormal
+
+
+def every_implementation():
+    """(implementation, device) for all that run here."""
+    for module in map(importlib.import_module, (f"impls.{name}" for name in MODULES)):
+        for impl in getattr(module, "IMPLS", None) or [module.IMPL]:
+            for device in DEVICES:
+                if not isinstance(impl, Absent) and device in impl.devices:
+                    yield pytest.param((impl, device), id=f"{impl.name}-{device}")
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(params=every_implementation())
+def tested(request):
+    return request.param
+
+
+def case(**changed):
+    """One case, small and plain where nothing is said."""
+    sizes = {"batch": 2, "seqlen_q": 17, "seqlen_k": 17, "nheads": 3, "nheads_k": 3, "headdim": 64, "dtype": None}
+    rest = {"causal": False, "bias": None, "softmax_scale": None, "regime": "spread", "shift": 0.0, "size": 1.0}
+    return SimpleNamespace(**{**sizes, **rest, "bias_shape": None, **changed})
+
+
+CASES = {
+    "plain": case(),
+    "one": case(seqlen_q=1, seqlen_k=1),
+    "one_query": case(seqlen_q=1, seqlen_k=33),
+    "one_key": case(seqlen_q=33, seqlen_k=1),
+    "partial_tiles": case(seqlen_q=65, seqlen_k=31),
+    "one_short_of_a_tile": case(seqlen_q=15, seqlen_k=16),
+    "causal": case(seqlen_q=65, seqlen_k=65, causal=True),
+    "causal_more_keys": case(seqlen_q=17, seqlen_k=65, causal=True),
+    "causal_more_queries": case(seqlen_q=65, seqlen_k=31, causal=True),
+    "gqa": case(nheads=6, nheads_k=2, seqlen_k=33),
+    "gqa_causal": case(nheads=4, nheads_k=1, seqlen_k=33, causal=True),
+    "headdim_1": case(headdim=1),
+    "headdim_3": case(headdim=3, seqlen_k=33),
+    "headdim_72": case(headdim=72, seqlen_k=33),
+    "headdim_256": case(headdim=256, seqlen_k=33),
+    "scale_zero": case(softmax_scale=0.0, seqlen_k=33),
+    "scale_zero_causal": case(softmax_scale=0.0, causal=True),
+    "scale_negative": case(softmax_scale=-0.3, seqlen_k=33),
+    "scale_negative_causal": case(softmax_scale=-0.3, seqlen_q=33, seqlen_k=33, causal=True),
+    "large": case(size=10.0, seqlen_k=33, headdim=8),
+    "scores_near_-160": case(shift=-160.0, seqlen_k=33),
+    "scores_near_160": case(shift=160.0, seqlen_k=33),
+    "vector": case(bias="vector", bias_shape=(2, 1, 1, 33), seqlen_k=33),
+    "vector_of_all": case(bias="vector", bias_shape=(1, 1, 1, 33), seqlen_q=33, seqlen_k=33),
+    "matrix": case(bias="matrix", bias_shape=(2, 3, 17, 33), seqlen_k=33),
+    "matrix_of_heads": case(bias="matrix", bias_shape=(1, 3, 17, 33), seqlen_k=33),
+    "matrix_causal": case(bias="matrix", bias_shape=(2, 1, 33, 17), seqlen_q=33, causal=True),
+    "bias_gqa": case(bias="matrix", bias_shape=(1, 6, 17, 33), seqlen_k=33, nheads=6, nheads_k=2),
+    "left_padding": case(bias="vector", bias_shape=(2, 1, 1, 65), seqlen_k=65, regime="left_padding"),
+    "dead_row": case(bias="matrix", bias_shape=(2, 3, 17, 33), seqlen_k=33, regime="dead_row"),
+    "window": case(bias="matrix", bias_shape=(1, 1, 65, 65), seqlen_q=65, seqlen_k=65, regime="window"),
+    "no_queries": case(seqlen_q=0),
+    "no_keys": case(seqlen_k=0),
+}
+
+
+def refused(impl, wanted):
+    """Why this case lies outside what impl supports, or None."""
+    s = impl.supports
+    outside = {
+        "dtype": wanted.dtype not in s.dtypes,
+        "headdim": wanted.headdim not in s.headdims,
+        "causal": wanted.causal and s.causal == "never",
+        "bias": wanted.bias is not None and wanted.bias not in s.bias_kinds,
+        "cross": wanted.seqlen_q != wanted.seqlen_k and not s.cross,
+        "gqa": wanted.nheads != wanted.nheads_k and not s.gqa,
+        "scale": wanted.softmax_scale is not None and not s.softmax_scale,
+    }
+    return next((name for name, is_so in outside.items() if is_so), None) or (s.accepts and s.accepts(wanted))
+
+
+def inputs(wanted, device, bias_dtype=torch.float32):
+    """Tensors of the case, the same on every device."""
+    generator = torch.Generator().manual_seed(5)
+
+    def randn(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    c = wanted
+    q = randn(c.batch, c.seqlen_q, c.nheads, c.headdim)
+    k = randn(c.batch, c.seqlen_k, c.nheads_k, c.headdim)
+    if c.size > 1:
+        q, k = (c.size * (2 * torch.sigmoid(x) - 1) for x in (q, k))
+    if c.shift:  # q . k / sqrt(d) = shift + noise
+        q[..., 0], k[..., 0] = c.shift * c.headdim**0.5 / 16, 16
+    v, dout = 1 + randn(*k.shape), 1 + randn(*q.shape)
+    bias = None
+    if c.bias:
+        bias = randn(*c.bias_shape)
+        if c.regime == "left_padding":  # the first two tiles of 16 keys, wholly
+            bias[1, :, :, :40] = -INF
+        elif c.regime == "dead_row":
+            bias[:, 1, 5] = -INF
+        elif c.regime == "window":
+            i, j = torch.arange(c.seqlen_q).unsqueeze(1), torch.arange(c.seqlen_k)
+            bias = bias.masked_fill((i - j).abs() > 3, -INF)
+        bias = bias.to(device, bias_dtype)
+    return Inputs(*(x.to(device, c.dtype) for x in (q, k, v, dout)), bias)
+
+
+def public_run(impl, x, **kw):
+    """run() on inputs in the public layout."""
+    in_layout = {name: t if name == "bias" else to_layout(impl, t) for name, t in x.items()}
+    return run(impl, Inputs(**in_layout), **kw)
+
+
+def reference(impl, x, wanted):
+    """Softmax in float64, differentiated by autograd -> {output: (value, the sum of the magnitudes it sums)}, dead."""
+    leaves = {name: t.double().requires_grad_() for name, t in x.items() if name != "dout"}
+    group = wanted.nheads // wanted.nheads_k
+    q, k, v = leaves["q"], *(leaves[name].repeat_interleave(group, 2) for name in "kv")
+    scale = wanted.headdim**-0.5 if wanted.softmax_scale is None else wanted.softmax_scale
+    s = scale * torch.einsum("bihd,bjhd->bhij", q, k)
+    s = s + leaves["bias"] if "bias" in leaves else s
+    if wanted.causal:
+        offset = 0 if impl.causal_alignment == "top_left" else wanted.seqlen_k - wanted.seqlen_q
+        s = s.masked_fill(s.new_ones(s.shape[2:]).tril(offset) == 0, -INF)
+    dead = (s == -INF).all(-1, keepdim=True)
+    p = s.masked_fill(dead, 0).softmax(-1).masked_fill(dead, 0)
+    out = torch.einsum("bhij,bjhd->bihd", p, v)
+    dout = x.dout.double()
+    grads = torch.autograd.grad(out, list(leaves.values()), dout)
+    value = {"out": out, "lse": s.logsumexp(-1), **{"d" + n: grad for n, grad in zip(leaves, grads, strict=True)}}
+
+    with torch.no_grad():
+        q, k, v, dout = q.abs(), k.abs(), v.abs(), dout.abs()
+        terms = torch.einsum("bihd,bjhd->bhij", q, k).amax(-1) if wanted.seqlen_k else torch.zeros_like(value["lse"])
+        ds = p * torch.einsum("bihd,bjhd->bhij", dout, v)
+        ds = ds + p * ds.sum(-1, keepdim=True)
+        dk, dv = torch.einsum("bhij,bihd->bjhd", ds, q), torch.einsum("bhij,bihd->bjhd", p, dout)
+        size = {"out": torch.einsum("bhij,bjhd->bihd", p, v), "lse": 4 + abs(scale) * terms.abs()}
+        size["dq"] = abs(scale) * torch.einsum("bhij,bjhd->bihd", ds, k)
+        size["dk"], size["dv"] = (t.unflatten(2, (-1, group)).sum(3) for t in (abs(scale) * dk, dv))
+        size["dbias"] = None if x.bias is None else ds.sum_to_size(x.bias.shape)
+    return {name: (t.detach(), size[name]) for name, t in value.items()}, dead.squeeze(-1)
+
+
+@pytest.mark.parametrize("dtype", NAME, ids=NAME.get)
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_float64(tested, name, dtype):
+    impl, device = tested
+    wanted = SimpleNamespace(**{**vars(CASES[name]), "dtype": dtype})
+    if reason := refused(impl, wanted):
+        pytest.skip(str(reason))
+    x = inputs(wanted, device)
+    got = public_run(impl, x, causal=wanted.causal, softmax_scale=wanted.softmax_scale, backward=True)
+    want, dead = reference(impl, x, wanted)
+
+    # Only order of magnitude: the budget proper is the oracle's. One rounding of the output and of P or dS, and what a
+    # score loses (in float32, in proportion to its terms) is lost for everything behind it.
+    scores = want["lse"][1].max().item() if want["lse"][1].numel() else 1.0
+    for output, judged in got.items():
+        (expected, size), judged = want[output], judged.double()
+        if output == "lse":
+            if impl.empty_rows == "undefined":
+                expected, judged = (t.masked_fill(dead, 0.0) for t in (expected, judged))
+            assert torch.equal(judged == -INF, expected == -INF), "lse: other rows are dead than should be"
+            expected, judged = (t.masked_fill(t == -INF, 0.0) for t in (expected, judged))
+            allowed = size * (4 + wanted.headdim**0.5) * 2.0**-23
+        else:
+            allowed = size * (2 * ULP[dtype] + scores * 2.0**-20) + TINY[dtype]
+        excess = (judged - expected).abs() - allowed
+        worst = excess.max().item() if excess.numel() else -INF
+        assert worst <= 0, f"{impl.name} {output}: off by {worst:.3g} more than the rounding of {NAME[dtype]} allows"
+
+
+def length_taken(impl):
+    """33, which is no multiple of anything, or the first length that the implementation accepts."""
+    return next(
+        n for n in (33, 128) if impl.supports.accepts is None or not impl.supports.accepts(case(seqlen_q=n, seqlen_k=n))
+    )
+
+
+def test_first_query_of_a_causal_square_is_the_first_value(tested):
+    impl, device = tested
+    dtype = sorted(impl.supports.dtypes, key=str)[-1]
+    n = length_taken(impl)
+    wanted = case(seqlen_q=n, seqlen_k=n, causal=True, dtype=dtype)
+    x = inputs(wanted, device)
+
+    got = public_run(impl, x, causal=True).out[:, 0]
+
+    tolerance = 2.0**-9 if impl.precision.multiply == "tf32" else 0.0
+    torch.testing.assert_close(got, x.v[:, 0], rtol=tolerance, atol=0.0)
+
+
+def test_equal_scores_give_the_mean_and_count_the_keys(tested):
+    impl, device = tested
+    dtype = sorted(impl.supports.dtypes, key=str)[-1]
+    n = length_taken(impl)
+    x = inputs(case(seqlen_q=n, seqlen_k=n, dtype=dtype), device)
+    x = x.with_(q=torch.zeros_like(x.q))
+
+    got = public_run(impl, x)
+
+    mean = x.v.double().mean(1, keepdim=True).expand(-1, n, -1, -1)
+    torch.testing.assert_close(got.out.double(), mean, rtol=0.0, atol=8 * ULP[dtype])
+    if got.lse is not None:
+        torch.testing.assert_close(got.lse, torch.full_like(got.lse, math.log(n)))
+
+
+def test_takes_strided_inputs(tested):
+    impl, device = tested
+    if not impl.supports.strides:
+        pytest.skip("promises contiguous inputs only")
+    dtype = sorted(impl.supports.dtypes, key=str)[-1]
+    wanted = case(seqlen_k=33, dtype=dtype)
+    if reason := refused(impl, wanted):
+        pytest.skip(str(reason))
+    x = inputs(wanted, device)
+    x = x.with_(dout=x.dout[:, :, :1, :1].expand(x.dout.shape))
+    in_layout = {name: to_layout(impl, t) for name, t in x.items()}
+    spread = {name: torch.stack((t, t * float("nan")), -1)[..., 0] for name, t in in_layout.items()}
+    spread["dout"] = in_layout["dout"][:, :1, :1, :1].expand(in_layout["dout"].shape)
+    in_layout["dout"] = spread["dout"].contiguous()
+
+    got = run(impl, Inputs(**spread), backward=True)
+    want = run(impl, Inputs(**in_layout), backward=True)
+
+    for (name, value), (_, expected) in zip(got.items(), want.items(), strict=True):
+        torch.testing.assert_close(value, expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_takes_a_bias_in_the_dtype_of_q(tested):
+    impl, device = tested
+    wanted = case(bias="matrix", bias_shape=(2, 1, 17, 33), seqlen_k=33, dtype=sorted(impl.supports.dtypes, key=str)[0])
+    if reason := refused(impl, wanted):
+        pytest.skip(str(reason))
+    x = inputs(wanted, device, bias_dtype=wanted.dtype)
+
+    got = public_run(impl, x, backward=True)
+
+    want, size = reference(impl, x, wanted)[0]["out"]
+    torch.testing.assert_close(
+        got.out.double(), want, rtol=0.0, atol=(2 * ULP[wanted.dtype] + 2.0**-18) * size.max().item()
+    )
+    assert got.dbias is None or got.dbias.dtype == wanted.dtype
+
+
+@pytest.mark.parametrize(
+    ("what", "changed"),
+    [
+        ("float64", {"dtype": torch.float64}),
+        ("headdim", {"headdim": 1025}),
+        ("bias", {"bias": "matrix", "bias_shape": (2, 3, 16, 33), "seqlen_k": 33}),
+        ("heads", {"nheads": 3, "nheads_k": 2}),
+    ],
+)
+def test_refuses_in_words(tested, what, changed):
+    impl, device = tested
+    dtype = sorted(impl.supports.dtypes, key=str)[-1]
+    x = inputs(case(**{"dtype": dtype, **changed}), device)
+    given = {} if x.bias is None else {"bias": x.bias}
+
+    # Of several with one source, the message cannot know which it is: it names the argument first.
+    several = impl.name.startswith(("triton_", "cuda_"))
+    begins = r"(q|k|v|bias|headdim|nheads)\b" if several else f"{impl.name}: "
+    with pytest.raises(ValueError, match=f"^{begins}") as refusal:
+        impl.forward(*(to_layout(impl, t) for t in (x.q, x.k, x.v)), **given)
+    assert len(str(refusal.value)) > 30
+
+
+@pytest.mark.parametrize("name, of_rows", [("torch_math", 1), ("torch_sdpa_math", 2)])
+@pytest.mark.parametrize("lengths", [(1, 5), (5, 1)])
+def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths):
+    """One row times rows that are far apart; else they are taken, and other dimensions may be far."""
+    (impl,) = (entry.impl for entry in ours() if entry.name == name)
+    seqlen_q, seqlen_k = lengths
+    sizes = (2, seqlen_q, 3, 8), (2, seqlen_k, 3, 8), (2, seqlen_k, 3, 8)
+    near = [to_layout(impl, torch.randn(size)) for size in sizes]
+    for dim, refused in ((0, False), (of_rows, True)):
+        far = [spread(x, dim) for x in near]
+        if refused:
+            with pytest.raises(ValueError, match=f"{name}: .*cuBLAS reads outside"):
+                impl.forward(*far)
+        else:
+            got, want = (impl.forward(*x) for x in (far, near))
+            torch.testing.assert_close(got, want)
+
+
+def test_what_accepts_refuses_forward_refuses_too(tested):
+    impl, device = tested
+    refusals = {}
+    for name, wanted in CASES.items():
+        for dtype in impl.supports.dtypes:
+            c = SimpleNamespace(**{**vars(wanted), "dtype": dtype})
+            if impl.supports.accepts and (reason := impl.supports.accepts(c)):
+                x = inputs(c, device)
+                with pytest.raises(ValueError, match=impl.name):
+                    public_run(impl, x, causal=c.causal, softmax_scale=c.softmax_scale)
+                refusals[name] = reason
+    assert all(isinstance(reason, str) for reason in refusals.values())

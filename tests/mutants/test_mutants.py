@@ -1,0 +1,153 @@
+"""Every planted bug is caught by the law that it names, with a case as small as promised and a message that says where."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from emulator.cuda import CudaError
+from impls import python_tiled, torch_math
+from impls.registry import from_file
+from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
+from mutants import __main__ as command
+from mutants.judging import CONTRACT, judge_mutant, of_mutant, plan
+from mutants.mutant import ROOT, build, source_file
+from properties.cases.case import parse_case
+from properties.judging.judge import judge
+from properties.judging.verdict import FAIL, PASS
+from properties.law import laws
+from properties.trial import Trial
+
+# What the first line of a message must name: a tensor, or who sees what.
+# What a first line names: a tensor, what is wrong with it, or a line of the source.
+NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.cuh?:\d+)\b")
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")  # NaN in NumPy, in the interpreter
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_law_catches_its_mutant(mutant):
+    """By the law it names, small, in words, and again when the case is given back as text, as the replay command does.
+
+    It is the edit that is caught: without it, the law holds on that very case.
+    """
+    if reason := elsewhere(mutant):
+        pytest.skip(reason)
+    result = judge_mutant(mutant, plan())
+    assert result.verdict == FAIL, f"{mutant.law} gives {result.verdict}: {result.reason}"
+    first_line = result.message.splitlines()[0]
+    assert first_line == result.reason and NAMED.search(first_line), first_line
+    if mutant.law != CONTRACT:
+        assert beyond_smallest(mutant, result.smallest) == [], result.smallest
+        law, case = laws()[mutant.law], parse_case(result.smallest)
+        how = replace(of_mutant(mutant, plan()), case=case)
+        tries = 200 if mutant.device == "cuda" else 1  # what races may hold now and then
+        again = any(judge(law, build(mutant), how).verdict == FAIL for _ in range(tries))
+        assert again, f"the replay of {result.smallest} does not fail in {tries}"
+        law.function(Trial(build(replace(mutant, edits=())), case, mutant.device, repeats=plan().repeats))
+
+
+def test_every_law_has_a_mutant():
+    """Otherwise nobody knows whether it can fail. One without Triton, which may not be here, on the law's own device."""
+    without_triton = [mutant for mutant in ALL if not mutant.source.startswith("triton/")]
+    caught = {(mutant.law, mutant.device) for mutant in without_triton}
+    assert sorted({(name, law.device or "cpu") for name, law in laws().items()} - caught) == []
+
+
+def test_every_mutant_names_a_law():
+    """And no mutant names one that is gone."""
+    assert sorted({mutant.law for mutant in ALL} - set(laws()) - {CONTRACT}) == []
+
+
+def test_every_law_has_its_own_name():
+    """A mutant names a law without its chapter."""
+    names = [law.name for law in laws().values()]
+    assert len(names) == len(set(names)) and len(names) >= 45
+
+
+@pytest.mark.parametrize("law", laws().values(), ids=lambda law: law.name)
+def test_law_holds_where_nothing_is_mutated(law):
+    """What catches a mutant is the edit: unedited, the same law passes."""
+    impl = torch_math.IMPL if "autograd" in law.needs or law.device == "cuda" else python_tiled.IMPL
+    if "traced" in law.needs:
+        (impl,) = (entry.impl for entry in from_file(str(ROOT / "docs/examples/flash_forward.py")))
+    if law.device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("shows on a GPU only: there is none")
+    result = judge(law, impl, replace(plan(examples=20), device=law.device or "cpu"))
+    assert result.verdict == PASS, result.message or result.reason
+
+
+def test_names_are_unique():
+    names = [mutant.name for mutant in ALL]
+    assert len(names) == len(set(names)) and names == sorted(names)
+
+
+def test_snippet_that_does_not_fit_is_named():
+    """A rewritten implementation must not disarm a mutant in silence."""
+    gone = Mutant("gone", CONTRACT, (("no such line", ""),), {}, "")
+    with pytest.raises(MutantError, match=r"gone(.|\n)*no such line(.|\n)*0 times"):
+        edited_source(gone)
+    twice = Mutant("twice", CONTRACT, (("import", ""),), {}, "")
+    with pytest.raises(MutantError, match=r"twice(.|\n)*import"):
+        edited_source(twice)
+
+
+def test_edits_change_the_source():
+    """An edit that replaces a snippet by itself plants nothing."""
+    for mutant in ALL:
+        assert edited_source(mutant) != source_file(mutant).read_text(), mutant.name
+
+
+def test_traceback_shows_the_mutated_line():
+    """The file that a traceback names does not hold the edit; the line it shows does."""
+    crash = Mutant("crash", CONTRACT, (("    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n"
+                                              "    seqlen_k = k.shape[1]\n", "    1 / 0  # planted\n"),), {}, "")  # fmt: skip
+    with pytest.raises(ZeroDivisionError) as caught:
+        build(crash).forward(None, None, None)
+    assert "1 / 0  # planted" in str(caught.traceback[-1].statement)
+
+
+def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_words():
+    mutant = Mutant("m", CONTRACT, (), dict(seqlen_q=17, headdim=1, regime="spread"), "")
+    assert beyond_smallest(mutant, "seqlen_q=17 headdim=1") == []
+    assert beyond_smallest(mutant, "seqlen_q=18 headdim=1 regime=mean") == [
+        "seqlen_q=18, should be at most 17",
+        "regime=mean, should be spread",
+    ]
+
+
+# --- python -m mutants ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", (["nosuch"], [ALL[0].name, "nosuch"]))
+def test_every_name_must_pick_a_mutant(names, capsys):
+    assert command.main(names) == 2
+    printed = capsys.readouterr().out
+    assert "nosuch" in printed.splitlines()[0] and ALL[0].name not in printed.splitlines()[0]
+    assert printed.splitlines()[1:] == [f"  {mutant.name}" for mutant in ALL]
+
+
+def test_nothing_judged_is_not_everything_caught(monkeypatch, capsys):
+    monkeypatch.setattr(command, "elsewhere", lambda mutant: "there is no g++")
+    assert command.main([ALL[0].name]) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        f"- {ALL[0].name}: there is no g++",
+        "nothing was judged: none of these mutants can be, for the reasons above",
+    ]
+
+
+@pytest.mark.parametrize("error", (CudaError, MutantError))
+def test_a_mutant_that_cannot_be_built_ends_in_words(error, monkeypatch, capsys):
+    """A cache that cannot be written to, say."""
+
+    def fail(mutant):
+        raise error("/cache cannot be written to")
+
+    monkeypatch.setattr(command, "build", fail)
+    with pytest.raises(SystemExit) as ended:
+        command.main([ALL[0].name])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "python -m mutants: error: /cache cannot be written to"

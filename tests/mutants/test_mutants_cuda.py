@@ -1,0 +1,137 @@
+"""Mutants of impls/cuda: every barrier has one, and the way that builds them plants nothing by itself."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from emulator.tracing import tracing
+from mutants import ALL, Mutant, cuda_barriers, elsewhere
+from mutants.cuda_tiles import promising
+from mutants.judging import CONTRACT, judge_mutant, of_mutant, plan
+from mutants.mutant import IMPLS, build, source_file
+from properties.cases.case import parse_case
+from properties.judging.judge import judge
+from properties.judging.verdict import PASS, UNKNOWN
+from properties.law import laws
+from properties.trial import Trial
+
+FOLDER = IMPLS / "cuda"
+CUDA = [mutant for mutant in ALL if source_file(mutant).parent == FOLDER and mutant.device == "cpu"]
+ONE_FOR_EACH_LAW = {mutant.law: mutant for mutant in CUDA if mutant.law != CONTRACT}.values()
+FEW = 12  # cases: a law that were broken by the copy would be broken in most
+BARRIERS = cuda_barriers.barriers()
+
+pytestmark = [
+    pytest.mark.skipif(bool(elsewhere(CUDA[0])), reason=elsewhere(CUDA[0])),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+
+def folder_of(mutant: Mutant) -> Path:
+    """The copy of impls/cuda that the mutant runs."""
+    package = build(mutant).forward.__module__.partition(".")[0]
+    return Path(sys.modules[package].__file__).parent
+
+
+def unedited(mutant: Mutant) -> Mutant:
+    """The same promise, kept."""
+    return replace(mutant, edits=())
+
+
+# --- barriers ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_barrier_is_found_and_has_its_reason_behind_it():
+    calls = [call for path in FOLDER.glob("*.cu*") for call in re.findall(r"__sync\w+\([^)]*\);", path.read_text())]
+    assert len(BARRIERS) == len(calls) >= 15
+    assert [f"{path.name}: {line[0]}" for path, _, line in BARRIERS if not line["story"]] == []
+
+
+@pytest.mark.parametrize("mutant", cuda_barriers.MUTANTS, ids=lambda mutant: mutant.name)
+def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
+    """Between two lines; beside it only what follows: memory that is read before the other thread has written it."""
+    promised = mutant.declares["supports"]
+    sizes = f"seqlen_q=33 seqlen_k=40 nheads=2 headdim={32 if 32 in promised.headdims else 70}"
+    case = parse_case(f"{sizes} bias=vector" if promised.bias_kinds else sizes)
+    trial = Trial(build(mutant), case, "cpu")
+    with tracing() as found:
+        trial.run(backward=trial.backward)
+    assert {report.space for report in found.reports} == {"shared"}
+    assert {report.kind for report in found.reports} <= {"race", "uninitialised"}
+    races = [report for report in found.reports if report.kind == "race"]
+    assert races and all(str(x.site) in race.headline for race in races for x in (race.first, race.second))
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mutant", ONE_FOR_EACH_LAW, ids=lambda mutant: mutant.law)
+def test_law_holds_where_nothing_is_mutated(mutant):
+    """On a copy of the kernels without an edit, each law passes that catches a mutant of them."""
+    without = unedited(mutant)
+    result = judge(laws()[mutant.law], build(without), of_mutant(without, plan(examples=FEW)))
+    assert result.verdict == PASS and result.cases >= FEW // 2, result.message or result.reason
+
+
+def test_copy_differs_by_the_edit_alone_and_has_one_instance():
+    mutant = replace(next(m for m in CUDA if m.name == "cuda_fa2_out_is_not_rescaled"), declares={})
+    ((old, new),) = mutant.edits
+    copy, without = folder_of(mutant), folder_of(unedited(mutant))
+    assert old not in (copy / "fa2_forward.cuh").read_text() and new in (copy / "fa2_forward.cuh").read_text()
+    assert (without / "fa2_forward.cuh").read_text() == (FOLDER / "fa2_forward.cuh").read_text()
+    for file in ("fa1.cu", "fa2.cu"):
+        text = (without / file).read_text()
+        assert text.removeprefix("#define ONE_INSTANCE ") == (FOLDER / file).read_text() != text
+
+
+def test_equal_copies_are_one_folder_but_not_one_module():
+    """What is compiled is known by its path, too: another folder in each process would compile all of it anew."""
+    mutant = CUDA[0]
+    others = [unedited(mutant), unedited(mutant)]
+    assert folder_of(mutant) != folder_of(others[0]) == folder_of(others[1])
+    assert len({build(m).forward.__module__ for m in (mutant, *others)}) == 3
+
+
+def test_copy_has_what_its_mutant_promises():
+    """The rest takes most of the time to compile: were the sources rewritten, all mutants might be right, and slow."""
+    everything = replace(CUDA[0], declares={})
+    least = replace(everything, declares=promising(backward=False))
+    words = {"problem.cuh": "case FLOAT16:", "fa1.cu": "host_backward.cuh", "fa2.cu": "host_backward.cuh"}
+    counts = [
+        [(folder_of(mutant) / file).read_text().count(word) for file, word in words.items()]
+        for mutant in (everything, least)
+    ]
+    assert counts == [[2, 1, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("no_code", "words"), [("no_such_word(m[r]);", "raises CompileError"), ('asm("exit;");', "raises Refused")]
+)
+def test_an_edit_that_is_no_code_is_not_caught(no_code, words):
+    """What does not compile was not judged; nor what a CPU cannot stand in for."""
+    mutant = next(mutant for mutant in CUDA if mutant.law == CONTRACT)
+    ((old, _),) = mutant.edits
+    result = judge_mutant(replace(mutant, edits=((old, f"{old} {no_code}"),)), plan())
+    assert result.verdict == UNKNOWN and words in result.reason
+
+
+def test_operators_of_a_copy_for_a_gpu_have_names_of_their_own():
+    """PyTorch takes each name once, and all of a process's libraries are loaded side by side."""
+    copies = [folder_of(replace(CUDA[0], device="cuda")), folder_of(unedited(replace(CUDA[0], device="cuda")))]
+    names = {re.search(r"STABLE_TORCH_LIBRARY\((\w+),", (copy / "fa2_binding.cpp").read_text())[1] for copy in copies}
+    assert len(names) == 2 and "flash_attest_cuda_fa2" not in names
+    assert all(
+        "flash_attest_cuda" not in path.read_text() for copy in copies for path in copy.iterdir() if path.is_file()
+    )
+
+
+def test_mutant_says_what_it_lacks(monkeypatch):
+    monkeypatch.setattr("mutants.mutant.no_compiler", lambda: "no g++ found")
+    assert "no g++" in elsewhere(CUDA[0])
+    monkeypatch.setattr("mutants.mutant.nvcc", lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert "no nvcc" in elsewhere(replace(CUDA[0], device="cuda"))

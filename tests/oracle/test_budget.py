@@ -1,0 +1,308 @@
+"""The budget is neither too tight nor too loose: correct kernels stay below its limits, subtly wrong ones go above."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend
+
+import oracle
+from oracle import FORM_OF_REGIME, Z_LIMIT, attention, budget
+from oracle.noise import FORMS, units
+from tests.oracle.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
+
+NAMES = ("out", "dq", "dk", "dv")
+USUAL = Precision()
+MIDDLE = (1, 129, 257, 2, 64)  # batch, seqlen_q, seqlen_k, nheads, headdim
+SIZES = (MIDDLE, (1, 128, 128, 2, 128), (3, 7, 5, 1, 16), (1, 300, 40, 2, 80), (2, 65, 1, 2, 8), (1, 1, 65, 3, 32))
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def judge(regime, size, dtype, run, precision=USUAL, causal=False, device="cpu", seed=0, names=NAMES):
+    """run(q, k, v, dout) -> record with `names`; -> {name: Score} against oracle and budget."""
+    q, k, v, dout = draw(regime, size, dtype, seed, device)
+    options = {"causal": causal, "alignment": "top_left", "dout": dout}
+    want = attention(q, k, v, **options)
+    sigma = budget(q, k, v, want, precision=precision, form=FORM_OF_REGIME[regime], **options)
+    got = run(q, k, v, dout)
+    return {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in names}
+
+
+def text(scores):
+    return ", ".join(f"{name}: z {s.worst_z:.1f}, rms {s.rms_ratio:.2f}" for name, s in scores.items())
+
+
+# PyTorch's CPU flash kernel adds dk and dv up in the operands' dtype, one block of queries after another.
+KERNELS = {
+    "cpu math": ("cpu", SDPBackend.MATH, Precision()),
+    "cpu flash": ("cpu", SDPBackend.FLASH_ATTENTION, Precision(accumulate="operand")),
+    "cuda math": ("cuda", SDPBackend.MATH, Precision()),
+    "cuda flash": ("cuda", SDPBackend.FLASH_ATTENTION, Precision()),
+    "cuda efficient": ("cuda", SDPBackend.EFFICIENT_ATTENTION, Precision()),
+    "cuda cudnn": ("cuda", SDPBackend.CUDNN_ATTENTION, Precision()),
+}
+
+
+def refuses(error):
+    """Whether the error says that PyTorch's kernel does not take the case (each has its own list), not that it broke."""
+    return "No available kernel" in str(error) or "cudnn" in str(error).lower()
+
+
+@pytest.mark.parametrize("regime", FORM_OF_REGIME)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_correct_kernels_are_within_the_budget(kernel, dtype, regime):
+    device, backend, precision = KERNELS[kernel]
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    judged = 0
+    for size, causal in itertools.product(SIZES, (False, True)):
+
+        def run(*x, causal=causal):
+            return sdpa(backend, *x, causal)
+
+        try:
+            scores = judge(regime, size, dtype, run, precision, causal, device)
+        except RuntimeError as error:
+            if device == "cpu" or not refuses(error):
+                raise
+            continue
+        assert all(s.within for s in scores.values()), f"{size} causal={causal}: {text(scores)}"
+        judged += 1
+    if not judged:
+        pytest.skip(f"{kernel} takes no {dtype}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", BIAS_SHAPES, ids=str)
+def test_bias_and_shared_heads_are_within_the_budget(shape, dtype):
+    q, k, v, dout, bias = draw_biased(shape, dtype)
+    want = attention(q, k, v, bias=bias, dout=dout)
+    sigma = budget(q, k, v, want, bias=bias, dout=dout, precision=Precision())
+    got = sdpa(SDPBackend.MATH, q, k, v, dout, False, bias)
+    scores = {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in (*NAMES, "dbias")}
+    assert all(s.within for s in scores.values()), text(scores)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_thousand_tiny_cases_raise_no_false_alarm(dtype):
+    """A rms over one or two elements is one or two errors: the limit must know."""
+    generator = torch.Generator().manual_seed(3)
+    for seed in range(1000):
+        regime = list(FORM_OF_REGIME)[seed % 9]
+        size = tuple(torch.randint(1, high, (1,), generator=generator).item() for high in (3, 9, 9, 3, 17))
+        scores = judge(regime, size, dtype, lambda *x: sdpa(SDPBackend.MATH, *x, False), seed=seed)
+        assert all(s.within for s in scores.values()), f"{regime} {size} seed={seed}: {text(scores)}"
+
+
+def to_tf32(x):
+    """Rounded to 10 explicit bits of mantissa, to nearest."""
+    bits = x.contiguous().view(torch.int32)
+    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+def test_the_dense_model_without_a_bug_is_within():
+    for dtype in DTYPES:
+        scores = judge("spread", MIDDLE, dtype, lambda *x, dtype=dtype: stored(dense(*double(x)), dtype))
+        assert all(s.within for s in scores.values()), text(scores)
+    scores = judge("spread", MIDDLE, torch.float32, lambda *x: dense(*x))
+    assert all(s.within for s in scores.values()), text(scores)
+
+
+@pytest.mark.parametrize("regime", ["spread", "peaked", "mean"])
+def test_one_percent_of_out_shows_in_float16(regime):
+    def run(*x):
+        return SimpleNamespace(out=(1.01 * dense(*double(x)).out).half())
+
+    scores = judge(regime, MIDDLE, torch.float16, run, names=("out",))
+    assert scores["out"].worst_z > Z_LIMIT, text(scores)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_tenth_of_delta_shows_in_dq(dtype):
+    def run(*x):
+        return stored(dense(*double(x), delta_factor=0.9), dtype)
+
+    scores = judge("spread", MIDDLE, dtype, run, names=("dq", "dk"))
+    assert all(not s.within for s in scores.values()), text(scores)
+    assert scores["dq"].worst_z > Z_LIMIT, text(scores)
+
+
+@pytest.mark.parametrize("regime", ["spread", "peaked", "shifted_down", "mean"])
+def test_undeclared_tf32_shows_in_float32(regime):
+    scores = judge(regime, MIDDLE, torch.float32, lambda *x: dense(*x, multiply=to_tf32))
+    assert min(s.worst_z for s in scores.values()) > 4 * Z_LIMIT, text(scores)
+    declared = judge(regime, MIDDLE, torch.float32, lambda *x: dense(*x, multiply=to_tf32), Precision(multiply="tf32"))
+    assert all(s.within for s in declared.values()), text(declared)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_undeclared_accumulation_in_half_shows(dtype):
+    def run(q, k, v, dout):
+        q, k, v = (x.transpose(1, 2).double() for x in (q, k, v))
+        probs = torch.softmax(q @ k.mT / 8, -1)
+        out = torch.zeros_like(q).to(dtype)
+        for keys in torch.arange(1024).chunk(16):
+            out = (out.double() + probs[..., keys] @ v[:, :, keys]).to(dtype)
+        return SimpleNamespace(out=out.transpose(1, 2))
+
+    size = (1, 128, 1024, 2, 64)
+    scores = judge("spread", size, dtype, run, names=("out",))
+    assert scores["out"].worst_z > Z_LIMIT and not scores["out"].within, text(scores)
+    declared = judge("spread", size, dtype, run, Precision(accumulate="operand"), names=("out",))
+    assert declared["out"].within, text(declared)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_padding_key_among_1025_shows(dtype):
+    """A tile's last, empty column was not masked: score 0, v = 0, so out shrinks by l / (l + exp(-m)) and lse grows."""
+
+    def run(*x):
+        clean = dense(*double(x))
+        return stored(dense(*double(x), key_weight=1 + torch.exp(-clean.lse).unsqueeze(-1)), dtype)
+
+    scores = judge("spread", (1, 64, 1025, 2, 64), dtype, run, names=("out", "lse"))
+    assert scores["lse"].worst_z > 100, text(scores)
+    if dtype == torch.float32:
+        assert scores["out"].worst_z > 100, text(scores)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_linear_form_sees_one_key_too_many_of_100(dtype):
+    def run(*x):
+        return stored(dense(*double(x), key_weight=1 + 1 / 100), dtype)
+
+    scores = judge("flat", (1, 100, 100, 2, 64), dtype, run, names=("out", "lse"))
+    assert scores["lse"].worst_z > 1000, text(scores)
+    # a constant v makes every output 0.99 of itself
+    q, k, v, dout = draw("flat", (1, 100, 100, 2, 64), dtype)
+    ones = torch.ones_like(v)
+    want = attention(q, k, ones, dout=dout)
+    sigma = budget(q, k, ones, want, dout=dout, precision=Precision(), form="linear")
+    found = sigma.score("out", (want.out * 100 / 101).to(dtype), want.out)
+    assert found.worst_z > 8 if dtype != torch.bfloat16 else found.worst_z > 4, found.worst_z
+
+
+def worst_roundings(q, k, v, dout, un, sign):
+    """Attention where every rounding of P, T and out errs by u in the direction sign(tensor) -> record."""
+    q, k, v, dout = (x.transpose(1, 2).double() for x in (q, k, v, dout))
+    scale = q.shape[-1] ** -0.5
+
+    def cast(x, u):
+        return x * (1 + u * sign(x))
+
+    s = scale * (q @ k.mT)
+    probs = torch.softmax(s + 4 * 2.0**-24 * sign(s), -1)
+    out = cast(cast(probs, un.u_p) @ v, un.u_out)
+    delta = (dout * out).sum(-1, keepdim=True)
+    t = cast(probs * (dout @ v.mT - delta), un.u_p)
+    grads = scale * (t @ k), scale * (t.mT @ q), cast(probs, un.u_p).mT @ dout
+    out, dq, dk, dv = (x.transpose(1, 2) for x in (out, *(cast(x, un.u_out) for x in grads)))
+    return SimpleNamespace(out=out, dq=dq, dk=dk, dv=dv)
+
+
+DIRECTIONS = {
+    "all up": lambda x: 1.0,
+    "all down": lambda x: -1.0,
+    "away from 0": lambda x: x.sign(),
+    "even keys up, odd down": lambda x: 1.0 - 2.0 * (torch.arange(x.shape[-1]) % 2),
+}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_no_conspiracy_of_roundings_exceeds_the_linear_form(dtype, direction):
+    un = units(dtype, Precision())
+    for regime in ("flat", "exact", "spread", "mean"):
+        q, k, v, dout = draw(regime, (1, 60, 100, 2, 16), dtype)
+        if regime == "flat":
+            v, dout = torch.ones_like(v), torch.ones_like(dout)
+        want = attention(q, k, v, dout=dout)
+        sigma = budget(q, k, v, want, dout=dout, precision=Precision(), form="linear")
+        got = worst_roundings(q, k, v, dout, un, DIRECTIONS[direction])
+        scores = {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in NAMES}
+        assert all(s.within for s in scores.values()), f"{regime}: {text(scores)}"
+
+
+def test_equal_roundings_exceed_the_independent_form():
+    """Why flat is judged by the linear one: 400 equal P, rounded alike, err 400 times, not 20 times, as much as one."""
+    q, k, v, dout = draw("flat", (1, 8, 400, 1, 16), torch.float16)
+    v = torch.ones_like(v)
+    want = attention(q, k, v, dout=dout)
+    got = want.out * (1 + 2.0**-11) ** 2  # P and out, each rounded up
+    for form, holds in (("independent", False), ("linear", True)):
+        sigma = budget(q, k, v, want, dout=dout, precision=Precision(), form=form)
+        assert sigma.score("out", got, want.out).within == holds, form
+
+
+def test_an_operand_rounded_once_for_all_keys_exceeds_the_independent_form():
+    """Why tf32 is judged by the linear one: where few columns make a score, q's rounding moves a whole row one way."""
+
+    def tf32(x):  # to nearest, half away from zero
+        return ((x.float().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+
+    q, k, v, _ = draw("spread", (1, 325, 353, 3, 1), torch.float32)
+    want, rounded = attention(q, k, v), attention(tf32(q), tf32(k), tf32(v))
+    precision = Precision(multiply="tf32")
+    assert oracle.form_of("spread", torch.float32, precision) == "linear"
+    assert oracle.form_of("spread", torch.float16, precision) == "independent"  # half operands are whole in tf32
+    for form, holds in (("independent", False), ("linear", True)):
+        sigma = budget(q, k, v, want, precision=precision, form=form)
+        assert sigma.score("lse", rounded.lse, want.lse).within == holds, form
+        assert sigma.score("out", rounded.out, want.out).within or not holds, form
+
+
+def test_flushed_probabilities_add_up():
+    """P below 2^-126 is 0 on a GPU, in all rows alike: n of them are n times one, not the root of n."""
+    q, k, v, dout = draw("mean", (1, 400, 2, 1, 1), torch.float32)
+    k, v = torch.tensor([-1.0, 1.0]).view(1, 2, 1, 1), torch.tensor([2.0, 1.0]).view(1, 2, 1, 1)
+    q, dout = torch.full_like(q, 87.6 / 2), torch.ones_like(dout)  # P_0 = exp(-87.6), just below 2^-126
+    want = attention(q, k, v, dout=dout)
+    sigma = budget(q, k, v, want, dout=dout, precision=Precision())
+    assert 0 < want.dv[0, 0, 0, 0] < 400 * 2.0**-126
+    assert sigma.score("dv", torch.where(want.dv < 1, 0.0, want.dv), want.dv).within
+
+
+@pytest.mark.parametrize("headdim", [1, 16])
+def test_terms_lost_behind_a_maximum_are_in_the_budget(headdim):
+    """ALiBi: P falls off smoothly, and what is below half an ulp of the sum is lost, in all rows and columns to one side.
+
+    A kernel that adds one key after the other in float32, exact in all else: dk was 17 sigma off before this was derived.
+    """
+    n, slope = 1026, 2.0**-5.33
+    q, k, v, dout = draw("mean", (1, n, n, 1, headdim), torch.float32)
+    v, dout = (v + 1) / 2, (dout + 1) / 2
+    i = torch.arange(n, dtype=torch.float32)
+    bias = (-slope * (i[:, None] - i).abs()).view(1, 1, n, n)
+    want = attention(q, k, v, bias=bias, dout=dout)
+    sigma = budget(q, k, v, want, bias=bias, dout=dout, precision=Precision())
+
+    q, k, v, dout = (x[0, :, 0].double() for x in (q, k, v, dout))
+    p = (q @ k.T * headdim**-0.5 + bias[0, 0].double()).softmax(-1)
+    out = torch.zeros(n, headdim)
+    for j in range(n):
+        out = (out.double() + p[:, j : j + 1] * v[j]).float()  # what an FMA does
+    of_out = ((out - want.out[0, :, 0]) / want.out[0, :, 0])[:128].mean()
+    assert of_out < -10 * 2.0**-24  # lost, and not merely rounded
+    t = p * (dout @ v.T - (dout * out).sum(-1, keepdim=True))
+    got = dict(out=out, dq=headdim**-0.5 * t @ k, dk=headdim**-0.5 * t.T @ q)
+    for name, x in got.items():
+        assert sigma.score(name, x.view(1, n, 1, headdim), getattr(want, name)).within, name
+    assert sigma.score("dbias", t.view(1, 1, n, n), want.dbias).within
+
+
+def test_the_linear_bound_is_no_less_than_one_independent_deviation():
+    for regime in FORM_OF_REGIME:
+        q, k, v, dout = draw(regime, (1, 60, 100, 2, 16), torch.float16)
+        want = attention(q, k, v, dout=dout)
+        tight, loose = (budget(q, k, v, want, dout=dout, precision=Precision(), form=form) for form in FORMS)
+        for name in (*NAMES, "lse"):
+            assert (Z_LIMIT * getattr(loose, name) >= getattr(tight, name)).all(), f"{regime} {name}"
+
+
+def test_units_of_the_formats():
+    assert [oracle.roundoff(d) for d in DTYPES] == [2**-24, 2**-11, 2**-8]
+    assert [oracle.smallest_subnormal(d) for d in DTYPES] == [2**-149, 2**-24, 2**-133]

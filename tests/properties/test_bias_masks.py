@@ -1,0 +1,108 @@
+"""A bias hides the keys that its mask says, and no others."""
+
+import math
+
+import pytest
+import torch
+
+from properties.cases.case import BIAS_MASKS, Case
+from properties.cases.inputs import FINITE_MASK, Draw, build, hidden_by_bias
+
+INF = math.inf
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def case(**changed) -> Case:
+    return Case(**(dict(batch=2, seqlen_q=40, seqlen_k=40, headdim=64) | changed))
+
+
+def biased(mask: str, kind: str = "matrix", **changed) -> Case:
+    return case(bias=kind, bias_mask=mask, nheads=3, nheads_k=3, bias_batch=2, bias_nheads=3, **changed)
+
+
+def hidden(c: Case) -> torch.Tensor:
+    return build(c, "cpu").bias == -INF
+
+
+@pytest.mark.parametrize("mask", BIAS_MASKS)
+@pytest.mark.parametrize("kind", ["vector", "matrix"])
+def test_bias_has_its_shape_and_dtype(mask, kind):
+    c = biased(mask, kind, bias_dtype=torch.bfloat16)
+    bias = build(c, "cpu").bias
+    assert bias.shape == c.bias_shape and bias.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("mask", ["none", "finite", "alibi"])
+def test_masks_without_infinity_hide_nothing(mask):
+    assert not hidden(biased(mask)).any()
+
+
+def test_right_padding_hides_the_last_keys():
+    rows = hidden(biased("right"))
+    assert not rows[..., 0].any() and rows[..., -1].any()
+    assert bool((rows.int().diff(dim=-1) >= 0).all())
+    assert len(rows.sum(-1).unique()) > 1
+
+
+def test_left_padding_hides_the_first_keys():
+    rows = hidden(biased("left"))
+    assert not rows[..., -1].any() and rows[..., 0].any()
+    assert bool((rows.int().diff(dim=-1) <= 0).all())
+
+
+@pytest.mark.parametrize("mask", ["left", "right", "window"])
+def test_padding_leaves_every_query_a_key(mask):
+    """A row without keys is dead_row's."""
+    assert (
+        not hidden(case(bias="vector", bias_mask=mask, batch=30, bias_batch=30, seqlen_q=2, seqlen_k=2)).all(-1).any()
+    )
+
+
+@pytest.mark.parametrize("seqlen_k", [40, 60])
+def test_a_window_ends_with_the_query_itself(seqlen_k):
+    """Counted from the end, as bottom-right alignment does."""
+    c = biased("window", seqlen_k=seqlen_k)
+    seen = ~hidden(c)
+    i = torch.arange(c.seqlen_q) + seqlen_k - c.seqlen_q
+    assert seen[..., torch.arange(c.seqlen_q), i].all()
+    assert not (seen & (torch.arange(seqlen_k) > i[:, None])).any()
+    width = seen.sum(-1)
+    assert torch.equal(width, torch.minimum(i + 1, width[..., -1:]).expand_as(width))
+
+
+def test_a_dead_row_is_one_row():
+    rows = hidden(biased("dead_row"))
+    assert torch.equal(rows.all(-1).sum(-1), torch.ones(2, 3)) and torch.equal(rows.any(-1), rows.all(-1))
+
+
+def test_finite_hides_with_a_number_what_right_hides_with_infinity():
+    finite, right = build(biased("finite"), "cpu").bias, build(biased("right"), "cpu").bias
+    assert torch.equal(finite == FINITE_MASK, right == -INF) and torch.equal(finite[right > -INF], right[right > -INF])
+    assert (finite == FINITE_MASK).any()
+
+
+def test_alibi_falls_off_from_the_diagonal_by_head():
+    c = case(bias="matrix", bias_mask="alibi", nheads=8, nheads_k=8, bias_nheads=8, seqlen_k=60)
+    bias = build(c, "cpu").bias[0]
+    assert [bias[h, 0, 20].item() for h in (0, 7)] == [0, 0]
+    assert [bias[h, 39, 57].item() for h in (0, 1, 7)] == [-1, -0.5, -1 / 128]  # slopes 2^-1, 2^-2, 2^-8
+
+
+def test_what_a_mask_leaves_is_not_zero():
+    bias = build(biased("left"), "cpu").bias
+    assert bias[bias > -INF].std() > 0.8
+
+
+def test_bias_of_flat_scores_is_flat():
+    assert build(biased("none", regime="flat"), "cpu").bias.abs().max() < 0.1
+
+
+def test_batches_and_heads_are_padded_differently():
+    widths = hidden(biased("right"))[:, :, 0].sum(-1)
+    assert len(widths.unique()) > 1
+
+
+def test_no_keys_have_no_mask():
+    c = biased("left", seqlen_k=0)
+    assert hidden_by_bias(c, Draw(c, "cpu")) is None

@@ -1,0 +1,163 @@
+"""What the judge makes of a machine that cannot hold a case, or has not the device: unknown, in words that say why."""
+
+import re
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+
+from impls import ContractError, torch_math
+from properties.judging import conformance
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, REFUSED, UNKNOWN
+from properties.law import laws
+from properties.plugin.reporter import not_green
+from properties.plugin.session import Judge
+
+LAW = laws()["test_out_matches_the_definition"]
+
+
+def judged(function):
+    """The verdict of a law that does what `function` does with the number of the call."""
+    calls = count()
+    return judge(replace(LAW, function=lambda trial: function(trial, next(calls))), torch_math.IMPL, Plan(examples=20))
+
+
+def out_of_memory():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+
+@pytest.mark.parametrize("when", [lambda n: True, lambda n: n >= 5, lambda n: n % 2, lambda n: n % 3 == 1])
+def test_memory_that_the_oracle_lacks_is_unknown(when):
+    result = judged(lambda trial, n: out_of_memory() if when(n) else None)
+    assert result.verdict == UNKNOWN and "out of memory on seqlen_q=" in result.reason
+
+
+def test_what_a_compiler_says_at_the_first_call_is_shown():
+    def raising(q, k, v, **options):
+        raise RuntimeError("fa2.cu does not compile for the CPU:\nfa2.cu:7:1: error: expected ';'")
+
+    problems = conformance.problems(replace(torch_math.IMPL, forward=raising), "cpu")
+    assert any("fa2.cu:7:1: error: expected ';'" in problem for problem in problems)
+
+
+def test_memory_that_comes_and_goes_hides_no_failure():
+    def broken(trial, n):
+        if n % 2:
+            out_of_memory()
+        LAW.function(replace(trial, impl=replace(trial.impl, forward=lambda *x, **options: trial.x.q + 1)))
+
+    assert judged(broken).verdict in (FAIL, UNKNOWN)
+
+
+# --- a device that is not here ----------------------------------------------------------------------------------------
+
+NO_NVCC = "no nvcc found, which compiles the kernels for CUDA tensors"
+NOT_HERE = "runs on cpu only; this run judges on cuda"
+
+
+def elsewhere(**declared):
+    """What the contract's check and a law say of it on a GPU."""
+    impl, on_gpu = replace(torch_math.IMPL, devices={"cpu"}, **declared), Plan(device="cuda")
+    before = Judge.__new__(Judge)
+    before.plan = on_gpu
+    return [before.contract(impl), judge(LAW, impl, on_gpu)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [({}, NOT_HERE), (dict(unavailable={"cuda": NO_NVCC}), f"{NOT_HERE}: {NO_NVCC}")],
+)
+def test_what_runs_elsewhere_is_unknown_and_says_what_is_missing_here(declared, reason):
+    assert [(result.verdict, result.reason) for result in elsewhere(**declared)] == 2 * [(UNKNOWN, reason)]
+
+
+@pytest.mark.parametrize("asked_for", (False, True))
+def test_what_is_missing_here_spoils_no_run_that_did_not_ask_for_it(asked_for):
+    results = [result.as_dict() for result in elsewhere(unavailable={"cuda": NO_NVCC})]
+    assert not_green(results, asked_for=asked_for, replayed=False) == ("2 could not be decided" if asked_for else "")
+
+
+# --- a law that shows on another device -------------------------------------------------------------------------------
+
+OF_STREAMS = laws()["test_work_waits_on_the_current_stream"]
+
+
+def test_a_law_that_shows_elsewhere_is_unknown_and_spoils_no_run():
+    result = judge(OF_STREAMS, torch_math.IMPL, Plan(device="cpu"))
+    assert (result.verdict, result.reason) == (UNKNOWN, "shows on cuda only, not where this run judges: cpu")
+    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
+
+
+def test_a_law_that_shows_where_an_implementation_never_runs_is_refused():
+    result = judge(OF_STREAMS, replace(torch_math.IMPL, devices={"cpu"}), Plan(device="cpu"))
+    assert (result.verdict, result.reason) == (REFUSED, "never on cuda, where this shows")
+    elsewhere = replace(torch_math.IMPL, devices={"cpu"}, unavailable={"cuda": NO_NVCC})
+    assert judge(OF_STREAMS, elsewhere, Plan(device="cpu")).verdict == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "unavailable",
+    (
+        {"cpu": "no g++ found"},
+        {"gpu": "none"},
+        {"cuda": ""},
+        {"cuda": None},
+        {"cuda": " "},
+        {"cuda": "a\nb"},
+        "cuda",
+        None,
+    ),
+)
+def test_what_is_missing_is_a_reason_for_a_device_that_is_not_declared(unavailable):
+    with pytest.raises(
+        ContractError, match=re.escape(f"unavailable={unavailable!r}: should give a reason in one line")
+    ):
+        replace(torch_math.IMPL, devices={"cpu"}, unavailable=unavailable)
+
+
+def test_what_is_missing_is_looked_at_beside_devices_that_are_none():
+    with pytest.raises(ContractError) as error:
+        replace(torch_math.IMPL, devices=None, unavailable={"cuda": NO_NVCC})
+    assert error.value.problems == ["devices=None: should be a subset of {'cuda', 'cpu'}"]
+
+
+# --- plug-ins that misbehave ------------------------------------------------------------------------------------------
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("raised", "headline"),
+    [
+        (Wordless(), "forward raises Wordless: (without words: its __str__ raises)"),
+        (SystemExit(3), "forward raises SystemExit: 3"),
+        (RuntimeError("no"), "forward raises RuntimeError: no"),
+    ],
+)
+def test_whatever_is_raised_is_a_failure_with_its_words(raised, headline):
+    def forward(q, k, v, **options):
+        if q.shape[1] > 64:  # beyond what the contract tries out
+            raise raised
+        return torch_math.forward(q, k, v, **options)
+
+    law = laws()["test_gradients_match_the_definition"]
+    result = judge(law, replace(torch_math.IMPL, forward=forward), Plan(examples=60))
+    assert (result.verdict, result.reason) == (FAIL, headline)
+
+
+@pytest.mark.parametrize("first_at", (0, 129))
+def test_an_accepts_that_raises_is_a_broken_contract(first_at):
+    """In the first case that is tried, or in one that is drawn."""
+
+    def accepts(case):
+        return {}["nothing"] if case.seqlen_q >= first_at else None
+
+    impl = replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, accepts=accepts))
+    found = conformance.problems(impl, "cpu") if first_at == 0 else [judge(LAW, impl, Plan(examples=60)).reason]
+    assert found[0].startswith("supports.accepts raises KeyError: 'nothing' [for seqlen_q=")

@@ -1,0 +1,112 @@
+"""A layout has its strides, and whoever writes beside a placed tensor is seen."""
+
+import math
+
+import pytest
+import torch
+
+from properties.cases.case import DTYPES, LAYOUTS
+from properties.cases.layouts import MARGIN, lay_out, place
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+STORED = [name for name in LAYOUTS if name != "mixed"]
+SHAPE = (2, 5, 3, 8)
+STRIDES = {  # of a (2, 5, 3, 8) tensor
+    "contiguous": (120, 24, 8, 1),
+    "transposed": (120, 8, 40, 1),
+    "packed": (360, 72, 8, 1),
+    "gapped": (360, 72, 24, 1),
+    "last_strided": (240, 48, 16, 2),
+}
+each_layout = pytest.mark.parametrize("layout", STORED)
+
+
+@pytest.fixture
+def values():
+    return torch.randn(SHAPE, generator=torch.Generator().manual_seed(0))
+
+
+def test_every_layout_has_known_strides():
+    assert set(STRIDES) == set(STORED)
+
+
+@each_layout
+@each_dtype
+def test_placed_tensor_has_equal_values(values, layout, dtype):
+    placed = place(values.to(dtype), layout, fill=math.nan)
+    assert torch.equal(placed.tensor, values.to(dtype)) and placed.tensor.dtype == dtype
+
+
+@each_layout
+def test_placed_tensor_has_the_strides_of_its_layout(values, layout):
+    assert place(values, layout, fill=0.0).tensor.stride() == STRIDES[layout]
+
+
+def test_packed_rows_have_others_on_both_sides(values):
+    """As k has in a packed qkv."""
+    placed = place(values, "packed", fill=math.nan)
+    assert placed.tensor.storage_offset() == MARGIN + 24
+
+
+@each_layout
+def test_everything_around_a_placed_tensor_is_filled(values, layout):
+    placed = place(values, layout, fill=math.nan)
+    assert int((~placed.buffer.isnan()).sum()) == values.numel()
+    assert placed.buffer[:MARGIN].isnan().all() and placed.buffer[-MARGIN:].isnan().all()
+
+
+@each_layout
+def test_a_placed_tensor_lies_in_its_buffer(values, layout):
+    placed = place(values, layout, fill=0.0)
+    assert placed.tensor.untyped_storage().data_ptr() == placed.buffer.untyped_storage().data_ptr()
+
+
+@each_layout
+@each_dtype
+def test_untouched_buffers_count_nothing(values, layout, dtype):
+    """NaN is itself here: bits are compared."""
+    assert place(values.to(dtype), layout, fill=math.nan).written() == 0
+
+
+@each_layout
+def test_a_write_before_or_behind_is_counted(values, layout):
+    placed = place(values, layout, fill=math.nan)
+    placed.buffer[MARGIN - 1] = placed.buffer[-MARGIN] = 1.0
+    assert placed.written() == 2
+
+
+@each_layout
+def test_a_write_into_the_tensor_is_counted(values, layout):
+    placed = place(values, layout, fill=math.nan)
+    placed.tensor[1, 2] += 1
+    assert placed.written() == 24
+
+
+@pytest.mark.parametrize("layout", ["packed", "gapped", "last_strided"])
+def test_a_write_between_rows_is_counted(values, layout):
+    placed = place(values, layout, fill=math.nan)
+    placed.buffer[MARGIN + int(placed.buffer[MARGIN:-MARGIN].isnan().nonzero()[0])] = 0.0
+    assert placed.written() == 1
+
+
+def test_minus_zero_is_a_write(values):
+    placed = place(values * 0 + 0.0, "contiguous", fill=0.0)
+    placed.tensor.neg_()
+    assert placed.written() == values.numel()
+
+
+def test_contiguous_tensors_are_handed_over_as_they_are(values):
+    assert lay_out(values, "contiguous") is values
+
+
+@pytest.mark.parametrize("layout", ["transposed", "packed", "gapped", "last_strided"])
+def test_other_layouts_are_not_contiguous(values, layout):
+    laid = lay_out(values, layout)
+    assert torch.equal(laid, values) and not laid.is_contiguous()
+
+
+@each_layout
+def test_empty_tensors_can_be_placed(layout):
+    assert place(torch.empty(2, 0, 3, 8), layout, fill=math.nan).written() == 0

@@ -1,0 +1,383 @@
+"""Failing messages, whole: what a person sees on the day an implementation fails is compared as text.
+
+    ATTEST_UPDATE_SNAPSHOTS=1 pytest tests/properties/test_messages.py      writes snapshots/*.txt anew; read the diff
+
+Numbers with a decimal point or an exponent hang on the machine's arithmetic and are written as #, except behind an "="
+(those are settings of the case); so is every number of times what rounding explains. Whole numbers stay: lengths, counts
+of elements, indices. So does every word.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from impls import Implementation, Supports, python_tiled
+from properties import test_backward, test_causal, test_forward, test_memory, test_races
+from properties.cases.case import Case
+from properties.cases.strategies import Draws
+from properties.failures import LawBroken
+from properties.judging.explain import explain
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, UNKNOWN, Result
+from properties.law import Law
+from properties.plugin.session import Judge
+from properties.trial import Trial
+
+ROOT = Path(__file__).parents[2]
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+UPDATE = "ATTEST_UPDATE_SNAPSHOTS"
+MEASURED = re.compile(
+    r"\b\d[\d.e+]*(?= times what rounding explains)|(?<![=\w.])-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+)(?![\w.])"
+)
+
+PREFIX = test_causal.test_query_sees_exactly_its_prefix.law
+OUT = test_forward.test_out_matches_the_definition.law
+GRADIENTS = test_backward.test_gradients_match_the_definition.law
+HELD_BEFORE = test_memory.test_what_memory_held_before_does_not_matter.law
+UNCHANGED = test_memory.test_inputs_come_back_unchanged.law
+REPEATS = test_races.test_repeats_agree.law
+# What comes and goes cannot be shrunk, so its case is the one that was drawn: here only its seed is left to chance.
+OUT_AT_65 = replace(OUT, draws=Draws(
+    seqlen_q=(65, 65), regimes=("spread",), where=lambda case: case.batch * case.nheads == 1
+))  # fmt: skip
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+# --- implementations, each with one mistake ---------------------------------------------------------------------------
+
+
+def attention(q, k, v, seen=None):
+    """-> out (b, sq, h, d), lse (b, h, sq), P, over the keys that are seen."""
+    s = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
+    if seen is not None:
+        s = s.masked_fill(~seen, -torch.inf)
+    p = s.softmax(-1)
+    return torch.einsum("bhij,bjhd->bihd", p, v), s.logsumexp(-1), p
+
+
+def one_key_short(q, k, v, *, causal=False):
+    """The last query of a partial tile of 64 misses its own key."""
+    n = q.shape[1]
+    seen = torch.ones(n, n, dtype=torch.bool).tril(0 if causal else n)
+    if causal and n > 64 and n % 64:
+        seen[-1, -1] = False
+    return attention(q, k, v, seen)[:2]
+
+
+def plain(q, k, v):
+    return attention(q, k, v)[:2]
+
+
+def delta_too_small(dout, q, k, v, out, lse):
+    """dS = P (dP - 0.9 delta)"""
+    p, scale = attention(q, k, v)[2], q.shape[-1] ** -0.5
+    dp = torch.einsum("bihd,bjhd->bhij", dout, v)
+    delta = (dout * out).sum(-1).transpose(1, 2)[..., None]
+    ds = p * (dp - 0.9 * delta) * scale
+    dq, dk = torch.einsum("bhij,bjhd->bihd", ds, k), torch.einsum("bhij,bihd->bjhd", ds, q)
+    return dq, dk, torch.einsum("bhij,bihd->bjhd", p, dout)
+
+
+def last_column_not_written(q, k, v):
+    """Where headdim is no multiple of 8."""
+    out, lse = plain(q, k, v)
+    fresh = torch.empty_like(out)
+    columns = out.shape[-1] - (out.shape[-1] % 8 != 0)
+    fresh[..., :columns] = out[..., :columns]
+    return fresh, lse
+
+
+def last_row_off(q, k, v):
+    out, lse = plain(q, k, v)
+    return torch.cat([out[:, :-1], out[:, -1:] + 0.5], dim=1), lse
+
+
+def wrong_in_one_of_41(q, k, v, calls=Counter()):  # noqa: B006
+    """Counted for each q by itself: the last of 40 repeats, whatever was called before."""
+    calls[q.shape, q.sum().item()] += 1
+    return (plain if calls[q.shape, q.sum().item()] % 41 else last_row_off)(q, k, v)
+
+
+def wrong_once(q, k, v, calls=itertools.count()):  # noqa: B008
+    """The third time that a law calls it: the contract tries no such length, and how many cases follow is not known."""
+    return (last_row_off if q.shape[1] == 65 and next(calls) == 2 else plain)(q, k, v)
+
+
+def no_kernel_for_long_keys(q, k, v):
+    if k.shape[1] > 32 and k.shape[1] % 32:
+        raise RuntimeError("CUDA error: invalid configuration argument\nCompile with TORCH_USE_CUDA_DSA")
+    return plain(q, k, v)
+
+
+def scales_q_in_place(q, k, v):
+    """Where the last tile of 16 is partial."""
+    if q.shape[1] % 16:
+        q.mul_(0.5)
+        return plain(2 * q, k, v)
+    return plain(q, k, v)
+
+
+def lse_in_base_2(q, k, v):
+    out, lse = plain(q, k, v)
+    return out, lse / torch.log(torch.tensor(2.0))
+
+
+def implementation(forward, name: str = "", supports=None, **changed) -> Implementation:
+    least = dict(dtypes={torch.float32}, headdims=range(1, 65))
+    return Implementation(
+        name=name or forward.__name__, forward=forward, supports=Supports(**least | (supports or {})),
+        **(dict(lse="natural", tile=(64, 64)) | changed),
+    )  # fmt: skip
+
+
+# name of the snapshot -> law, implementation
+FAILURES: dict[str, tuple[Law, Implementation]] = {
+    "causal_mask_one_key_short": (PREFIX, implementation(one_key_short, supports=dict(causal="optional"))),
+    "delta_too_small": (GRADIENTS, implementation(plain, "delta_too_small", backward=delta_too_small)),
+    "column_never_written": (HELD_BEFORE, implementation(last_column_not_written)),
+    "exception": (OUT, implementation(no_kernel_for_long_keys)),
+    "input_modified": (UNCHANGED, implementation(scales_q_in_place)),
+    "race": (REPEATS, implementation(wrong_in_one_of_41)),
+    "flaky": (OUT_AT_65, implementation(wrong_once, supports=dict(headdims={1}))),
+}
+BREAK_A_RULE = [name for name in FAILURES if name != "exception"]
+PLAN = Plan(examples=60, repeats=40, origin="--impl-from my_attention.py")
+
+
+@pytest.fixture(scope="module")
+def failures() -> dict[str, Result]:
+    """Each judged once; the last two count their calls."""
+    return {name: judge(law, impl, PLAN) for name, (law, impl) in FAILURES.items()}
+
+
+def masked(text: str) -> str:
+    """Without what the machine's arithmetic decides, the path of this checkout, line numbers of this file, and seeds."""
+    text = re.sub(r"(test_messages\.py):\d+", r"\1:#", text.replace(str(ROOT), "."))
+    return MEASURED.sub("#", re.sub(r" seed=\d+", "", text))
+
+
+def check_snapshot(name: str, text: str) -> None:
+    path, got = SNAPSHOTS / f"{name}.txt", masked(text)
+    if os.environ.get(UPDATE):
+        path.write_text(got)
+    want = path.read_text() if path.exists() else ""
+    diff = "\n".join(difflib.unified_diff(want.splitlines(), got.splitlines(), str(path.name), "now", lineterm=""))
+    assert got == want, f"the message is another one; if it is better, run with {UPDATE}=1\n{diff}"
+
+
+# --- the whole message ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_message_is_as_it_was(name, failures):
+    assert failures[name].verdict == FAIL
+    check_snapshot(name, failures[name].message)
+
+
+def test_message_of_a_broken_contract_is_as_it_was(tmp_path):
+    check_snapshot("lse_in_base_2", contract_result(tmp_path, lse_in_base_2).message)
+
+
+def contract_result(tmp_path, forward) -> Result:
+    return Judge(Plan(), [], tmp_path, "main").contract(implementation(forward))
+
+
+# --- the first line ---------------------------------------------------------------------------------------------------
+
+TIMES = "# times what rounding explains, 8 allowed"
+COMES_AND_GOES = "not on every run: "
+FIRST_LINES = {
+    "causal_mask_one_key_short": r"query 64 sees 64 keys, should see 65: key 64 is missing",
+    "delta_too_small": r"dq\[b=0 i=0 h=0 d=0\] is #, should be 0: " + TIMES + r" \(1 of 1 element wrong\)",
+    "column_never_written": r"out\[b=0 i=0 h=0 d=0\] is nan, where fresh memory held other bits; before that it was # "
+    r"\(1 of 1 element wrong\)",
+    "race": r"out: 1 of 40 repeats differs from the first call, in 1 of 24 elements, by up to #",
+    "exception": r"forward raises RuntimeError: CUDA error: invalid configuration argument",
+    "input_modified": r"q\[b=0 i=0 h=0 d=0\] changed from # to # during the call \(1 of 1 element changed\)",
+    "flaky": COMES_AND_GOES + r"out\[b=0 i=64 h=0 d=0\] is #, should be #: " + TIMES + r" \(1 of 65 elements wrong\)",
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_first_line_is_enough_to_file_an_issue(name, failures):
+    """What, where, got and wanted; and it is what the report and pytest's summary show."""
+    first = failures[name].message.splitlines()[0]
+    assert re.fullmatch(FIRST_LINES[name], masked(first)), first
+    assert failures[name].reason == first
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_first_line_fits_on_one(name, failures):
+    """Behind the words that only a failure which comes and goes begins with."""
+    assert len(failures[name].message.splitlines()[0].removeprefix(COMES_AND_GOES)) <= 140
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_second_line_names_the_implementation_and_the_case(name, failures):
+    impl = FAILURES[name][1]
+    assert failures[name].message.splitlines()[1] == f"  {impl.name}   {failures[name].smallest}"
+
+
+@pytest.mark.parametrize("name", BREAK_A_RULE)
+def test_rule_is_the_laws_docstring(name, failures):
+    law, _ = FAILURES[name]
+    rule = failures[name].message.split("\nRule\n")[1].split("\nObserved\n")[0]
+    assert [line.strip() for line in rule.strip().splitlines()] == [line.strip() for line in law.rule.splitlines()]
+
+
+def test_exception_breaks_no_rule(failures):
+    """Which law met it says nothing about it: neither rule nor bugs of its kind are shown."""
+    message = failures["exception"].message
+    assert "\nObserved\n" in message and "\nRule\n" not in message and "\nSuggests" not in message
+    assert "docs/bugs.md" not in message
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_message_ends_with_the_command_that_shows_it_again(name, failures):
+    law, impl = FAILURES[name]
+    often = ["  (it does not fail on every run: try it several times)"] if name == "flaky" else []
+    assert failures[name].message.split("\nReplay\n")[1].splitlines() == [f"  {failures[name].replay}", *often]
+    assert failures[name].replay == (
+        f"pytest 'properties/{law.chapter}.py::{law.name}[{impl.name}]' --impl-from my_attention.py "
+        f"--case '{failures[name].smallest}'"
+    )
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_no_line_is_unreadable(name, failures):
+    """Without trailing spaces, tensors, objects, or numbers of 17 digits."""
+    for line in failures[name].message.splitlines():
+        assert line == line.rstrip()
+        assert not re.search(r"tensor\(|<function|object at 0x|\d\.\d{9}", line), line
+
+
+@pytest.mark.parametrize("name", BREAK_A_RULE)
+def test_message_links_to_bugs_of_its_kind(name, failures):
+    """Whatever law it broke, what comes and goes is a race until shown otherwise."""
+    law, _ = FAILURES[name]
+    kind = "races" if name == "flaky" else law.bug
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "bugs.md").read_text(), flags=re.M)
+    assert re.findall(r"docs/bugs\.md#(\S+)", failures[name].message) == [kind]
+    assert kind in {heading.lower().replace(" ", "-").replace(",", "") for heading in headings}
+
+
+# --- what is observed -------------------------------------------------------------------------------------------------
+
+
+def lines(result: Result) -> list[str]:
+    return [" ".join(line.split()) for line in result.message.splitlines()]
+
+
+def test_partial_tile_is_shown(failures):
+    shown = lines(failures["causal_mask_one_key_short"])
+    assert "0 0..63 full 0 of 64" in shown and "1 64..64 partial 1 of 1" in shown
+
+
+def test_neighbouring_lengths_are_tried(failures):
+    (line,) = [line for line in lines(failures["causal_mask_one_key_short"]) if line.startswith("other lengths")]
+    assert line == (
+        "other lengths, seqlen_q = seqlen_k = n: right at 1 2 16 32 33 34 63 64 128 wrong at 66 127 129 130"
+    )
+
+
+@pytest.mark.parametrize("name", ["race", "flaky"])
+def test_neighbouring_lengths_are_not_tried_where_one_call_proves_nothing(name, failures):
+    assert "other lengths" not in failures[name].message
+
+
+def test_failure_that_repeats_is_said_to_be_no_race(failures):
+    assert any("3 of 3 repeats fail in the same way" in line for line in lines(failures["delta_too_small"]))
+
+
+def test_failure_that_comes_and_goes_is_said_to_be_one(failures):
+    assert any(line.startswith("the same call gives different results") for line in lines(failures["flaky"]))
+
+
+def test_failure_that_came_and_went_is_never_said_to_be_no_race():
+    """Even if the repeats that the message itself makes should all fail."""
+    law, impl = FAILURES["causal_mask_one_key_short"]
+    case = Case(seqlen_q=65, seqlen_k=65, headdim=1, causal=True)
+    with pytest.raises(LawBroken) as caught:
+        law.function(Trial(impl, case, "cpu"))
+    message = explain(law, impl, case, caught.value, PLAN, flaky=True)
+    assert "not a race" not in message
+
+
+def test_failure_that_came_and_went_is_not_investigated():
+    """Further calls may all be right, and say nothing about the one that was not."""
+    law, case = PREFIX, Case(seqlen_q=65, seqlen_k=65, headdim=1, causal=True)
+    with pytest.raises(LawBroken) as caught:
+        law.function(Trial(FAILURES["causal_mask_one_key_short"][1], case, "cpu"))
+
+    def right_again(q, k, v, *, causal=False):
+        return attention(q, k, v, torch.ones(65, 65, dtype=torch.bool).tril())[:2]
+
+    impl = implementation(right_again, supports=dict(causal="optional"))
+    message = explain(law, impl, case, caught.value, PLAN, flaky=True)
+    assert message.splitlines()[0] == "query 64 sees 64 keys, should see 65" and "1 seen" not in message
+    assert "0 of 3 repeats fail" in message
+
+
+def test_guess_is_marked_as_one(failures):
+    message = failures["causal_mask_one_key_short"].message
+    assert "\nSuggests (read off the pattern, not proven)\n  one short: `<` where `<=` was meant\n" in message
+
+
+def test_exception_is_shown_with_the_line_that_raised(failures):
+    assert any(
+        "no_kernel_for_long_keys" in line and "test_messages.py" in line for line in lines(failures["exception"])
+    )
+
+
+def test_laws_of_an_implementation_that_breaks_the_contract_are_unknown():
+    found = judge(OUT, implementation(lse_in_base_2, "breaks_the_contract"), Plan())
+    assert found.verdict == UNKNOWN
+    assert found.reason.startswith("the contract is broken (see test_contract): lse is in base 2")
+
+
+def test_what_fails_shrinks_to_the_smallest(failures):
+    smallest = {name: result.smallest for name, result in failures.items()}
+    assert smallest["causal_mask_one_key_short"] == "seqlen_q=65 seqlen_k=65 headdim=1 dtype=float32 causal=True"
+    assert smallest["delta_too_small"] == "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"
+    assert smallest["column_never_written"] == "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"
+    assert smallest["exception"] == "seqlen_q=33 seqlen_k=33 headdim=1 dtype=float32"
+
+
+# --- machine-dependent numbers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("0: 12.3 times what rounding explains, 8 allowed", "0: # times what rounding explains, 8 allowed"),
+        ("0: 123 times what rounding explains, 8 allowed", "0: # times what rounding explains, 8 allowed"),
+        ("0: 7.05e+05 times what rounding explains", "0: # times what rounding explains"),
+        ("0: inf times what rounding explains", "0: inf times what rounding explains"),
+        ("3 times as many keys", "3 times as many keys"),
+        ("is -1.5e-07, should be 0", "is #, should be 0"),
+        ("off by 3e+05", "off by #"),
+        ("softmax_scale=0.5 seqlen_q=65", "softmax_scale=0.5 seqlen_q=65"),
+        ("query 64..127 of 0..129", "query 64..127 of 0..129"),
+        ("p < 3/n, at 95 %", "p < 3/n, at 95 %"),
+        ("see test_causal.py:12", "see test_causal.py:12"),
+    ],
+)
+def test_only_measured_numbers_are_masked(text, want):
+    assert masked(text) == want
+
+
+def test_a_right_implementation_has_no_message():
+    found = judge(OUT, python_tiled.IMPL, Plan(examples=3))
+    assert (found.message, found.replay, found.smallest) == ("", "", "")

@@ -1,0 +1,277 @@
+"""The suite run as its users run it, in a process of its own: outcomes, messages, exit statuses, what is on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = ROOT / "tests" / "plugins"
+KEYS = {"impl", "chapter", "law", "verdict", "reason", "cases", "seconds", "worst_z", "message", "replay"}
+
+
+def command(*arguments: object, report: Path) -> list[str]:
+    quick = ["--device", "cpu", "--hypothesis-profile", "quick", "--report", str(report), "-p", "no:randomly"]
+    return [sys.executable, "-m", "pytest", *quick, *map(str, arguments)]
+
+
+def attest(*arguments: object, report: Path) -> subprocess.CompletedProcess:
+    """Run pytest on the laws with these arguments."""
+    return subprocess.run(
+        command(*arguments, report=report), cwd=ROOT, capture_output=True, text=True, timeout=300, env=_environment()
+    )
+
+
+def _environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HYPOTHESIS"))}
+    return inherited | {"COLUMNS": "160"}
+
+
+def results(report: Path) -> dict[str, dict]:
+    """law[impl] -> its entry in results.json."""
+    entries = json.loads((report / "results.json").read_text())["results"]
+    return {f"{entry['law']}[{entry['impl']}]": entry for entry in entries}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    report = tmp_path_factory.mktemp("good")
+    return attest(
+        "--impl-from", PLUGINS / "good.py", "--impl-from", PLUGINS / "always_causal.py", report=report
+    ), report
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory):
+    report = tmp_path_factory.mktemp("failing")
+    laws = [ROOT / "properties" / name for name in ("test_causal.py", "test_seqlens.py")]
+    return attest("--impl-from", PLUGINS / "one_key_short.py", "-n", "2", *laws, report=report), report
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    report = tmp_path_factory.mktemp("broken")
+    files = ("broken_import", "broken_syntax", "nothing_in_it", "wrong_declaration", "contract_breakers", "good")
+    sources = [word for name in files for word in ("--impl-from", PLUGINS / f"{name}.py")]
+    laws = [ROOT / "properties" / name for name in ("test_contract.py", "test_forward.py")]
+    return attest(*sources, *laws, report=report), report
+
+
+def test_correct_plugins_pass_every_law_that_applies(good):
+    run, report = good
+    assert run.returncode == 0, run.stdout
+    left = {entry["law"] for entry in results(report).values() if entry["verdict"] not in ("pass", "refused")}
+    assert left == {"test_work_waits_on_the_current_stream"}  # which there are on a GPU only: no reason not to be green
+    assert {entry["impl"] for entry in results(report).values()} == {"good", "always_causal"}
+
+
+def test_every_law_has_one_entry_with_every_key(good):
+    _, report = good
+    record = json.loads((report / "results.json").read_text())
+    names = [(entry["impl"], entry["law"]) for entry in record["results"]]
+    assert len(names) == len(set(names)) > 90
+    assert all(set(entry) >= KEYS for entry in record["results"])
+    assert {"versions", "device", "seed", "profile", "command"} <= set(record["environment"])
+    assert record["environment"]["versions"]["torch"]
+
+
+def test_refusals_say_why(good):
+    _, report = good
+    entry = results(report)["test_biased_attention_matches_the_definition[good]"]
+    assert (entry["verdict"], entry["reason"]) == ("refused", "takes no bias")
+
+
+def test_the_table_shows_chapters_cases_and_worst_z(good):
+    run, _ = good
+    assert re.search(r"always_causal\s+backward\s+pass\s+.*\d+ pass.*\s\d+\s+\d\.?\d* d[qkv]\s", run.stdout), run.stdout
+    assert "seed 0" in run.stdout and "judges on cpu" in run.stdout
+
+
+def test_the_page_opens_by_itself(good):
+    _, report = good
+    page = (report / "index.html").read_text()
+    assert page.startswith("<!doctype html>") and "always_causal" in page
+    assert "http" not in re.sub(r"<pre>.*?</pre>", "", page, flags=re.S)
+
+
+def test_nothing_is_left_behind_but_the_report(good):
+    _, report = good
+    assert sorted(path.name for path in report.iterdir()) == ["index.html", "results.json"]
+
+
+def test_a_failure_ends_with_status_1_and_says_it_in_one_line(failing):
+    run, _ = failing
+    assert run.returncode == 1
+    line = "test_query_sees_exactly_its_prefix: query 16 sees 16 keys, should see 17: key 16 is missing"
+    assert re.search(rf"fail +one_key_short  {re.escape(line)}", run.stdout), run.stdout
+
+
+def test_a_failure_is_the_smallest_case(failing):
+    _, report = failing
+    entry = results(report)["test_query_sees_exactly_its_prefix[one_key_short]"]
+    assert entry["smallest"] == "seqlen_q=17 seqlen_k=17 headdim=16 dtype=float32 causal=True"
+
+
+def test_other_laws_are_judged_beside_a_failure(failing):
+    _, report = failing
+    assert results(report)["test_padding_keys_count_nothing[one_key_short]"]["verdict"] == "pass"
+
+
+def test_the_replay_command_fails_in_the_same_way(failing, tmp_path):
+    _, report = failing
+    entry = results(report)["test_query_sees_exactly_its_prefix[one_key_short]"]
+    program, *arguments = shlex.split(entry["replay"])
+    again = attest(*arguments, report=tmp_path)
+    assert program == "pytest" and again.returncode == 1
+    assert results(tmp_path)["test_query_sees_exactly_its_prefix[one_key_short]"]["reason"] == entry["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("broken_import", "broken_import.py:3: importing it raises ModuleNotFoundError"),
+        ("broken_syntax", "broken_syntax.py:1: importing it raises SyntaxError"),
+        ("nothing_in_it", "IMPL or IMPLS should be an Implementation, or a list of them; it has MINE"),
+        ("wrong_declaration", "name='Wrong-Declaration': should match"),
+        ("wrong_declaration", "supports.causal=True: should be one of 'never', 'optional', 'always'"),
+        ("wrong_shape", "out has shape (2, 64, 3, 8), should be (2, 64, 3, 16)"),
+        ("wrong_layout", "declare layout='bhsd'"),
+        ("wrong_dtype", "out has dtype torch.float16, should be torch.float32"),
+        ("lse_undeclared", 'declare lse="natural"'),
+        ("lse_missing", "forward returns out alone, but lse='natural' is declared"),
+        ("lse_in_base_2", 'lse is in base 2: declare lse="log2"'),
+        ("modifies_q", "q is modified"),
+        ("raises", "forward raises RuntimeError: no kernel image"),
+        ("returns_nothing", "forward returns NoneType: should be out, or (out, lse)"),
+        ("takes_no_causal", 'take the keyword, or declare supports.causal="never"'),
+        ("two_gradients", "backward returns tuple of 2"),
+        ("not_differentiable", "out does not require grad"),
+    ],
+)
+def test_a_broken_plugin_is_told_what_to_change(broken, name, words):
+    _, report = broken
+    entry = results(report)[f"test_contract_is_kept[{name}]"]
+    assert entry["verdict"] == "fail"
+    assert words in entry["message"], entry["message"]
+    assert "--impl-from" in entry["replay"]
+
+
+def test_a_broken_plugin_stops_no_other(broken):
+    _, report = broken
+    assert results(report)["test_out_matches_the_definition[good]"]["verdict"] == "pass"
+
+
+def test_laws_are_unknown_where_the_contract_is_broken(broken):
+    run, report = broken
+    entry = results(report)["test_out_matches_the_definition[raises]"]
+    assert entry["verdict"] == "unknown" and "the contract is broken" in entry["reason"]
+    assert run.returncode == 1
+
+
+def test_a_module_joins_through_the_hook(tmp_path):
+    run = attest("-p", "tests.plugins.hooked", "--impl", "hooked", "properties/test_forward.py", report=tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert results(tmp_path)["test_out_matches_the_definition[hooked]"]["verdict"] == "pass"
+
+
+def test_known_failures_are_strict(tmp_path):
+    run = attest("--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py",
+                 report=tmp_path)  # fmt: skip
+    fails = results(tmp_path)["test_query_sees_exactly_its_prefix[known]"]
+    mended = results(tmp_path)["test_padding_keys_count_nothing[known]"]
+    assert run.returncode == 1
+    assert fails["verdict"] == "fail" and fails["known"] == "last query of a partial tile, #12"
+    assert re.search(r"known failure  known  test_query_sees.*last query of a partial tile, #12", run.stdout)
+    assert mended["verdict"] == "fail" and "take it off the list" in mended["reason"]
+
+
+def test_a_dead_worker_names_its_case(tmp_path):
+    run = attest("--impl-from", PLUGINS / "crashes.py", "-n", "1", "properties/test_forward.py", report=tmp_path)
+    entry = results(tmp_path)["test_out_matches_the_definition[crashes]"]
+    assert run.returncode == 1
+    assert entry["verdict"] == "unknown"
+    assert re.search(r"worker gw\d died; the last case launched was .*seqlen_q=\d+", entry["reason"])
+    assert re.search(r"--impl-from=.*crashes.py --case 'seqlen_q=\d+ ", entry["replay"])
+
+
+def test_an_interrupted_run_keeps_what_it_had(tmp_path):
+    process = subprocess.Popen(
+        command("--impl-from", PLUGINS / "slow.py", report=tmp_path),
+        cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored, where a shell runs this in its background
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "results.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    # Python drops an interrupt that lands in a destructor ("exception ignored in"); whoever presses Ctrl-C presses it again.
+    while process.poll() is None and time.monotonic() < deadline:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=3)
+    output, _ = process.communicate(timeout=120)
+    kept = results(tmp_path)
+    assert process.returncode == 2, output
+    assert 0 < len(kept) < 40 and (tmp_path / "index.html").exists()
+    assert "verdicts" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),
+        (["--case", "seqlen=65"], "'seqlen=65' is no field=value; the fields are batch, seqlen_q"),
+        (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
+        (["--repeats", "0"], "--repeats 0: should be at least 1"),
+        (["--impl-from", "no_such_file.py"], "--impl-from no_such_file.py: there is no file no_such_file.py"),
+        (["--impl-from", "tests/plugins/nothing_in_it.py:YOURS"], "there is no YOURS in it; it has MINE"),
+        (["--hypothesis-seed", "x"], "--hypothesis-seed x: should be a whole number, or random"),
+        (["--hypothesis-profile", "fast"], "--hypothesis-profile fast: should be one of quick, default"),
+        (["--impl-from", "tests/plugins/good.py", "--impl-from", "./tests/plugins/good.py"], "two implementations are named"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_answered_before_anything_runs(tmp_path, arguments, words):
+    run = attest(*arguments, "properties/test_forward.py", report=tmp_path)
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    assert words in run.stdout + run.stderr
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_a_case_outside_the_promise_is_refused(tmp_path):
+    arguments = ("--impl-from", PLUGINS / "good.py", "--case", "seqlen_q=8 headdim=16 dtype=float32 causal=true")
+    run = attest(*arguments, "properties/test_forward.py", report=tmp_path)
+    entry = results(tmp_path)["test_out_matches_the_definition[good]"]
+    assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not in what good supports")
+    assert run.returncode == 1 and "no law took the case: causal is not" in run.stdout
+
+
+def test_workers_are_given_the_gpus_in_turn(tmp_path):
+    """Each worker sees one GPU, as CUDA_VISIBLE_DEVICES says, before anything of CUDA is loaded."""
+    laws = ("properties/test_contract.py", "properties/test_forward.py")
+    run = subprocess.run(
+        command("--impl-from", PLUGINS / "names_gpu.py", "-n", "3", "--device", "auto", *laws, report=tmp_path),
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env=_environment() | {"CUDA_VISIBLE_DEVICES": "4,7", "ATTEST_TEST_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout
+    seen = {path.name.removeprefix("gpu-"): path.read_text() for path in tmp_path.glob("gpu-gw*")}
+    assert seen == {"gw0": "4", "gw1": "7", "gw2": "4"}
+
+
+def test_a_plugin_may_lie_anywhere(tmp_path):
+    """With `=`: pytest would take a path behind a space for a test, and look for its settings there."""
+    elsewhere = tmp_path / "my_attention.py"
+    elsewhere.write_text((PLUGINS / "good.py").read_text())
+    here = attest(f"--impl-from={elsewhere}", "-k", "winning_key", report=tmp_path / "report")
+    assert here.returncode == 0, here.stdout + here.stderr
+    assert results(tmp_path / "report")["test_winning_key_is_copied[good]"]["verdict"] == "pass"

@@ -1,0 +1,370 @@
+"""Strategies: cases drawn inside every promise, as the law wants them, and shrunk to what a person would have chosen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from functools import cache
+from random import Random
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from hypothesis import strategies as st
+
+from impls import Implementation, Supports
+from properties.cases.case import DTYPES, LAYOUTS, REGIMES, Case, parse_case
+from properties.cases.strategies import SCALES, Draws, Sizes, attention_cases, edges
+from properties.cases.support import may_have_empty_rows, unsupported
+
+QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def multiples_of_32(case):
+    """An `accepts` that many kernels need."""
+    return "seqlen must divide by 32" if case.seqlen_q % 32 or case.seqlen_k % 32 else None
+
+
+def implementation(name: str, **changed) -> Implementation:
+    """An implementation that is never called: keywords of Supports go there, others to Implementation."""
+    of_supports = {f.name for f in fields(Supports)}
+    supports = Supports(**{key: changed.pop(key) for key in list(changed) if key in of_supports})
+    return Implementation(name=name, forward=lambda q, k, v: q, supports=supports, **changed)
+
+
+EVERYTHING = dict(
+    dtypes=set(DTYPES.values()), headdims=range(1, 257), causal="optional", bias={"vector", "matrix"},
+    cross=True, gqa=True, softmax_scale=True, strides=True,
+)  # fmt: skip
+LEAST = implementation("least")
+ALL = implementation("everything", **EVERYTHING)
+ALWAYS_CAUSAL = implementation("always_causal", causal="always", cross=True)
+MULTIPLES = implementation("multiples_of_32", accepts=multiples_of_32, **EVERYTHING)
+SQUARE = implementation("square_multiples_of_32", accepts=multiples_of_32)
+NO_EMPTY_ROWS = implementation("no_empty_rows", empty_rows="undefined", **EVERYTHING)
+TOP_LEFT = implementation("top_left", empty_rows="undefined", causal_alignment="top_left", **EVERYTHING)
+ONE_HEADDIM = implementation("one_headdim", headdims={96})
+LARGE_HEADDIM = implementation("large_headdim", headdims={512, 1024})
+GQA = implementation("gqa", gqa=True, dtypes={torch.bfloat16})
+VECTOR = implementation("vector_bias", bias={"vector"}, causal="optional")
+IMPLS = [LEAST, ALL, ALWAYS_CAUSAL, MULTIPLES, SQUARE, NO_EMPTY_ROWS, TOP_LEFT, ONE_HEADDIM, LARGE_HEADDIM, GQA, VECTOR]
+each_impl = pytest.mark.parametrize("declared", IMPLS, ids=lambda impl: impl.name)
+
+ANY = Draws()
+
+
+def drawn(impl: Implementation, draws: Draws = ANY, n: int = 100, device: str = "cpu") -> tuple[list[Case], int]:
+    """n cases as a law that wants `draws` gets them, and how many were begun and given up."""
+    return _drawn(IMPLS.index(impl), draws, n, device)
+
+
+@cache
+def _drawn(number: int, draws: Draws, n: int, device: str) -> tuple[list[Case], int]:
+    cases, begun = [], [0]
+    strategy = attention_cases(IMPLS[number], device, draws)
+
+    @seed(0)
+    @settings(QUIET, max_examples=n, phases=(Phase.generate,))
+    @given(st.data())
+    def keep(data):
+        begun[0] += 1
+        cases.append(data.draw(strategy))
+
+    keep()
+    return cases, begun[0] - len(cases)
+
+
+def smallest(impl: Implementation, condition, start: int = 0, **draws) -> Case:
+    """The case that a law which fails under this condition would show."""
+    configured = settings(QUIET, max_examples=2000)
+    return find(attention_cases(impl, "cpu", Draws(**draws)), condition, settings=configured, random=Random(start))
+
+
+# --- every draw lies inside the promise -------------------------------------------------------------------------------
+
+
+@each_impl
+def test_every_drawn_case_is_supported(declared):
+    cases, _ = drawn(declared)
+    assert [reason for case in cases if (reason := unsupported(declared, case))] == []
+
+
+@each_impl
+def test_few_draws_are_given_up(declared):
+    """Hypothesis gives up at 10 failed draws for each good one, and what is left by then is no fair choice."""
+    cases, rejected = drawn(declared)
+    assert len(cases) == 100 and rejected <= 10
+
+
+@each_impl
+def test_draws_are_not_all_alike(declared):
+    cases, _ = drawn(declared)
+    assert len(set(cases)) >= 80 and len({case.seqlen_q for case in cases}) >= 4
+
+
+@QUIET
+@given(attention_cases(ALL, "cpu", Draws(layouts=LAYOUTS)))
+def test_drawn_cases_are_read_back_as_they_print(case):
+    assert parse_case(str(case)) == case
+
+
+def test_least_implementation_gets_the_plainest_cases():
+    cases, _ = drawn(LEAST)
+    assert {(c.causal, c.bias, c.softmax_scale, c.layout) for c in cases} == {(False, None, None, "contiguous")}
+    assert all(c.seqlen_q == c.seqlen_k and c.nheads == c.nheads_k for c in cases)
+
+
+def test_declared_dtypes_and_headdims_are_all_drawn():
+    cases, _ = drawn(LEAST)
+    assert {(c.dtype, c.headdim) for c in cases} == {(t, d) for t in (torch.float16, torch.bfloat16) for d in (64, 128)}
+
+
+def test_headdims_beyond_the_device_are_drawn_where_no_other_is_supported():
+    cases, _ = drawn(LARGE_HEADDIM)
+    assert sum(case.headdim == 512 for case in cases) >= 50 and {case.headdim for case in cases} <= {512, 1024}
+
+
+def test_multiples_of_32_are_drawn_where_nothing_else_is_accepted():
+    cases, _ = drawn(MULTIPLES)
+    assert {32, 64, 96, 128} <= {case.seqlen_q for case in cases}
+    assert any(case.seqlen_q != case.seqlen_k for case in cases)
+
+
+def test_accepted_cases_keep_what_makes_them_hard():
+    """Rounding a length up must not cost the bias, the mask or the causal cases."""
+    cases, _ = drawn(MULTIPLES)
+    free, _ = drawn(ALL)
+    for what in ("causal", "bias", "bias_mask", "softmax_scale", "regime"):
+        assert Counter(getattr(case, what) for case in cases) == Counter(getattr(case, what) for case in free), what
+
+
+def test_undefined_empty_rows_are_never_drawn():
+    cases, _ = drawn(NO_EMPTY_ROWS)
+    assert not any(may_have_empty_rows(NO_EMPTY_ROWS, case) for case in cases)
+    assert Counter(case.bias for case in cases) == Counter(case.bias for case in drawn(ALL)[0])  # masks go, biases stay
+    assert any(case.causal and case.seqlen_q < case.seqlen_k for case in cases)
+    assert any(case.seqlen_q > case.seqlen_k for case in cases)
+
+
+def test_top_left_alignment_leaves_no_row_empty():
+    cases, _ = drawn(TOP_LEFT)
+    assert any(case.causal and case.seqlen_q > case.seqlen_k for case in cases)
+
+
+def test_always_causal_is_always_causal():
+    assert all(case.causal for case in drawn(ALWAYS_CAUSAL)[0])
+
+
+def test_gqa_shares_each_key_head_among_query_heads():
+    cases, _ = drawn(GQA)
+    assert {case.nheads // case.nheads_k for case in cases} == {1, 2, 3, 4, 8}
+
+
+def test_vector_bias_has_no_dead_row():
+    """One row of bias serves all queries: a dead row needs a matrix."""
+    cases, _ = drawn(VECTOR)
+    assert {case.bias for case in cases} == {None, "vector"}
+    assert "dead_row" not in {case.bias_mask for case in cases}
+
+
+def test_most_cases_have_three_slices_or_more():
+    """With one slice a neighbour's memory is never touched."""
+    cases, _ = drawn(ALL)
+    assert sum(case.batch * case.nheads >= 3 for case in cases) > 50
+
+
+def test_lengths_just_past_a_tile_are_drawn():
+    cases, _ = drawn(ALL, n=200)
+    lengths = {n for case in cases for n in (case.seqlen_q, case.seqlen_k)}
+    assert {65, 66} & lengths and {33, 34} & lengths and {129, 130} & lengths
+
+
+def test_both_ways_of_unequal_lengths_are_drawn():
+    cases, _ = drawn(ALL, n=200)
+    assert sum(c.seqlen_q < c.seqlen_k for c in cases) >= 10 and sum(c.seqlen_q > c.seqlen_k for c in cases) >= 10
+
+
+def test_every_regime_is_drawn():
+    assert {case.regime for case in drawn(ALL)[0]} == set(REGIMES)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_score_matrices_fit_the_device(device):
+    cases, _ = drawn(ALL, device=device)
+    sizes = Sizes.on(device)
+    assert max(c.batch * c.nheads * c.seqlen_q * c.seqlen_k for c in cases) <= sizes.elements
+    assert max(max(c.seqlen_q, c.seqlen_k) for c in cases) <= sizes.seqlen
+
+
+def test_a_gpu_gets_longer_sequences():
+    longest = {device: max(case.seqlen_q for case in drawn(ALL, device=device)[0]) for device in ("cpu", "cuda")}
+    assert longest["cpu"] <= 130 and longest["cuda"] > 500
+
+
+def test_stretched_sequences_are_longer():
+    cases, _ = drawn(ALL, Draws(stretch=8))
+    assert max(case.seqlen_q for case in cases) > 260
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
+
+
+def test_edges_are_around_every_power_of_two():
+    assert edges(20) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 17, 18]
+
+
+def test_edges_hold_a_tile_and_a_tail_of_one_and_two():
+    """A mask one key short shows at 65, one key long at 66 (at 65 the last query sees every key anyway)."""
+    assert {63, 64, 65, 66, 127, 128, 129, 130, 257} <= set(edges(300))
+
+
+def test_edges_keep_to_their_bounds():
+    assert edges(65, 33) == [33, 34, 63, 64, 65] and edges(14, 11) == []
+
+
+# --- what a law wants -------------------------------------------------------------------------------------------------
+
+WANTS = {
+    "causal": Draws(causal=True),
+    "not_causal": Draws(causal=False),
+    "cross": Draws(cross=True),
+    "square": Draws(cross=False),
+    "gqa": Draws(gqa=True),
+    "no_gqa": Draws(gqa=False),
+    "bias": Draws(bias=True),
+    "no_bias": Draws(bias=False),
+    "matrix": Draws(bias="matrix"),
+    "masks": Draws(bias=True, bias_masks=("right", "dead_row")),
+    "regimes": Draws(regimes=("exact", "flat")),
+    "scales": Draws(default_scale=False, scales=(0.0, 2.0)),
+    "dtypes": Draws(dtypes=(torch.float16,)),
+    "layouts": Draws(layouts=("packed", "gapped")),
+    "lengths": Draws(seqlen_q=(2, 9), seqlen_k=(0, 3), cross=True),
+    "where": Draws(where=lambda case: case.seqlen_q % 2 == 0),
+}
+FACTS = {
+    "causal": lambda c: c.causal,
+    "not_causal": lambda c: not c.causal,
+    "cross": lambda c: True,
+    "square": lambda c: c.seqlen_q == c.seqlen_k,
+    "gqa": lambda c: c.nheads_k < c.nheads,
+    "no_gqa": lambda c: c.nheads_k == c.nheads,
+    "bias": lambda c: c.bias is not None,
+    "no_bias": lambda c: c.bias is None,
+    "matrix": lambda c: c.bias == "matrix",
+    "masks": lambda c: c.bias_mask in ("right", "dead_row"),
+    "regimes": lambda c: c.regime in ("exact", "flat"),
+    "scales": lambda c: c.softmax_scale in (0.0, 2.0),
+    "dtypes": lambda c: c.dtype == torch.float16,
+    "layouts": lambda c: c.layout in ("packed", "gapped"),
+    "lengths": lambda c: 2 <= c.seqlen_q <= 9 and 0 <= c.seqlen_k <= 3,
+    "where": lambda c: c.seqlen_q % 2 == 0,
+}
+each_want = pytest.mark.parametrize("want", WANTS)
+
+
+@each_want
+def test_draws_are_what_the_law_wants(want):
+    cases, _ = drawn(ALL, WANTS[want], n=60)
+    assert all(FACTS[want](case) for case in cases)
+
+
+@each_want
+def test_nothing_drawn_is_excluded(want):
+    """`excludes` judges a case given by --case; it must let pass what the law would have drawn."""
+    cases, _ = drawn(ALL, WANTS[want], n=60)
+    assert [reason for case in cases if (reason := WANTS[want].excludes(case))] == []
+
+
+@each_want
+def test_what_a_law_does_not_want_is_excluded(want):
+    """Over cases drawn without any wish."""
+    for case in _of_any_kind(want):
+        if not FACTS[want](case):
+            assert WANTS[want].excludes(case) is not None, case
+
+
+@each_want
+def test_what_a_law_wants_is_not_excluded(want):
+    for case in _of_any_kind(want):
+        if FACTS[want](case):
+            assert WANTS[want].excludes(case) is None, case
+
+
+def _of_any_kind(want: str) -> list[Case]:
+    return drawn(ALL, Draws(layouts=LAYOUTS if want == "layouts" else ("contiguous",)), n=200)[0]
+
+
+def test_reasons_for_exclusion_name_the_field():
+    reason = Draws(regimes=("exact", "flat")).excludes(Case())
+    assert reason == "the law wants regime in exact, flat"
+
+
+def test_given_scales_stand_beside_the_default():
+    cases, _ = drawn(ALL, Draws(scales=(2.0,)))
+    assert {case.softmax_scale for case in cases} == {None, 2.0}
+
+
+def test_no_further_scales_leave_the_default():
+    assert {case.softmax_scale for case in drawn(ALL, Draws(scales=()))[0]} == {None}
+
+
+def test_usual_scales_are_drawn_unless_a_law_says_otherwise():
+    assert {case.softmax_scale for case in drawn(ALL)[0]} == {None, *SCALES}
+
+
+def test_scales_are_not_drawn_where_none_is_taken():
+    assert {case.softmax_scale for case in drawn(LEAST, Draws(scales=(2.0,)))[0]} == {None}
+
+
+def test_layouts_are_contiguous_where_strides_are_not_taken():
+    assert {case.layout for case in drawn(LEAST, Draws(layouts=LAYOUTS))[0]} == {"contiguous"}
+
+
+# --- shrinking --------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_tile_shrinks_to_one_row_of_it():
+    case = smallest(ALL, lambda c: c.seqlen_q > 64 and c.seqlen_q % 64)
+    assert case == Case(seqlen_q=65, seqlen_k=65, headdim=1)
+
+
+def test_a_partial_tile_of_keys_alone_shrinks_to_one_query():
+    case = smallest(ALL, lambda c: c.seqlen_k > 64 and c.seqlen_k % 64, cross=True)
+    assert case == Case(seqlen_q=1, seqlen_k=65, headdim=1)
+
+
+def test_whatever_fails_shrinks_to_the_least_case():
+    assert smallest(ALL, lambda c: True) == Case(headdim=1)
+
+
+def test_a_head_dim_shrinks_to_the_least_that_fails():
+    """Not to the least of those drawn now and then (255): a search may come by any way."""
+    found = {smallest(ALL, lambda c: c.headdim > 64, start=n).headdim for n in range(4)}
+    assert found == {65}
+
+
+def test_a_wrong_head_shrinks_to_three_of_them():
+    assert smallest(ALL, lambda c: c.nheads_k >= 3) == Case(nheads=3, nheads_k=3, headdim=1)
+
+
+def test_a_bias_shrinks_to_the_plainest_one():
+    case = smallest(ALL, lambda c: c.bias == "matrix" and c.seqlen_q > 16)
+    assert case == Case(seqlen_q=17, seqlen_k=17, headdim=1, bias="matrix")
+
+
+def test_masked_and_causal_shrink_together():
+    case = smallest(
+        ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
+    )
+    # (The heads are left to properties/shrink.py: what they are decides what the bias's choices mean.)
+    assert case.but(nheads=1, nheads_k=1) == Case(
+        seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
+    )
+
+
+def test_multiples_shrink_to_the_first():
+    assert smallest(SQUARE, lambda c: c.seqlen_q > 32) == Case(seqlen_q=64, seqlen_k=64, dtype=torch.float16)

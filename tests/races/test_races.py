@@ -1,0 +1,146 @@
+"""Repeating sees what differs from call to call, and says how much it means where nothing does."""
+
+import itertools
+
+import pytest
+import torch
+
+from impls import torch_math
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, PASS
+from properties.law import laws
+from races.repeat import compare_repeats
+from tests.trials import implementation
+
+REPEATS_AGREE = laws()["test_repeats_agree"]
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def no_disturbance(repeat: int) -> None:
+    pass
+
+
+def scripted(*results: dict[str, torch.Tensor]):
+    """A call that gives these results one after another, the last one for ever."""
+    left = list(results)
+    return lambda: left.pop(0) if len(left) > 1 else left[0]
+
+
+# --- compare_repeats --------------------------------------------------------------------------------------------------
+
+ZERO, ONE = torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 0.0])
+
+
+def test_equal_repeats_show_nothing():
+    found, first = compare_repeats(lambda: {"out": ZERO.clone()}, 10, no_disturbance)
+    assert (found.n, found.differing, found.elements) == (10, {}, {}) and torch.equal(first["out"], ZERO)
+
+
+@pytest.mark.parametrize("when", [1, 5, 10])
+def test_one_repeat_in_ten_that_differs_is_counted(when):
+    calls = [{"out": ZERO}] * when + [{"out": ONE}] + [{"out": ZERO}] * (10 - when)
+    found, _ = compare_repeats(scripted(*calls), 10, no_disturbance)
+    assert found.differing == {"out": 1} and found.elements["out"].tolist() == [0, 1, 0, 0]
+
+
+def test_a_wrong_first_call_differs_from_all_repeats():
+    found, first = compare_repeats(scripted({"out": ONE}, {"out": ZERO}), 10, no_disturbance)
+    assert found.differing == {"out": 10} and torch.equal(first["out"], ONE)
+
+
+def test_each_output_is_counted_by_itself():
+    both = {"out": ZERO, "lse": ZERO, "dq": ZERO}
+    calls = [both, both | {"out": ONE}, both | {"out": ONE, "lse": ONE.flip(0)}, both]
+    found, _ = compare_repeats(scripted(*calls), 3, no_disturbance)
+    assert found.differing == {"out": 2, "lse": 1}
+    assert found.elements["out"].tolist() == [0, 2, 0, 0] and found.elements["lse"].tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_one_bit_is_a_difference(dtype):
+    one = torch.ones(3, dtype=dtype)
+    next_one = one.clone()
+    next_one[2] += torch.finfo(dtype).eps
+    found, _ = compare_repeats(scripted({"out": one}, {"out": next_one}), 1, no_disturbance)
+    assert found.elements["out"].tolist() == [0, 0, 1]
+
+
+def test_the_sign_of_zero_is_a_difference():
+    found, _ = compare_repeats(scripted({"out": ZERO}, {"out": -ZERO}), 1, no_disturbance)
+    assert found.differing == {"out": 1}
+
+
+def test_nan_equals_itself():
+    found, _ = compare_repeats(lambda: {"out": torch.full((3,), torch.nan)}, 5, no_disturbance)
+    assert found.differing == {}
+
+
+def test_a_result_that_is_written_again_is_compared_with_what_it_was():
+    """An implementation may give back the same buffer each time."""
+    buffer = torch.zeros(3)
+
+    def call():
+        return {"out": buffer.add_(1)}
+
+    found, first = compare_repeats(call, 4, no_disturbance)
+    assert found.differing == {"out": 4} and first["out"].tolist() == [1, 1, 1]
+
+
+def test_results_may_be_strided():
+    found, _ = compare_repeats(scripted({"out": ZERO.view(2, 2).T}, {"out": ONE.view(2, 2).T}), 1, no_disturbance)
+    assert found.elements["out"].tolist() == [[0, 0], [1, 0]]
+
+
+def test_empty_results_do_not_differ():
+    found, _ = compare_repeats(lambda: {"out": torch.empty(2, 0, 3)}, 2, no_disturbance)
+    assert found.differing == {}
+
+
+def test_the_disturbance_comes_before_each_repeat():
+    order = []
+    compare_repeats(lambda: order.append("call") or {}, 3, lambda repeat: order.append(repeat))
+    assert order == ["call", 0, "call", 1, "call", 2, "call"]
+
+
+@pytest.mark.parametrize(("n", "bound"), [(0, 1.0), (1, 1.0), (3, 1.0), (100, 0.03), (300, 0.01)])
+def test_the_bound_is_three_over_n(n, bound):
+    found, _ = compare_repeats(lambda: {"out": ZERO}, n, no_disturbance)
+    assert found.bound == bound
+
+
+# --- the law ----------------------------------------------------------------------------------------------------------
+
+PLAN = Plan(examples=20, repeats=24)
+DECLARED = dict(lse="natural", tile=(16, 16))
+CALLS = itertools.count()
+
+
+def wrong_in_one_call_of_twenty(q, k, v):
+    out, lse = torch_math.forward(q, k, v)
+    if next(CALLS) % 20 == 19:
+        out = torch.nextafter(out, torch.full_like(out, torch.inf))
+    return out, lse
+
+
+def test_repeats_that_differ_in_one_call_of_twenty_are_caught():
+    found = judge(REPEATS_AGREE, implementation(wrong_in_one_call_of_twenty, "one_in_twenty", **DECLARED), PLAN)
+    assert found.verdict == FAIL
+    assert "out: " in found.reason and "repeats differs from the first call, in " in found.reason
+
+
+def test_repeats_that_agree_say_how_much_that_means():
+    impl = implementation(lambda q, k, v: torch_math.forward(q, k, v), "agrees", **DECLARED)
+    found = judge(REPEATS_AGREE, impl, PLAN)
+    assert found.verdict == PASS
+    assert "none found in 48 repeats" in found.reason and "at 95 %" in found.reason  # share=0.1 of 20: 2 cases
+
+
+def test_outputs_that_are_not_declared_repeatable_may_differ():
+    impl = implementation(wrong_in_one_call_of_twenty, "not_declared", **DECLARED)
+    object.__setattr__(impl, "repeatable", frozenset({"lse"}))
+    assert judge(REPEATS_AGREE, impl, PLAN).verdict == PASS
