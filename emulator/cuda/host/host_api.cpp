@@ -1,7 +1,8 @@
-// Behind the CUDA runtime API: errors and who asked for them, memory, symbols.
+// The CUDA runtime API: errors and whether they were checked, memory, symbols.
 #include "host.h"
 
-#include "../cuda/include/shim/host_types.h"
+#include "../../runtime/runtime.h"
+#include "../include/shim/host_types.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -9,12 +10,11 @@
 #include <mutex>
 #include <string>
 
-namespace cuda_trace {
+namespace emulator {
 namespace {
 
-constexpr size_t MARGIN = 64 * 1024;  // bytes on both sides, where a stray access does no harm
+constexpr size_t MARGIN = 64 * 1024;  // bytes on both sides, where an access out of bounds does no damage
 constexpr size_t ALIGNMENT = 256;
-constexpr unsigned char POISON = 0xFF;
 
 struct Allocation {
     char* start;  // of the margin below
@@ -23,13 +23,13 @@ struct Allocation {
 
 std::mutex lock;
 cudaError_t last_error = cudaSuccess;
-cudaError_t launch_error = cudaSuccess;  // of the first launch that failed since somebody asked
+cudaError_t launch_error = cudaSuccess;  // of the first launch that failed since the last check
 std::string launch_text;
 std::map<void*, Allocation> allocations;
-std::map<char*, size_t> symbols;  // whose addresses were asked for
+std::map<char*, size_t> symbols;  // those whose address was taken
 size_t allocated = 0;
 
-// What a GPU finds while a kernel runs comes out of later calls; what it finds at the launch only where it is asked for.
+// Errors of a running kernel are returned by later calls; errors of the launch itself only by cudaGetLastError and Peek.
 bool while_running(cudaError_t error) {
     return error >= cudaErrorIllegalAddress && error < cudaErrorNotPermitted && error != cudaErrorLaunchOutOfResources;
 }
@@ -42,12 +42,12 @@ cudaError_t returned(cudaError_t error) {
 cudaError_t failed_while_running() {
     if (!while_running(launch_error)) return cudaSuccess;
     cudaError_t error = launch_error;
-    launch_error = cudaSuccess;  // it is asked for; the error itself stays until it is forgotten
+    launch_error = cudaSuccess;  // it has been checked now; the error itself stays until it is reset
     return error;
 }
 
 bool on_device(const void* base, size_t bytes) {
-    if (known(base, bytes)) return true;
+    if (is_device_memory(base, bytes)) return true;
     auto* low = static_cast<char*>(const_cast<void*>(base));
     auto symbol = symbols.upper_bound(low);
     if (symbol == symbols.begin()) return false;
@@ -57,7 +57,7 @@ bool on_device(const void* base, size_t bytes) {
 
 }  // namespace
 
-void fail(int error, const char* text) {
+void launch_failed(int error, const char* text) {
     std::lock_guard<std::mutex> guard(lock);
     last_error = static_cast<cudaError_t>(error);
     if (launch_error != cudaSuccess) return;
@@ -65,70 +65,70 @@ void fail(int error, const char* text) {
     launch_text = text;
 }
 
-bool unasked() {
+bool has_unchecked_error() {
     std::lock_guard<std::mutex> guard(lock);
     return launch_error != cudaSuccess;
 }
 
-const char* unasked_text() {
+const char* unchecked_error_text() {
     std::lock_guard<std::mutex> guard(lock);
     return launch_error == cudaSuccess ? "" : launch_text.c_str();
 }
 
-void forget_error() {
+void clear_errors() {
     std::lock_guard<std::mutex> guard(lock);
     last_error = launch_error = cudaSuccess;
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator
 
-using namespace cuda_trace;
+using namespace emulator;
 
 extern "C" {
 
 // ---- errors -------------------------------------------------------------------------------------------------------
 
-cudaError_t cuda_trace_last_error(int forget) {
+cudaError_t emulator_cuda_last_error(int reset) {
     std::lock_guard<std::mutex> guard(lock);
     cudaError_t error = last_error;
     launch_error = cudaSuccess;
-    if (forget) last_error = cudaSuccess;
+    if (reset) last_error = cudaSuccess;
     return error;
 }
 
-cudaError_t cuda_trace_synchronize() {
+cudaError_t emulator_cuda_synchronize() {
     std::lock_guard<std::mutex> guard(lock);
     return failed_while_running();
 }
 
-cudaError_t cuda_trace_returned(cudaError_t error) {
+cudaError_t emulator_cuda_returned(cudaError_t error) {
     std::lock_guard<std::mutex> guard(lock);
     return returned(error);
 }
 
-const char* cuda_trace_error_name(cudaError_t error) {
+const char* emulator_cuda_error_name(cudaError_t error) {
     switch (error) {
-#define CUDA_TRACE_ERROR(name, value, meaning) \
+#define CUDA_SHIM_ERROR(name, value, meaning) \
     case name: return #name;
-        CUDA_TRACE_ERRORS(CUDA_TRACE_ERROR)
-#undef CUDA_TRACE_ERROR
+        CUDA_SHIM_ERRORS(CUDA_SHIM_ERROR)
+#undef CUDA_SHIM_ERROR
     }
     return "unrecognized error code";
 }
 
-const char* cuda_trace_error_string(cudaError_t error) {
+const char* emulator_cuda_error_string(cudaError_t error) {
     switch (error) {
-#define CUDA_TRACE_ERROR(name, value, meaning) \
+#define CUDA_SHIM_ERROR(name, value, meaning) \
     case name: return meaning;
-        CUDA_TRACE_ERRORS(CUDA_TRACE_ERROR)
-#undef CUDA_TRACE_ERROR
+        CUDA_SHIM_ERRORS(CUDA_SHIM_ERROR)
+#undef CUDA_SHIM_ERROR
     }
     return "unrecognized error code";
 }
 
 // ---- memory -------------------------------------------------------------------------------------------------------
 
-cudaError_t cuda_trace_malloc(void** base, size_t bytes, int host_writes) {
+cudaError_t emulator_cuda_malloc(void** base, size_t bytes, int host_writes) {
     std::lock_guard<std::mutex> guard(lock);
     if (!base) return returned(cudaErrorInvalidValue);
     *base = nullptr;
@@ -141,31 +141,31 @@ cudaError_t cuda_trace_malloc(void** base, size_t bytes, int host_writes) {
     *base = start + MARGIN;
     allocations[*base] = {start, bytes};
     allocated += bytes;
-    heap_added(*base, bytes);
+    allocation_added(*base, bytes);
     if (host_writes) written_by_host(*base, bytes);
     return cudaSuccess;
 }
 
-cudaError_t cuda_trace_free(void* base) {
+cudaError_t emulator_cuda_free(void* base) {
     std::lock_guard<std::mutex> guard(lock);
     if (!base) return cudaSuccess;
     auto found = allocations.find(base);
     if (found == allocations.end()) return returned(cudaErrorInvalidValue);
-    heap_removed(base);
+    allocation_removed(base);
     allocated -= found->second.bytes;
     std::free(found->second.start);
     allocations.erase(found);
     return failed_while_running();
 }
 
-cudaError_t cuda_trace_memory_info(size_t* available, size_t* total) {
+cudaError_t emulator_cuda_memory_info(size_t* available, size_t* total) {
     std::lock_guard<std::mutex> guard(lock);
     *available = DEVICE_MEMORY - allocated;
     *total = DEVICE_MEMORY;
     return cudaSuccess;
 }
 
-cudaError_t cuda_trace_pointer(cudaPointerAttributes* attributes, const void* pointer) {
+cudaError_t emulator_cuda_pointer(cudaPointerAttributes* attributes, const void* pointer) {
     std::lock_guard<std::mutex> guard(lock);
     bool device = on_device(pointer, 1);
     void* address = const_cast<void*>(pointer);
@@ -174,7 +174,7 @@ cudaError_t cuda_trace_pointer(cudaPointerAttributes* attributes, const void* po
     return cudaSuccess;
 }
 
-cudaError_t cuda_trace_copy(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows,
+cudaError_t emulator_cuda_copy(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows,
                             int kind) {
     std::lock_guard<std::mutex> guard(lock);
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return returned(cudaErrorInvalidMemcpyDirection);
@@ -193,7 +193,7 @@ cudaError_t cuda_trace_copy(void* to, size_t to_pitch, const void* from, size_t 
     return failed_while_running();
 }
 
-cudaError_t cuda_trace_set(void* to, size_t pitch, int value, size_t width, size_t rows) {
+cudaError_t emulator_cuda_set(void* to, size_t pitch, int value, size_t width, size_t rows) {
     std::lock_guard<std::mutex> guard(lock);
     if (width == 0 || rows == 0) return failed_while_running();
     if (width > pitch) return returned(cudaErrorInvalidPitchValue);
@@ -206,7 +206,7 @@ cudaError_t cuda_trace_set(void* to, size_t pitch, int value, size_t width, size
     return failed_while_running();
 }
 
-cudaError_t cuda_trace_to_symbol(void* symbol, size_t size, const void* from, size_t bytes, size_t offset) {
+cudaError_t emulator_cuda_to_symbol(void* symbol, size_t size, const void* from, size_t bytes, size_t offset) {
     std::lock_guard<std::mutex> guard(lock);
     if (offset > size || bytes > size - offset) return returned(cudaErrorInvalidValue);
     std::memmove(static_cast<char*>(symbol) + offset, from, bytes);
@@ -214,7 +214,7 @@ cudaError_t cuda_trace_to_symbol(void* symbol, size_t size, const void* from, si
     return failed_while_running();
 }
 
-cudaError_t cuda_trace_from_symbol(void* to, const void* symbol, size_t size, size_t bytes, size_t offset) {
+cudaError_t emulator_cuda_from_symbol(void* to, const void* symbol, size_t size, size_t bytes, size_t offset) {
     std::lock_guard<std::mutex> guard(lock);
     if (offset > size || bytes > size - offset) return returned(cudaErrorInvalidValue);
     std::memmove(to, static_cast<const char*>(symbol) + offset, bytes);
@@ -222,7 +222,7 @@ cudaError_t cuda_trace_from_symbol(void* to, const void* symbol, size_t size, si
     return failed_while_running();
 }
 
-cudaError_t cuda_trace_symbol_address(void** address, void* symbol, size_t size) {
+cudaError_t emulator_cuda_symbol_address(void** address, void* symbol, size_t size) {
     std::lock_guard<std::mutex> guard(lock);
     symbols[static_cast<char*>(symbol)] = size;
     *address = symbol;

@@ -1,17 +1,17 @@
-// How Python calls a function of the compiled file: its parameters by type, its arguments as plain values.
-// emulator/cuda/source.py appends a table of Entry after the author's last line.
+// Calls from Python into the compiled file: parameter types as codes, arguments as plain values.
+// emulator/cuda/build.py appends a table of Entry after the author's last line.
 #pragma once
 
-struct __half;  // their headers may not be there
+struct __half;  // their headers may not be included
 struct __nv_bfloat16;
 
-namespace cuda_trace {
+namespace emulator {
 
-// exit() in host code, as error checks call it, ends the call and not Python.
+// exit() in host code (error checks call it) ends the call, not the Python process.
 struct Exit {
     int code;
 };
-extern "C" void cuda_trace_threw(const char* what);
+extern "C" void emulator_cuda_threw(const char* what);
 
 struct Value {  // emulator/cuda/module.py fills these
     void* pointer;
@@ -20,7 +20,7 @@ struct Value {  // emulator/cuda/module.py fills these
 };
 
 struct LaunchShape {
-    cuda_trace_dim grid, block;
+    Dim grid, block;
     size_t shared;
 };
 
@@ -31,14 +31,14 @@ struct Entry {
     void (*call)(const Value* arguments, const LaunchShape* shape, Value* result);
 };
 
-// Codes of types: those of Code below, 'd' for any floating number; for a pointer the code of what it points to, plus 0x80.
+// Codes of types: those of Code below, 'd' for any floating-point number; for a pointer the code of the pointee, plus 0x80.
 template <class T>
 struct Code {
     static constexpr char of() {
         if (std::is_same_v<T, float>) return 'f';
         if (std::is_same_v<T, double>) return 'd';
         if (std::is_same_v<T, bool>) return '?';
-        if constexpr (std::is_integral_v<T>) {  // others may be incomplete: a stream is a pointer to one of those
+        if constexpr (std::is_integral_v<T>) {  // others can be incomplete types, such as what a stream points to
             constexpr const char* codes[2] = {" BH I   L", " bh i   l"};
             return codes[std::is_signed_v<T>][sizeof(T)];
         }
@@ -54,7 +54,7 @@ constexpr char parameter_code() {
         return static_cast<char>(Code<std::remove_cv_t<std::remove_pointer_t<T>>>::of() | 0x80);
     } else {
         static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<double, T>,
-                      "a parameter is not a pointer or a number: write a small host function with such parameters, and launch from it");
+                      "a parameter is neither a pointer nor a number: write a small host function that takes pointers and numbers, and launch from it");
         if (std::is_integral_v<T>) return Code<T>::of();
         return std::is_enum_v<T> ? 'i' : 'd';
     }
@@ -94,13 +94,13 @@ struct Called<F> {
         try {
             with(arguments, shape, result, std::index_sequence_for<P...>());
         } catch (const std::exception& error) {
-            cuda_trace_threw(error.what());
+            emulator_cuda_threw(error.what());
         } catch (const Exit& exit) {
             char text[32];
             snprintf(text, sizeof text, "exit(%d)", exit.code);
-            cuda_trace_threw(text);
+            emulator_cuda_threw(text);
         } catch (...) {
-            cuda_trace_threw("something that is no std::exception");
+            emulator_cuda_threw("something other than a std::exception");
         }
     }
     static inline const char* name = "";
@@ -112,15 +112,15 @@ Entry entry(const char* name) {
     return {name, Called<F>::types, Called<F>::result, &Called<F>::call};
 }
 
-CUDA_TRACE_INLINE void* anchor() {
+CUDA_SHIM_INLINE void* anchor() {
     static thread_local char place;
     return &place;
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator
 
-[[noreturn]] inline void cuda_trace_exit(int code) { throw ::cuda_trace::Exit{code}; }
+[[noreturn]] inline void emulator_cuda_exit(int code) { throw ::emulator::Exit{code}; }
 namespace std {
-using ::cuda_trace_exit;
+using ::emulator_cuda_exit;
 }
-#define exit cuda_trace_exit
+#define exit emulator_cuda_exit

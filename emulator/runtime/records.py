@@ -1,24 +1,26 @@
-"""The runtime's records (runtime/runtime.h) -> Reports: addresses become lines of the author's, elements of tensors."""
+"""Turns the runtime's records (runtime.h) into Observations: addresses become source lines and elements of tensors."""
 
 from __future__ import annotations
 
 import ctypes
 import linecache
 
-from emulator.arena import Stored
-from emulator.cuda.build import runtime
-from emulator.cuda.symbols import sites, variables
-from races.finding import Access, Report, Site
+from emulator.observation import DYNAMIC_SHARED, STATIC_SHARED, Action, Kind, Observation, Side, Site, Space
+from emulator.runtime.arena import Stored
+from emulator.runtime.library import runtime
+from emulator.runtime.symbols import sites, variables
 
-KINDS = ("race", "outside", "uninitialised", "barrier", "deadlock", "misaligned", "mask", "async", "launch", "trap")
-WHAT = ("read", "write", "atomic", "wait", "touch")
-NOWHERE, GLOBAL, STATIC, DYNAMIC, MODULE, LOCAL, _PARAMETER = range(7)
-SPACES = {NOWHERE: "", GLOBAL: "global", STATIC: "shared", DYNAMIC: "shared", MODULE: "global", LOCAL: "local"}
-DYNAMIC_NAME = "dynamic shared memory"
+KINDS, ACTIONS = tuple(Kind), tuple(Action)  # by the numbers of enum Kind and enum What
+NOWHERE, GLOBAL, STATIC, DYNAMIC, MODULE, LOCAL, _PARAMETER = range(7)  # enum Space
+SPACES = {
+    NOWHERE: Space.NONE, GLOBAL: Space.GLOBAL, STATIC: Space.SHARED, DYNAMIC: Space.SHARED, MODULE: Space.GLOBAL,
+    LOCAL: Space.LOCAL,
+}  # fmt: skip
+ALLOCATION = "allocated memory"  # the name of device memory that host code allocated
 
 
-class Side(ctypes.Structure):
-    """struct Side: who, where; pc is 0 where file and line are known."""
+class RecordSide(ctypes.Structure):
+    """struct Side; pc is 0 if file and line are known."""
 
     _fields_ = (
         ("what", ctypes.c_int), ("thread", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("pc", ctypes.c_uint64),
@@ -32,67 +34,70 @@ class Record(ctypes.Structure):
     _fields_ = (
         ("kind", ctypes.c_int), ("space", ctypes.c_int), ("region", ctypes.c_int), ("same_value", ctypes.c_int),
         ("offset", ctypes.c_int64), ("size", ctypes.c_uint64), ("count", ctypes.c_uint64), ("sides", ctypes.c_int),
-        ("first", Side), ("second", Side), ("code", ctypes.c_uint64), ("library", ctypes.c_char_p),
+        ("first", RecordSide), ("second", RecordSide), ("code", ctypes.c_uint64), ("library", ctypes.c_char_p),
         ("text", ctypes.c_char * 1024),
     )  # fmt: skip
 
 
-def take_reports(storages: dict[int, Stored]) -> list[Report]:
-    """All that the runtime has found since it was last asked; `storages` are those that its regions are numbers of."""
+def take_observations(storages: dict[int, Stored]) -> list[Observation]:
+    """All records since the last time, as observations; `storages` by the ids of their regions."""
     lib = runtime()
-    lib.cuda_trace_records.restype = ctypes.c_size_t
-    lib.cuda_trace_record.restype = ctypes.POINTER(Record)
-    records = [lib.cuda_trace_record(ctypes.c_size_t(i)).contents for i in range(lib.cuda_trace_records())]
+    lib.emulator_records.restype = ctypes.c_size_t
+    lib.emulator_record.restype = ctypes.POINTER(Record)
+    records = [lib.emulator_record(ctypes.c_size_t(i)).contents for i in range(lib.emulator_records())]
     wanted: dict[str, set[int]] = {}
     for record in records:
         for side in _sides(record):
             if side.pc:
                 wanted.setdefault(record.library.decode(), set()).add(side.pc - record.code)
     for library, offsets in wanted.items():
-        sites(library, offsets)  # all at once, so that the debug information is read once
-    reports = [_report(record, storages) for record in records]
-    lib.cuda_trace_forget_records()
-    return reports
+        sites(library, offsets)  # all at once, so that addr2line runs once
+    observations = [_observation(record, storages) for record in records]
+    lib.emulator_forget_records()
+    return observations
 
 
-def _sides(record: Record) -> list[Side]:
+def _sides(record: Record) -> list[RecordSide]:
     return [record.first, record.second][: record.sides]
 
 
-def _report(record: Record, storages: dict[int, Stored]) -> Report:
+def _observation(record: Record, storages: dict[int, Stored]) -> Observation:
     kind, space = KINDS[record.kind], SPACES[record.space]
     tensor, index, where = _place(record, storages)
-    accesses = [Access(WHAT[s.what], _site(record, s), tuple(s.thread), tuple(s.block)) for s in _sides(record)]
+    sides = [Side(ACTIONS[s.what], _site(record, s), tuple(s.thread), tuple(s.block)) for s in _sides(record)]
     detail = record.text.decode(errors="replace").strip()
-    if kind == "outside" and not detail:
-        detail = f"{accesses[0].what}s {record.size} bytes {where}"
+    if kind is Kind.OUTSIDE and not detail:
+        detail = f"{sides[0].what.value}s {record.size} bytes {where}"
     same = None if record.same_value < 0 else bool(record.same_value)
-    return Report(
-        kind, space, tensor, index, *accesses, *[None] * (2 - len(accesses)), same, record.count, "trace", detail
-    )
+    first, second = (*sides, None, None)[:2]
+    return Observation(kind, space, tensor, index, first, second, same, record.count, detail)
 
 
 def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int, ...] | None, str]:
-    """(tensor or variable, index, where that is in words if it is outside)."""
+    """(tensor or variable, index, for an access outside: where it is, in words)."""
     offset, size = record.offset, max(record.size, 1)
     if record.space == NOWHERE:
-        return "", None, f"at address {offset & (2**64 - 1):#x}, where no tensor is" if record.kind == 1 else ""
+        return (
+            "",
+            None,
+            f"at address {offset & (2**64 - 1):#x}, where no tensor is" if KINDS[record.kind] is Kind.OUTSIDE else "",
+        )
     if record.space == LOCAL:
         return "", None, "in the local memory of another thread"
     if record.space == GLOBAL and record.region in storages:
         return _in_tensor(storages[record.region], offset, size)
     if record.space == DYNAMIC:
-        return DYNAMIC_NAME, (offset // size,), "beyond what the launch asked for"
+        return DYNAMIC_SHARED, (offset // size,), "beyond what the launch asked for"
     if record.space == GLOBAL:
-        return "memory of cudaMalloc", (offset // size,), "beyond its end" if offset >= 0 else "before its start"
+        return ALLOCATION, (offset // size,), "beyond its end" if offset >= 0 else "before its start"
     return _in_variable(record, offset, size)
 
 
 def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int, ...], str]:
-    """In static shared memory or a global variable. What lies outside is told by the variable before it, of its kernel."""
+    """In static shared memory or a global variable. An access outside is described by the variable before it."""
     shared, other = variables(record.library.decode())
     known = [variable for variable in (shared if record.space == STATIC else other) if not variable.guard]
-    if KINDS[record.kind] == "outside":
+    if KINDS[record.kind] is Kind.OUTSIDE:
         function = _site(record, record.first).function
         known = [v for v in known if v.end <= offset]
         known = [v for v in known if v.function == function] or known
@@ -100,7 +105,7 @@ def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int
         known = [v for v in known if v.start <= offset < v.end]
     if not known:
         return (
-            ("shared memory" if record.space == STATIC else "a global variable"),
+            STATIC_SHARED if record.space == STATIC else "a global variable",
             (offset // size,),
             "beside every variable",
         )
@@ -125,7 +130,7 @@ def _in_tensor(stored: Stored, offset: int, size: int) -> tuple[str, tuple[int, 
     return view.name, None, f"{view.start - offset} bytes before the start of {view.name}"
 
 
-def _site(record: Record, side: Side) -> Site:
+def _site(record: Record, side: RecordSide) -> Site:
     if side.pc:
         library, offset = record.library.decode(), side.pc - record.code
         return sites(library, {offset})[offset]

@@ -1,4 +1,4 @@
-"""What a compiled .cu is made of, read from its symbols and its debug information: variables, kernels, lines."""
+"""The variables, kernels and source lines of a compiled library, from its symbols and its debug information."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ import linecache
 import re
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
-from emulator.cuda.build import INCLUDE
-from races.finding import Site
+from emulator.observation import Site
+from emulator.runtime.library import runtime
+
+EMULATOR = str(Path(__file__).parents[1])  # lines of headers in here are the emulator's, not the author's
+OWN_NAMES = re.compile(r"(?<!\d)8emulator|emulator_cuda_")  # symbols of namespace emulator, and of the appended table
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable: where (in the TLS block if it is shared memory, else in the library), its name and whose it is."""
+    """A variable: its offsets (in the TLS block if it is shared memory, else in the library), its name and its function."""
 
     start: int
     end: int
     name: str
-    function: str = ""  # demangled; "" for one of a file or namespace
+    function: str = ""  # demangled; "" for a variable of a file or namespace
     at: int = 0  # the offset of that function
-    guard: bool = False
+    guard: bool = False  # the compiler's flag that a constructor has run
 
 
 class SharedVariable(ctypes.Structure):
-    """struct Variable of runtime/runtime.h."""
+    """struct Variable of runtime.h."""
 
     _fields_ = (
         ("start", ctypes.c_uint64),
@@ -48,7 +52,7 @@ def variables(library: str) -> tuple[list[Variable], list[Variable]]:
     functions = {_encoding(name): (start, plain[name]) for start, _, kind, name in symbols if kind in "tTwW"}
     shared, other = [], []
     for start, size, kind, name in symbols:
-        if kind not in "bBdDuVvrR" or "cuda_trace" in name:
+        if kind not in "bBdDuVvrR" or OWN_NAMES.search(name):
             continue
         inside = re.match(r"_ZG?VZ|_ZZ", name)
         owner = (
@@ -65,7 +69,7 @@ def variables(library: str) -> tuple[list[Variable], list[Variable]]:
 
 
 def _encoding(function: str) -> str:
-    """A function's name as the names of its static variables contain it."""
+    """A function's name in the form that the names of its static variables contain."""
     return f"{function[2:]}E" if function.startswith("_Z") else f"{len(function)}{function}E"
 
 
@@ -74,20 +78,30 @@ def base_name(function: str) -> str:
     return re.split(r"[<(]", function, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
 
 
+def register_shared_variables(module: int, library: str, kernels: tuple[str, ...]) -> None:
+    """Tell the runtime which shared variables each kernel of a module has. module: the address of its struct Module."""
+    shared, _ = variables(library)
+    owners = [variable.at if base_name(variable.function) in kernels else 0 for variable in shared]
+    table = (SharedVariable * len(shared))(
+        *[(v.start, v.end, owner, v.guard) for v, owner in zip(shared, owners, strict=True)]
+    )
+    runtime().emulator_shared_variables(ctypes.c_void_p(module), ctypes.c_size_t(len(shared)), table)
+
+
 _sites: dict[tuple[str, int], Site] = {}
 
 
 def sites(library: str, offsets: set[int]) -> dict[int, Site]:
-    """Offsets behind calls in a library -> the author's lines. One addr2line for all that are not known yet."""
+    """Return addresses, as offsets in a library -> the author's lines. One addr2line for all that are not known yet."""
     left = sorted(offset for offset in offsets if (library, offset) not in _sites)
-    # An offset is that of the next instruction: one less is the call's.
+    # A return address is that of the next instruction; one less belongs to the call.
     answer = (
         _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in left)) if left else ""
     )
     for stretch in re.split(r"^0x(?=[0-9a-f]+$)", answer, flags=re.MULTILINE)[1:]:
         address, *lines = stretch.splitlines()
         frames = [(f, *where.rsplit(":", 1)) for f, where in zip(lines[::2], lines[1::2], strict=False)]
-        own = [frame for frame in frames if not frame[1].startswith((str(INCLUDE), "/usr/", "??"))] or frames[-1:]
+        own = [frame for frame in frames if not frame[1].startswith((f"{EMULATOR}/", "/usr/", "??"))] or frames[-1:]
         function, file, line = own[0]
         number = int(re.match(r"\d*", line)[0] or 0)
         _sites[library, int(address, 16) + 1] = Site(file, number, function, linecache.getline(file, number).strip())

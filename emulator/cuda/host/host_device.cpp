@@ -1,7 +1,8 @@
-// Behind the CUDA runtime API: the device that it describes, streams and events, attributes of kernels.
+// The CUDA runtime API: the device that it describes, streams and events, attributes of kernels.
 #include "host.h"
 
-#include "../cuda/include/shim/host_types.h"
+#include "../../runtime/runtime.h"
+#include "../include/shim/host_types.h"
 
 #include <atomic>
 #include <chrono>
@@ -9,9 +10,9 @@
 #include <mutex>
 #include <unordered_map>
 
-extern "C" cudaError_t cuda_trace_returned(cudaError_t error);
+extern "C" cudaError_t emulator_cuda_returned(cudaError_t error);
 
-namespace cuda_trace {
+namespace emulator {
 namespace {
 
 struct Event {
@@ -30,32 +31,32 @@ size_t dynamic_shared_limit(const void* function) {
     return found == opted_in.end() || found->second < DEFAULT_SHARED ? DEFAULT_SHARED : found->second;
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator
 
-using namespace cuda_trace;
+using namespace emulator;
 
 extern "C" {
 
-cudaError_t cuda_trace_device(int device) {
-    return device == 0 ? cudaSuccess : cuda_trace_returned(cudaErrorInvalidDevice);
+cudaError_t emulator_cuda_device(int device) {
+    return device == 0 ? cudaSuccess : emulator_cuda_returned(cudaErrorInvalidDevice);
 }
 
-cudaError_t cuda_trace_device_attribute(int* value, int attribute, int device) {
-    if (device != 0) return cuda_trace_returned(cudaErrorInvalidDevice);
+cudaError_t emulator_cuda_device_attribute(int* value, int attribute, int device) {
+    if (device != 0) return emulator_cuda_returned(cudaErrorInvalidDevice);
     switch (attribute) {
-#define CUDA_TRACE_ATTRIBUTE(name, number, its_value) \
+#define CUDA_SHIM_ATTRIBUTE(name, number, its_value) \
     case number: *value = its_value; return cudaSuccess;
-        CUDA_TRACE_ATTRIBUTES(CUDA_TRACE_ATTRIBUTE)
-#undef CUDA_TRACE_ATTRIBUTE
+        CUDA_SHIM_ATTRIBUTES(CUDA_SHIM_ATTRIBUTE)
+#undef CUDA_SHIM_ATTRIBUTE
     }
-    return cuda_trace_returned(cudaErrorInvalidValue);
+    return emulator_cuda_returned(cudaErrorInvalidValue);
 }
 
-cudaError_t cuda_trace_device_properties(cudaDeviceProp* properties, int device) {
-    if (device != 0) return cuda_trace_returned(cudaErrorInvalidDevice);
+cudaError_t emulator_cuda_device_properties(cudaDeviceProp* properties, int device) {
+    if (device != 0) return emulator_cuda_returned(cudaErrorInvalidDevice);
     auto get = [](cudaDeviceAttr attribute) {
         int value = 0;
-        cuda_trace_device_attribute(&value, attribute, 0);
+        emulator_cuda_device_attribute(&value, attribute, 0);
         return value;
     };
     cudaDeviceProp& p = *properties = {};
@@ -94,46 +95,46 @@ cudaError_t cuda_trace_device_properties(cudaDeviceProp* properties, int device)
     return cudaSuccess;
 }
 
-// Streams and events: a stream uses nothing of what it holds.
-cudaError_t cuda_trace_new_handle(void** handle) {
+// Streams and events are one struct; a stream uses none of its fields.
+cudaError_t emulator_cuda_new_handle(void** handle) {
     *handle = new Event{};
     return cudaSuccess;
 }
 
-cudaError_t cuda_trace_delete_handle(void* handle) {
-    if (!handle) return cuda_trace_returned(cudaErrorInvalidResourceHandle);
+cudaError_t emulator_cuda_delete_handle(void* handle) {
+    if (!handle) return emulator_cuda_returned(cudaErrorInvalidResourceHandle);
     delete static_cast<Event*>(handle);
     return cudaSuccess;
 }
 
-cudaError_t cuda_trace_event_record(cudaEvent_t event) {
-    if (!event) return cuda_trace_returned(cudaErrorInvalidResourceHandle);
+cudaError_t emulator_cuda_event_record(cudaEvent_t event) {
+    if (!event) return emulator_cuda_returned(cudaErrorInvalidResourceHandle);
     *reinterpret_cast<Event*>(event) = {std::chrono::steady_clock::now(), true};
     return cudaSuccess;
 }
 
-cudaError_t cuda_trace_event_elapsed(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
+cudaError_t emulator_cuda_event_elapsed(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
     auto *from = reinterpret_cast<Event*>(first), *to = reinterpret_cast<Event*>(last);
-    if (!from || !to || !from->recorded || !to->recorded) return cuda_trace_returned(cudaErrorInvalidResourceHandle);
+    if (!from || !to || !from->recorded || !to->recorded) return emulator_cuda_returned(cudaErrorInvalidResourceHandle);
     *milliseconds = std::chrono::duration<float, std::milli>(to->when - from->when).count();
     return cudaSuccess;
 }
 
-cudaError_t cuda_trace_set_function_attribute(const void* function, int attribute, int value) {
+cudaError_t emulator_cuda_set_function_attribute(const void* function, int attribute, int value) {
     std::lock_guard<std::mutex> guard(lock);
-    if (!function) return cuda_trace_returned(cudaErrorInvalidDeviceFunction);
+    if (!function) return emulator_cuda_returned(cudaErrorInvalidDeviceFunction);
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || static_cast<size_t>(value) > LARGEST_SHARED) return cuda_trace_returned(cudaErrorInvalidValue);
+        if (value < 0 || static_cast<size_t>(value) > LARGEST_SHARED) return emulator_cuda_returned(cudaErrorInvalidValue);
         opted_in[function] = static_cast<size_t>(value);
     } else if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
-        if (value < -1 || value > 100) return cuda_trace_returned(cudaErrorInvalidValue);  // -1: let the driver choose; else percent
+        if (value < -1 || value > 100) return emulator_cuda_returned(cudaErrorInvalidValue);  // -1: let the driver choose; else percent
     } else if (attribute < 0 || attribute > cudaFuncAttributeNonPortableClusterSizeAllowed) {
-        return cuda_trace_returned(cudaErrorInvalidValue);
+        return emulator_cuda_returned(cudaErrorInvalidValue);
     }
     return cudaSuccess;
 }
 
-cudaError_t cuda_trace_function_attributes(cudaFuncAttributes* attributes, const void* function) {
+cudaError_t emulator_cuda_function_attributes(cudaFuncAttributes* attributes, const void* function) {
     *attributes = {};
     attributes->maxThreadsPerBlock = 1024;
     attributes->numRegs = 32;
@@ -143,9 +144,9 @@ cudaError_t cuda_trace_function_attributes(cudaFuncAttributes* attributes, const
     return cudaSuccess;
 }
 
-long long cuda_trace_clock() {
+long long emulator_cuda_clock() {
     static std::atomic<long long> asked{0};
-    return asked += 100;  // cycles, about what it takes to ask
+    return asked += 100;  // cycles, about what a read of the clock takes
 }
 
 }  // extern "C"

@@ -1,7 +1,7 @@
-"""Tensors handed to a kernel, in memory with margins: what is written beside them harms nobody and is seen.
+"""Memory for the tensors of a call, with margins, in which writes out of bounds do no damage and are detected.
 
-Whole storages are copied, so that views, strides and what lies between stay as they are, and copied back afterwards. But
-for large ones, most of which a call never touches: kernels are given those themselves.
+Whole storages are copied in, so that views, strides and gaps stay as they are, and copied back afterwards. Large storages are
+not copied, because a call accesses little of them: kernels get their own memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATTERN = bytes([POISON]) * MARGIN
 
 @dataclass
 class View:
-    """One tensor argument: its name, shape, strides and bytes per element, and the first of its bytes in its storage."""
+    """One tensor argument: name, shape, strides, bytes per element, and the byte of its storage where it starts."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,13 +32,13 @@ class View:
 
     @property
     def end(self) -> int:
-        """The byte behind its last element."""
+        """The byte after its last element."""
         if 0 in self.shape:
             return self.start
         return self.start + self.width * (1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)))
 
     def index_of(self, offset: int) -> tuple[int, ...]:
-        """The element that holds the byte at `offset` of the storage (of a broadcast tensor: the first such)."""
+        """The element that holds the byte at `offset` of the storage (the first one, if the tensor is broadcast)."""
         left, index = (offset - self.start) // self.width, [0] * len(self.shape)
         for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
             if self.strides[axis]:
@@ -49,7 +49,7 @@ class View:
 
 @dataclass
 class Stored:
-    """A storage of a call: where it came from, where kernels find it, and the tensors that look at it."""
+    """A storage of a call: its original address, its address for kernels, and its views."""
 
     source: int
     nbytes: int
@@ -58,7 +58,7 @@ class Stored:
 
     @property
     def margin(self) -> int:
-        """Bytes before and after it that are the arena's; 0 if it is not in the arena."""
+        """Bytes of margin before and after it; 0 if it is not in the arena."""
         return MARGIN if self.nbytes <= LARGE else 0
 
     @property
@@ -66,19 +66,19 @@ class Stored:
         return min(view.width for view in self.views)
 
     def holds(self, storage: torch.UntypedStorage) -> bool:
-        """Whether a storage is this one, or lies in it."""
+        """Whether a storage is this one or a part of it."""
         start = storage.data_ptr()
         return start == self.source or self.source <= start < self.source + self.nbytes
 
     def copy_in(self) -> None:
-        """Into the arena, between margins of NaN."""
+        """Copy into the arena, between margins of NaN."""
         if self.margin:
             ctypes.memset(self.address - MARGIN, POISON, MARGIN)
             ctypes.memset(self.address + self.nbytes, POISON, MARGIN)
             ctypes.memmove(self.address, self.source, self.nbytes)
 
     def copy_back(self) -> None:
-        """Only if something changed: an input may be read-only memory."""
+        """Copy back, but only if something changed: an input may be in read-only memory."""
         if not self.margin:
             return
         new = ctypes.string_at(self.address, self.nbytes)
@@ -86,7 +86,7 @@ class Stored:
             ctypes.memmove(self.source, new, self.nbytes)
 
     def beside(self) -> str:
-        """What was written outside of it, in words; "" if nothing was, as far as its margins tell."""
+        """Where a margin was written, in words; "" if none was."""
         if not self.margin:
             return ""
         name = ", ".join(view.name for view in self.views)
@@ -100,7 +100,7 @@ class Stored:
 
 
 def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], list[tuple[Stored, int]]]:
-    """One for each storage (those that overlap, as two NumPy arrays may, are one), and where each tensor starts in which."""
+    """The storages (overlapping ones, as of two NumPy arrays, are one), and for each tensor its storage and its start there."""
     found: list[Stored] = []
     starts = []
     for storage in sorted((t.untyped_storage() for _, t in tensors), key=lambda s: s.data_ptr()):
@@ -122,7 +122,7 @@ def _first_other(text: bytes) -> int:
 
 
 class Arena:
-    """Memory for the storages of one call; kept and grown, as fresh pages are what costs."""
+    """Memory for the storages of one call; kept between calls, because fresh pages are slow."""
 
     def __init__(self):
         self._memory: mmap.mmap | None = None
@@ -130,7 +130,7 @@ class Arena:
 
     @contextmanager
     def holding(self, tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[list[Stored], list[int]]]:
-        """Copies in; gives the storages and each tensor's address; copies back at the end, whatever happened."""
+        """Copy in; give the storages and each tensor's address; copy back at the end, also after an exception."""
         stored, starts = _storages(tensors)
         self._lay_out(stored)
         for place in stored:
@@ -148,7 +148,7 @@ class Arena:
             place.address = total
             total += -(-place.nbytes // 256) * 256 + 2 * MARGIN
         if self._memory is None or len(self._memory) < total:
-            private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a process that is forked off gets its own
+            private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a forked process gets its own copy
             self._memory = mmap.mmap(-1, 2 * total, flags=private)
             self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for place in inside:
