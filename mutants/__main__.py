@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from emulator.errors import CudaError
+from emulator.errors import EmulatorError
 from mutants import ALL, Mutant, MutantError, beyond_smallest, build, elsewhere
 from mutants.judging import CONTRACT, EXAMPLES, one_of_all
 from properties.judging.verdict import FAIL
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     for mutant in chosen:
         try:
             build(mutant)
-        except (MutantError, CudaError) as error:
+        except (MutantError, EmulatorError) as error:
             parser.error(str(error))
         if mutant.law not in (CONTRACT, *laws()):
             parser.error(f"mutant {mutant.name} names {mutant.law}, which is no law")

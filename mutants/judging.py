@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from functools import wraps
 
-from emulator.cuda import CompileError
+from emulator.errors import CompileError
 from impls import Implementation
 from mutants.mutant import Mutant, build
 from properties.failures import LawBroken

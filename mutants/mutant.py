@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from emulator.build_cache import cache_folder, key_of
-from emulator.cuda.build import no_compiler
+from emulator.compiler import no_compiler
 from impls import Implementation
 from impls.cuda.extension import nvcc
 from properties.cases.case import parse_case, text_of

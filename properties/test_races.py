@@ -31,8 +31,8 @@ def _traceable(case: Case) -> Case:
 def test_repeats_agree(trial):
     """Called again with the same inputs, every output that is declared repeatable has the same bits.
 
-    Other outputs (atomics sum in any order) stay within the budget. Between two calls fresh memory is filled with huge numbers,
-    NaN or zeros, and before every fourth call another case runs. After n equal repeats, p < 3/n at 95 %.
+    Other outputs (atomics sum in any order) stay within the budget. Between two calls fresh memory is filled with huge
+    numbers, NaN or zeros, and before every fourth call another case runs. After n equal repeats, p < 3/n at 95 %.
     """
     backward = trial.backward
     other = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
@@ -79,8 +79,8 @@ def test_no_race_is_traced(trial):
     """No two threads of a launch access the same byte, one of them writing, without a barrier between them: races/rule.py.
 
     The kernels run on the CPU and every access is checked; each case has its own order of threads and blocks. Also found:
-    accesses outside of every tensor, shared memory read before its block wrote it, barriers that not all threads reach, deadlocks,
-    misaligned vectors, failed launches that the host code does not check.
+    accesses outside of every tensor, shared memory read before its block wrote it, barriers that not all threads reach,
+    deadlocks, misaligned vectors, failed launches that the host code does not check.
     """
     with tracing(seed=trial.case.seed) as found:
         try:

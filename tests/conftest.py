@@ -1,7 +1,4 @@
-"""What several test files need: one thread; a CUDA file of a few lines; a run of the bench, and an implementation for it.
-
-Without a compiler, tests of CUDA C++ on the CPU are skipped.
-"""
+"""Fixtures of several rooms: one thread; g++; a CUDA file of a few lines; a run of the bench, and an implementation for it."""
 
 import io
 import json
@@ -10,8 +7,8 @@ import textwrap
 import pytest
 import torch
 
+from emulator.compiler import no_compiler
 from emulator.cuda import load
-from emulator.cuda.build import no_compiler
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +20,15 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session")
+def gxx():
+    """Skips a test that compiles kernels for the CPU if there is no g++."""
+    if reason := no_compiler():
+        pytest.skip(reason)
+
+
 @pytest.fixture
-def cu(tmp_path):
+def cu(tmp_path, gxx):
     """text -> a loaded file."""
 
     def made(text, *names, **options):
@@ -96,12 +100,3 @@ def benched(tmp_path):
         return file
 
     return write
-
-
-def pytest_collection_modifyitems(items):
-    reason = no_compiler()
-    if not reason:
-        return
-    for item in items:
-        if item.path.name.startswith("test_cuda_") or "[test_no_race_is_traced]" in item.name:
-            item.add_marker(pytest.mark.skip(reason=reason))

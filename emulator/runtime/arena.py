@@ -100,7 +100,7 @@ class Stored:
 
 
 def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], list[tuple[Stored, int]]]:
-    """The storages (overlapping ones, as of two NumPy arrays, are one), and for each tensor its storage and its start there."""
+    """The storages (overlapping ones, as of two NumPy arrays, are one), and each tensor's storage and start in it."""
     found: list[Stored] = []
     starts = []
     for storage in sorted((t.untyped_storage() for _, t in tensors), key=lambda s: s.data_ptr()):

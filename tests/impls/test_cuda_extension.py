@@ -16,7 +16,7 @@ import torch
 from torch.utils import cpp_extension
 
 from emulator.build_cache import built, cache_folder
-from emulator.cuda import CudaError
+from emulator.errors import EmulatorError
 from impls.cuda import extension
 
 FOLDER = Path(extension.__file__).parent
@@ -144,11 +144,11 @@ def test_a_library_in_a_folder_that_cannot_be_written_to_is_used(cache, monkeypa
     made = built("whole", lambda to: to.write_text("library"))
 
     def read_only(folder):
-        raise CudaError(f"{folder} cannot be written to")
+        raise EmulatorError(f"{folder} cannot be written to")
 
     monkeypatch.setattr("emulator.build_cache._writable", read_only)
     assert built("whole", lambda to: pytest.fail("built again")) == made
-    with pytest.raises(CudaError, match="cannot be written to"):
+    with pytest.raises(EmulatorError, match="cannot be written to"):
         built("another", lambda to: to.write_text("library"))
 
 

@@ -9,8 +9,8 @@ import re
 import pytest
 import torch
 
-from emulator.tracing import tracing
 from impls.cuda.problem import integers
+from races.tracing import tracing
 from tests.emulator.cuda_sources.hosts import Host, Refusal, is_attention, unwritten
 from tests.emulator.cuda_sources.values import randn
 
@@ -23,7 +23,7 @@ def fa1():
     return Host("fa1")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "gxx")
 
 
 def tensors(seqlen_q, seqlen_k, headdim, dtype=FLOAT32, batch=1, nheads=2, nheads_k=None):
@@ -155,7 +155,7 @@ def test_has_no_race(fa1, case, seed):
     with tracing(seed=seed, switch=0.05 * (seed % 2)) as found:
         traced = fa1.check(*inputs, bias=bias, causal=case.get("causal"))
     assert found.launches == 4 + (bias is not None)
-    assert [str(report) for report in found.reports] == []
+    assert [str(finding) for finding in found.findings] == []
     assert all(torch.equal(traced[name], plain[name]) for name in plain)
 
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from emulator.cuda import trace
+from races.tracing import trace
 from tests.emulator.cuda_sources.hosts import Host, Refusal, unwritten
+
+pytestmark = pytest.mark.usefixtures("gxx")
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 SMALL_DEVICE = 60_000  # bytes of shared memory: head dims above 128 do not fit backward
@@ -221,7 +223,7 @@ def test_too_little_shared_memory_is_refused_with_numbers(small_device):
 def test_has_no_race(tiny, case):
     tiny.check(**case.call())
     for seed in range(3):
-        assert [str(report) for report in trace(lambda: tiny.run(**case.call()), seed=seed)] == []
+        assert [str(finding) for finding in trace(lambda: tiny.run(**case.call()), seed=seed)] == []
 
 
 def test_wide_heads_have_no_race(tiny):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from emulator.cuda import CudaError
+from emulator.errors import EmulatorError
 from impls import python_tiled, torch_math
 from impls.registry import from_file
 from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
@@ -69,10 +69,11 @@ def test_every_law_has_its_own_name():
 
 
 @pytest.mark.parametrize("law", laws().values(), ids=lambda law: law.name)
-def test_law_holds_where_nothing_is_mutated(law):
+def test_law_holds_where_nothing_is_mutated(law, request):
     """What catches a mutant is the edit: unedited, the same law passes."""
     impl = torch_math.IMPL if "autograd" in law.needs or law.device == "cuda" else python_tiled.IMPL
     if "traced" in law.needs:
+        request.getfixturevalue("gxx")
         (impl,) = (entry.impl for entry in from_file(str(ROOT / "docs/examples/flash_forward.py")))
     if law.device == "cuda" and not torch.cuda.is_available():
         pytest.skip("shows on a GPU only: there is none")
@@ -139,7 +140,7 @@ def test_nothing_judged_is_not_everything_caught(monkeypatch, capsys):
     ]
 
 
-@pytest.mark.parametrize("error", (CudaError, MutantError))
+@pytest.mark.parametrize("error", (EmulatorError, MutantError))
 def test_a_mutant_that_cannot_be_built_ends_in_words(error, monkeypatch, capsys):
     """A cache that cannot be written to, say."""
 

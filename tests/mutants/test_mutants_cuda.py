@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator.tracing import tracing
+from emulator.observation import Kind, Space
 from mutants import ALL, Mutant, cuda_barriers, elsewhere
 from mutants.cuda_tiles import promising
 from mutants.judging import CONTRACT, judge_mutant, of_mutant, plan
@@ -18,6 +18,7 @@ from properties.judging.judge import judge
 from properties.judging.verdict import PASS, UNKNOWN
 from properties.law import laws
 from properties.trial import Trial
+from races.tracing import tracing
 
 FOLDER = IMPLS / "cuda"
 CUDA = [mutant for mutant in ALL if source_file(mutant).parent == FOLDER and mutant.device == "cpu"]
@@ -60,9 +61,9 @@ def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
     trial = Trial(build(mutant), case, "cpu")
     with tracing() as found:
         trial.run(backward=trial.backward)
-    assert {report.space for report in found.reports} == {"shared"}
-    assert {report.kind for report in found.reports} <= {"race", "uninitialised"}
-    races = [report for report in found.reports if report.kind == "race"]
+    assert {finding.space for finding in found.findings} == {Space.SHARED}
+    assert {finding.kind for finding in found.findings} <= {Kind.RACE, Kind.UNINITIALISED}
+    races = [finding for finding in found.findings if finding.kind is Kind.RACE]
     assert races and all(str(x.site) in race.headline for race in races for x in (race.first, race.second))
 
 

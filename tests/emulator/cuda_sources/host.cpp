@@ -1,6 +1,8 @@
-// The host side of the shim with its runtime, for tests/test_cuda_host.py; its memory knows only what it was told.
-// Each function gives the line of the first expectation that failed, or 0.
-#include "emulator/runtime/host.h"
+// The CUDA runtime API with a substitute for the runtime's memory, for tests/emulator/test_cuda_host.py.
+// Each function returns the line of the first expectation that failed, or 0.
+#include "emulator/cuda/host/host.h"
+
+#include "emulator/runtime/runtime.h"
 
 #include "shim/vector_types.h"
 #include "shim/host_api.h"
@@ -37,7 +39,7 @@ extern "C" int memory() {
     EXPECT(cudaMalloc(&x, 16) == cudaSuccess && is_device_memory(x, 16) && !is_device_memory(x, 17));
     EXPECT(reinterpret_cast<size_t>(x) % 256 == 0);
     auto* bytes = reinterpret_cast<unsigned char*>(x);
-    for (int i = -64 * 1024; i < 64 * 1024; ++i) EXPECT(bytes[i] == 0xff);  // a stray access meets no one else's memory
+    for (int i = -64 * 1024; i < 64 * 1024; ++i) EXPECT(bytes[i] == 0xff);  // an access out of bounds stays in the margin
     written = 0;
     EXPECT(cudaMemcpy(x, values, 16, cudaMemcpyHostToDevice) == cudaSuccess && written == 16);
     EXPECT(cudaMemcpyAsync(back, x, 16, cudaMemcpyDeviceToHost) == cudaSuccess && !memcmp(values, back, 16));

@@ -1,4 +1,4 @@
-// Functions of the shim over arrays, for tests/test_cuda_numbers.py: out[i] = f(x[i], y[i], z[i]). 16-bit floats go in
+// Functions of the shim over arrays, for tests/emulator/test_cuda_numbers.py: out[i] = f(x[i], y[i], z[i]). 16-bit floats go in
 // and come out as their bits.
 #include "shim/vector_types.h"
 #include "shim/device_math.h"
