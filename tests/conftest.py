@@ -1,4 +1,4 @@
-"""Fixtures of several rooms: one thread; g++; a CUDA file of a few lines; a run of the bench, and an implementation for it."""
+"""Fixtures of several rooms: one thread; g++; a small CUDA file; a run of the bench, and an implementation for it."""
 
 import io
 import json

@@ -60,7 +60,7 @@ def disagreements(program: Program, findings: list) -> list[str]:
     for finding in findings:
         if finding.kind is Kind.RACE and not any(stands_for(finding, pair, program.shape) for pair in racing):
             wrong.append(f"no such race: {finding}")
-        # Memory is left uninitialised. No thread can wait forever, as the program is one sequence, so there is no other mistake.
+        # Memory is left uninitialised. A program is one sequence, so no thread waits forever: there is no other mistake.
         if finding.kind not in (Kind.RACE, Kind.UNINITIALISED):
             wrong.append(f"nothing of this kind is in the program: {finding}")
     return wrong

@@ -158,8 +158,8 @@ class Program:
 
 
 # --- drawn programs ---------------------------------------------------------------------------------------------------
-# Random steps nearly always race. So most programs get barriers that prevent the races, in several ways; then, often, one race
-# is allowed, or one step is removed.
+# Random steps nearly always race. So most programs get barriers that prevent the races, in several ways; then, often, one
+# race is allowed, or one step is removed.
 
 SLOTS = 20  # for steps
 NO_ATOMICS = [("atomic", 1), ("atomic", 16)]
@@ -241,7 +241,7 @@ def programs(draw) -> Program:
 
 @st.composite
 def access_sets(draw) -> Program:
-    """Several threads read, or update, the same bytes; then one writes them, ordered after all but at most one of the others."""
+    """Several threads read, or update, the same bytes; then one writes them, ordered after at least all but one."""
     memory, kind = draw(st.sampled_from(MEMORIES)), draw(st.sampled_from([("read", 4), ("atomic", 4)]))
     index = st.sampled_from(WARPS[0] * 2 + WARPS[1])
     block = 1 if draw(st.booleans()) else 0  # of the writer; the others, or some, are in the same
