@@ -129,7 +129,8 @@ void release_if_complete(Block& in) {
     for (Thread& thread : in.threads) {
         if (thread.state != State::at_barrier) continue;
         int op = thread.wait.op;
-        thread.wait.result = static_cast<uint64_t>(op == SYNC_AND ? count == static_cast<int>(in.waiting) : op == SYNC_OR ? count > 0 : count);
+        bool all = count == static_cast<int>(in.waiting);
+        thread.wait.result = static_cast<uint64_t>(op == SYNC_AND ? all : op == SYNC_OR ? count > 0 : count);
         make_ready(in, thread);
     }
     in.waiting = 0;
@@ -164,8 +165,10 @@ void complete_warp_op(Block& in, const Thread& arrived) {
 
 void complete_without(Block& in, const Thread& gone) {
     size_t first = gone.linear - gone.lane(), end = std::min(first + WARP, in.threads.size());
-    for (size_t i = first; i < end; ++i)
-        if (in.threads[i].state == State::at_warp && (in.threads[i].wait.mask >> gone.lane() & 1)) complete_warp_op(in, in.threads[i]);
+    for (size_t i = first; i < end; ++i) {
+        const Thread& thread = in.threads[i];
+        if (thread.state == State::at_warp && (thread.wait.mask >> gone.lane() & 1)) complete_warp_op(in, thread);
+    }
 }
 
 void finish_copies(Thread& thread, unsigned before_batch) {
@@ -211,7 +214,8 @@ uint64_t emulator_warp(int op, unsigned mask, uint64_t value, int argument, int 
     now->left_early = false;
     if (!(mask >> now->lane() & 1)) {
         Record& record = add_record(MASK, nullptr, 0, 0, 1, side_waiting(*now, *block));
-        snprintf(record.text, sizeof record.text, "lane %u calls it with mask 0x%08x, which does not name it", now->lane(), mask);
+        snprintf(record.text, sizeof record.text, "lane %u calls it with mask 0x%08x, which does not include it",
+                 now->lane(), mask);
         now->wait.mask |= 1u << now->lane();
     }
     now->state = State::at_warp;
@@ -236,12 +240,14 @@ void emulator_put(void* place, unsigned bytes, const void* value) { memcpy(place
 
 void emulator_copy_async(void* to, const void* from, unsigned bytes, unsigned filled, const char* file, int line) {
     if (!now) return;
-    if (!(bytes == 4 || bytes == 8 || bytes == 16) || reinterpret_cast<uintptr_t>(to) % bytes || reinterpret_cast<uintptr_t>(from) % bytes) {
+    auto target = reinterpret_cast<uintptr_t>(to), source = reinterpret_cast<uintptr_t>(from);
+    if (!(bytes == 4 || bytes == 8 || bytes == 16) || target % bytes || source % bytes) {
         Side side = side_of(*now, *block, WRITE, 0);
         side.file = file;
         side.line = line;
-        Record& record = add_record(MISALIGNED, region_of(reinterpret_cast<uintptr_t>(to)), reinterpret_cast<uintptr_t>(to), bytes, 1, side);
-        snprintf(record.text, sizeof record.text, "an asynchronous copy has 4, 8 or 16 bytes, aligned to as many: this one has %u", bytes);
+        Record& record = add_record(MISALIGNED, region_of(target), target, bytes, 1, side);
+        snprintf(record.text, sizeof record.text,
+                 "an asynchronous copy has 4, 8 or 16 bytes, aligned to as many: this one has %u", bytes);
         stop_launch();
     }
     Copy copy = {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, filled, now->batch,

@@ -15,6 +15,14 @@ std::string name_of(const Wait& wait, State state) {
     return text;
 }
 
+// Whether two threads are in one group: both run, or both wait at the same line, in the same operation.
+bool same_wait(const Thread& a, const Thread& b) {
+    if (a.state != b.state) return false;
+    if (a.state == State::ready) return true;
+    if (a.wait.line != b.wait.line || strcmp(a.wait.file, b.wait.file)) return false;
+    return a.state == State::at_barrier || (a.wait.mask == b.wait.mask && a.wait.op == b.wait.op);
+}
+
 // "threads 0-15 wait at __syncthreads(), flash.cu:12", a line for each group.
 std::string who_waits(const Block& in) {
     std::string text;
@@ -31,11 +39,7 @@ std::string who_waits(const Block& in) {
         };
         for (size_t j = i; j < in.threads.size(); ++j) {
             const Thread& other = in.threads[j];
-            bool same = other.state == thread.state &&
-                        (thread.state == State::ready ||
-                         (other.wait.line == thread.wait.line && !strcmp(other.wait.file, thread.wait.file) &&
-                          (thread.state == State::at_barrier || (other.wait.mask == thread.wait.mask && other.wait.op == thread.wait.op))));
-            if (!same) continue;
+            if (!same_wait(other, thread)) continue;
             listed[j] = true;
             if (count++ && j != end + 1) {
                 flush();
@@ -44,12 +48,15 @@ std::string who_waits(const Block& in) {
             end = j;
         }
         flush();
-        const char* file = thread.wait.file;
         text += (count == 1 ? "thread " : "threads ") + members;
-        text += thread.state == State::ready
-                    ? (count == 1 ? " keeps" : " keep") + std::string(" reading the same few addresses\n")
-                    : (count == 1 ? " waits at " : " wait at ") + name_of(thread.wait, thread.state) + ", " + (strrchr(file, '/') ? strrchr(file, '/') + 1 : file) + ":" +
-                          std::to_string(thread.wait.line) + "\n";
+        if (thread.state == State::ready) {
+            text += (count == 1 ? " keeps" : " keep") + std::string(" reading the same few addresses\n");
+            continue;
+        }
+        const char* file = thread.wait.file;
+        if (const char* slash = strrchr(file, '/')) file = slash + 1;
+        text += (count == 1 ? " waits at " : " wait at ") + name_of(thread.wait, thread.state) + ", " + file + ":" +
+                std::to_string(thread.wait.line) + "\n";
     }
     if (returned) text += std::to_string(returned) + (returned == 1 ? " thread has returned\n" : " threads have returned\n");
     return text;
@@ -110,7 +117,8 @@ LaunchStatus check_request(const Request& request, char* text, size_t text_bytes
         return status;
     };
     if (!threads || !g.x || !g.y || !g.z)
-        return because(LAUNCH_INVALID, "a grid of %ux%ux%u blocks of %ux%ux%u threads: no size may be 0", g.x, g.y, g.z, b.x, b.y, b.z);
+        return because(LAUNCH_INVALID, "a grid of %ux%ux%u blocks of %ux%ux%u threads: no size may be 0", g.x, g.y, g.z,
+                       b.x, b.y, b.z);
     if (threads > MOST_THREADS || b.z > 64)
         return because(LAUNCH_INVALID, "%ux%ux%u = %llu threads a block: at most 1024, and 64 in z", b.x, b.y, b.z,
                        static_cast<unsigned long long>(threads));

@@ -16,7 +16,7 @@ namespace emulator {
 namespace {
 
 constexpr unsigned SLAB = 1024;  // fibers whose stacks are mapped together
-constexpr size_t GUARD = 4096;  // below each stack, so that local memory that is too large faults and does not reach another stack
+constexpr size_t GUARD = 4096;  // bytes below each stack: local memory that is too large faults there
 
 struct Slab {
     char* stacks;
@@ -120,12 +120,12 @@ Place place_of(void* context) {
 #elif defined(__aarch64__)
     return {machine.pc, machine.sp};
 #else
-#error "only x86-64 and aarch64 are supported: on others, say where a signal's context has the program counter and the stack pointer"
+#error "only x86-64 and aarch64: for others, add where a signal's context has the program counter and the stack pointer"
 #endif
 }
 
-// A fault in a kernel ends its launch at once. The timer and Ctrl-C can interrupt any code: they end the launch at once only if
-// the author's code runs on a fiber. Otherwise they set a flag, which the runtime reads (stop_if_requested).
+// A fault in a kernel ends its launch at once. The timer and Ctrl-C can interrupt any code: they end the launch at once only
+// if the author's code runs on a fiber. Otherwise they set a flag, which the runtime reads (stop_if_requested).
 void on_signal(int signal, siginfo_t* info, void* context) {
     bool fault = signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
     bool here = launch && gettid_now() == launch->os_thread;
@@ -160,7 +160,8 @@ void watch_signals(double seconds, void (*handler)(int, uintptr_t, uintptr_t)) {
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     for (int i = 0; i < COUNT; ++i) {
         sigaction(WATCHED[i], &action, &before[i]);
-        if (before[i].sa_handler == SIG_IGN) sigaction(WATCHED[i], &before[i], nullptr);  // as Ctrl-C is for a process in the background
+        // Ctrl-C stays ignored in a process that runs in the background.
+        if (before[i].sa_handler == SIG_IGN) sigaction(WATCHED[i], &before[i], nullptr);
     }
     pid_t self = gettid_now();
     launch->os_thread = self;

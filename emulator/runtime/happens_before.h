@@ -49,7 +49,8 @@ inline uint32_t concurrent_lanes(uint32_t lanes, uint32_t syncs) {
 inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t site) {
     uint32_t left = concurrent_lanes(lanes, syncs);
     if (!left) return NONE;
-    return {block->serial, static_cast<uint16_t>(now->warp() * WARP + static_cast<unsigned>(__builtin_ctz(left))), site, true};
+    unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    return {block->serial, static_cast<uint16_t>(now->warp() * WARP + lane), site, true};
 }
 
 inline Conflict conflict_with(const AccessSet& set) {

@@ -112,7 +112,8 @@ void limit_to_kernel(Loaded& loaded) {
     region.unwatched.clear();
     for (const Variable& variable : loaded.variables) {
         bool foreign = variable.kernel && kernel && loaded.code + variable.kernel != kernel;
-        if (!foreign) (variable.guard ? region.unwatched : region.spans).push_back({region.low + variable.start, region.low + variable.end});
+        auto& list = variable.guard ? region.unwatched : region.spans;
+        if (!foreign) list.push_back({region.low + variable.start, region.low + variable.end});
     }
     if (region.spans.empty() && !loaded.variables.empty()) region.spans.push_back({region.low, region.low});
 }

@@ -87,7 +87,7 @@ def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int,
     if record.space == GLOBAL and record.region in storages:
         return _in_tensor(storages[record.region], offset, size)
     if record.space == DYNAMIC:
-        return DYNAMIC_SHARED, (offset // size,), "beyond what the launch asked for"
+        return DYNAMIC_SHARED, (offset // size,), "beyond the bytes of the launch"
     if record.space == GLOBAL:
         return ALLOCATION, (offset // size,), "beyond its end" if offset >= 0 else "before its start"
     return _in_variable(record, offset, size)

@@ -46,8 +46,8 @@ void record_read(UninitialisedRead& read) {
     read.region = nullptr;
 }
 
-// A write to a cell that was read before. If the two race, the reads are dropped; if they are ordered, the reads are recorded.
-// A write by the reading thread decides nothing, because another thread's write may follow.
+// A write to a cell that was read before. If the two race, the reads are dropped; if they are ordered, they are recorded. A
+// write by the reading thread decides nothing, because another thread's write may follow.
 void settle_uninitialised_reads(Cell& cell, bool raced) {
     bool own = true;
     for (uint32_t at = cell.uninitialised; at; at = block->uninitialised[at - 1].next)
@@ -152,8 +152,8 @@ void record_outside(Region* near, uintptr_t address, size_t bytes, What what, ui
 
 }  // namespace
 
-// A thread that keeps accessing the same few addresses may be waiting for another thread. It lets the others run now and then;
-// the scheduler ends the launch if every thread waits or spins.
+// A thread that keeps accessing the same few addresses may be waiting for another thread. It lets the others run now and
+// then; the scheduler ends the launch if every thread waits or spins.
 void detect_spinning(uintptr_t address, uintptr_t pc) {
     for (uintptr_t seen : now->recent)
         if (seen == address) {

@@ -45,7 +45,8 @@ struct Cell {
     AccessSet* atomics;
     Cell* bytes;
     uint32_t copying;  // serial of the block with an asynchronous copy into it under way, or 0
-    uint32_t uninitialised, uninitialised_in;  // number of the last in Block::uninitialised of block uninitialised_in, plus 1; or 0
+    // Reads before any write in block uninitialised_in: the number of the last in Block::uninitialised, plus 1; or 0.
+    uint32_t uninitialised, uninitialised_in;
 };
 
 }  // namespace emulator

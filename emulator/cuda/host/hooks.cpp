@@ -60,8 +60,8 @@ void misaligned(const TypeMismatch* data, uintptr_t address) {
     Region* region = region_of(address);
     Record& record = add_record(MISALIGNED, region, address, size_t(1) << data->log_alignment, 1, side);
     size_t off = address & ((size_t(1) << data->log_alignment) - 1);
-    snprintf(record.text, sizeof record.text, "to %s %s the address must be a multiple of %zu; it is %zu more", VERB[data->check % 12],
-             data->type->name, size_t(1) << data->log_alignment, off);
+    snprintf(record.text, sizeof record.text, "to %s %s the address must be a multiple of %zu; it is %zu more",
+             VERB[data->check % 12], data->type->name, size_t(1) << data->log_alignment, off);
     stop_launch();  // as a GPU does
 }
 

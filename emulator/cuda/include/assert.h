@@ -1,4 +1,4 @@
-// assert: traps in device code, aborts in host code. Like the standard header, it can be included again with or without NDEBUG.
+// assert: traps in device code, aborts in host code. It can be included again with or without NDEBUG, as the standard's.
 #undef assert
 
 #ifdef NDEBUG

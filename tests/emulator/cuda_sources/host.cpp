@@ -78,7 +78,7 @@ extern "C" int errors() {
     launch_failed(cudaErrorInvalidConfiguration, "2000 threads");
     launch_failed(cudaErrorInvalidConfiguration, "3000 threads");
     EXPECT(has_unchecked_error() && !strcmp(unchecked_error_text(), "2000 threads"));
-    EXPECT(cudaDeviceSynchronize() == cudaSuccess && has_unchecked_error());  // it does not tell of launches that never began
+    EXPECT(cudaDeviceSynchronize() == cudaSuccess && has_unchecked_error());  // it does not return errors of launches that did not start
     EXPECT(cudaPeekAtLastError() == cudaErrorInvalidConfiguration && !has_unchecked_error());
     EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration && cudaGetLastError() == cudaSuccess);
     launch_failed(cudaErrorIllegalAddress, "x[4]");

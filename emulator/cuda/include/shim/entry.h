@@ -54,7 +54,8 @@ constexpr char parameter_code() {
         return static_cast<char>(Code<std::remove_cv_t<std::remove_pointer_t<T>>>::of() | 0x80);
     } else {
         static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<double, T>,
-                      "a parameter is neither a pointer nor a number: write a small host function that takes pointers and numbers, and launch from it");
+                      "a parameter is neither a pointer nor a number: "
+                      "write a small host function that takes pointers and numbers, and launch from it");
         if (std::is_integral_v<T>) return Code<T>::of();
         return std::is_enum_v<T> ? 'i' : 'd';
     }
@@ -80,8 +81,8 @@ struct Called<F> {
     static void with(const Value* arguments, const LaunchShape* shape, Value* result, std::index_sequence<I...>) {
         if (shape) {
             if constexpr (std::is_void_v<R>)
-                bind(Config({shape->grid.x, shape->grid.y, shape->grid.z}, {shape->block.x, shape->block.y, shape->block.z}, shape->shared),
-                     name, F, F, "", 0)(argument<std::remove_cv_t<P>>(arguments[I])...);
+                bind(Config({shape->grid.x, shape->grid.y, shape->grid.z},
+                            {shape->block.x, shape->block.y, shape->block.z}, shape->shared), name, F, F, "", 0)(argument<std::remove_cv_t<P>>(arguments[I])...);
         } else if constexpr (std::is_void_v<R>) {
             F(argument<std::remove_cv_t<P>>(arguments[I])...);
         } else if constexpr (std::is_floating_point_v<R>) {

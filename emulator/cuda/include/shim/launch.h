@@ -1,4 +1,5 @@
-// kernel<<<grid, block, shared, stream>>>(arguments) becomes bind(Config(grid, block, shared, stream), "kernel", kernel)(arguments).
+// kernel<<<grid, block, shared, stream>>>(arguments)
+// becomes bind(Config(grid, block, shared, stream), "kernel", kernel)(arguments).
 #pragma once
 
 #include "../../../runtime/kernel_api.h"

@@ -17,7 +17,7 @@ constexpr unsigned short CANONICAL_NAN = 0x7fff;  // of a half and of a bfloat16
 CUDA_SHIM_INLINE float half_to_float(unsigned short half) {
     unsigned magnitude = (half & 0x7fffu) << 13;  // exponent and fraction where a float has them
     unsigned normal = magnitude + (112u << 23);  // the biases are 15 and 127
-    // A subnormal is its fraction times 2^-24: written behind a one at 2^-14, which is then taken away.
+    // A subnormal is its fraction times 2^-24: written after a one at 2^-14, which is then subtracted.
     unsigned subnormal = bits_as<unsigned>(bits_as<float>(magnitude + (113u << 23)) - 0x1p-14f);
     unsigned bits = magnitude < (1u << 23) ? subnormal : normal;
     bits |= magnitude >= (31u << 23) ? INFINITE : 0u;  // infinity and NaN; the fraction stays
@@ -48,7 +48,7 @@ CUDA_SHIM_INLINE unsigned short float_to_bfloat16(float value) {
 }
 
 // The float next to `value` that has an odd last bit, unless `value` is a float. Rounding that to a narrower format
-// gives what rounding `value` itself gives: the odd bit marks that digits were cut off, and on which side of a tie.
+// gives the same result as rounding `value` directly: the odd bit marks that digits were cut off, and on which side of a tie.
 CUDA_SHIM_INLINE float to_odd_float(double value) {
     float near = static_cast<float>(value);
     double back = near;
@@ -62,7 +62,7 @@ CUDA_SHIM_INLINE float to_odd_fma(float x, float y, float z) {
     return to_odd_float(to_odd_sum(static_cast<double>(x) * y, z));
 }
 
-// Turns a value rounded to nearest into one rounded in a direction. `wide` is `narrow` as float, `value` what is to be rounded.
+// Turns a value rounded to nearest into one rounded in a direction. `wide` is `narrow` as float, `value` the exact value.
 // The patterns of one sign are in order: infinity comes after the largest, zero before the smallest.
 template <Round DIRECTION>
 CUDA_SHIM_INLINE unsigned short redirect(unsigned short narrow, float wide, float value) {

@@ -15,8 +15,8 @@ CUDA_SHIM_INLINE double rounded(double value) {
     return DIRECTION == Round::up ? __builtin_ceil(value) : __builtin_floor(value);
 }
 
-// Towards zero. A value out of range becomes the nearest limit, as on a GPU; a C++ cast would be undefined. A NaN becomes 0, or
-// the highest bit if the result has 64 bits.
+// Towards zero. A value out of range becomes the nearest limit, as on a GPU; a C++ cast would be undefined. A NaN becomes 0,
+// or the highest bit if the result has 64 bits.
 template <class Integer>
 CUDA_SHIM_INLINE Integer to_integer(double value) {
     constexpr bool has_sign = static_cast<Integer>(-1) < static_cast<Integer>(1);
@@ -41,7 +41,7 @@ CUDA_SHIM_INLINE float to_float(double value) {
     return near;
 }
 
-// a + b; if that is not a double, the neighbour with an odd last bit, which marks that digits were cut off, and on which side.
+// a + b; if that is not a double, the neighbour with an odd last bit, which marks that digits were cut off and on which side.
 CUDA_SHIM_INLINE double to_odd_sum(double a, double b) {
     double sum = a + b, b_in_sum = sum - a, a_in_sum = sum - b_in_sum;
     double lost = (a - a_in_sum) + (b - b_in_sum);  // exactly; NaN where the sum is not finite

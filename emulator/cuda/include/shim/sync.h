@@ -42,11 +42,21 @@ CUDA_SHIM_INLINE T shuffle(int op, unsigned mask, T value, int argument, int wid
 // Default arguments are evaluated at the call, so these are the author's file and line.
 #define CUDA_SHIM_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-CUDA_SHIM_INLINE void __syncthreads(CUDA_SHIM_HERE) { ::emulator::barrier(::emulator::SYNC, 0, file, line); }
-CUDA_SHIM_INLINE int __syncthreads_and(int p, CUDA_SHIM_HERE) { return ::emulator::barrier(::emulator::SYNC_AND, p, file, line); }
-CUDA_SHIM_INLINE int __syncthreads_or(int p, CUDA_SHIM_HERE) { return ::emulator::barrier(::emulator::SYNC_OR, p, file, line); }
-CUDA_SHIM_INLINE int __syncthreads_count(int p, CUDA_SHIM_HERE) { return ::emulator::barrier(::emulator::SYNC_COUNT, p, file, line); }
-CUDA_SHIM_INLINE void __barrier_sync(unsigned, CUDA_SHIM_HERE) { ::emulator::barrier(::emulator::SYNC, 0, file, line); }
+CUDA_SHIM_INLINE void __syncthreads(CUDA_SHIM_HERE) {
+    ::emulator::barrier(::emulator::SYNC, 0, file, line);
+}
+CUDA_SHIM_INLINE int __syncthreads_and(int p, CUDA_SHIM_HERE) {
+    return ::emulator::barrier(::emulator::SYNC_AND, p, file, line);
+}
+CUDA_SHIM_INLINE int __syncthreads_or(int p, CUDA_SHIM_HERE) {
+    return ::emulator::barrier(::emulator::SYNC_OR, p, file, line);
+}
+CUDA_SHIM_INLINE int __syncthreads_count(int p, CUDA_SHIM_HERE) {
+    return ::emulator::barrier(::emulator::SYNC_COUNT, p, file, line);
+}
+CUDA_SHIM_INLINE void __barrier_sync(unsigned, CUDA_SHIM_HERE) {
+    ::emulator::barrier(::emulator::SYNC, 0, file, line);
+}
 
 CUDA_SHIM_INLINE void __syncwarp(unsigned mask = 0xffffffffu, CUDA_SHIM_HERE) {
     ::emulator::warp(::emulator::SYNCWARP, mask, 0, 0, 32, file, line);
