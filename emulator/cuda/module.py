@@ -17,7 +17,7 @@ from emulator.errors import EmulatorError
 from emulator.observation import Observation
 from emulator.runtime import watch
 from emulator.runtime.arena import LARGE, Stored
-from emulator.runtime.memory import CallMemory, memory_of
+from emulator.runtime.calls import CallMemory, memory_of
 from emulator.runtime.symbols import base_name, register_shared_variables
 
 # The codes of shim/entry.h for the type that a pointer points to -> the dtypes that fit.

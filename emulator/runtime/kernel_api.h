@@ -18,8 +18,10 @@ enum WarpOp : int {
     REDUCE_ADD, REDUCE_MIN_S, REDUCE_MAX_S, REDUCE_MIN_U, REDUCE_MAX_U, REDUCE_AND, REDUCE_OR, REDUCE_XOR,
 };
 
+enum What : int { READ, WRITE, ATOMIC, WAIT, TOUCH };  // in the order of Action in emulator/observation.py; TOUCH: unknown
+
 struct Module {  // one compiled library of kernels
-    int traced;  // whether its accesses are announced by __tsan_* or check_access
+    int traced;  // whether it announces its accesses (emulator_access)
     void* (*anchor)();  // the address of some thread_local of the library, so that its TLS block exists
 };
 
@@ -60,6 +62,9 @@ uint64_t emulator_warp(int op, unsigned mask, uint64_t value, int argument, int 
 void emulator_returned();  // called at a `return` in a kernel, so that it differs from running past a barrier
 void emulator_trap(const char* text, const char* file, int line);
 [[noreturn]] void emulator_assert_failed(const char* expression, const char* file, int line);
+
+// Announces an access before it is made, in a traced module. pc: an address in the module's code, for its source line.
+void emulator_access(const void* place, size_t bytes, emulator::What what, uintptr_t pc);
 
 // An atomic operation of the running thread: emulator_atomic copies the old value out, the caller computes the new value,
 // emulator_put stores it. Threads switch only inside the runtime, so nothing comes between.

@@ -77,11 +77,8 @@ def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int,
     """(tensor or variable, index, for an access outside: where it is, in words)."""
     offset, size = record.offset, max(record.size, 1)
     if record.space == NOWHERE:
-        return (
-            "",
-            None,
-            f"at address {offset & (2**64 - 1):#x}, where no tensor is" if KINDS[record.kind] is Kind.OUTSIDE else "",
-        )
+        outside = KINDS[record.kind] is Kind.OUTSIDE
+        return "", None, f"at address {offset & (2**64 - 1):#x}, where no tensor is" if outside else ""
     if record.space == LOCAL:
         return "", None, "in the local memory of another thread"
     if record.space == GLOBAL and record.region in storages:
@@ -104,11 +101,8 @@ def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int
     else:
         known = [v for v in known if v.start <= offset < v.end]
     if not known:
-        return (
-            STATIC_SHARED if record.space == STATIC else "a global variable",
-            (offset // size,),
-            "beside every variable",
-        )
+        name = STATIC_SHARED if record.space == STATIC else "a global variable"
+        return name, (offset // size,), "beside every variable"
     near = max(known, key=lambda v: v.end)
     far = f"{offset - near.end} bytes" if offset > near.end else "right"
     return near.name, ((offset - near.start) // size,), f"{far} past the end of {near.name}"

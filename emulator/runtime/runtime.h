@@ -223,7 +223,6 @@ bool is_device_memory(const void* base, size_t bytes);  // whether a kernel may 
 enum Kind : int {  // in the order of Kind in emulator/observation.py
     RACE, OUTSIDE, UNINITIALISED, BARRIER, DEADLOCK, MISALIGNED, MASK, ASYNC, LAUNCH, TRAP,
 };
-enum What : int { READ, WRITE, ATOMIC, WAIT, TOUCH };  // in the order of Action there; TOUCH: read or write is unknown
 
 struct Record {
     int kind, space, region, same_value;  // same_value: 1, 0, or -1 if it was not compared

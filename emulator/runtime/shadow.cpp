@@ -239,3 +239,9 @@ void forget_shadows() {
 }
 
 }  // namespace emulator
+
+using namespace emulator;
+
+extern "C" void emulator_access(const void* place, size_t bytes, What what, uintptr_t pc) {
+    if (now && launch->traced) check_access(reinterpret_cast<uintptr_t>(place), bytes, what, pc);
+}

@@ -40,7 +40,6 @@ void emulator_cuda_launch(Request* request) {
 }
 
 void emulator_cuda_begin_call() {
-    emulator_begin_call();
     thrown.clear();
     clear_errors();
 }

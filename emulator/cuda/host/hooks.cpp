@@ -7,9 +7,9 @@
 
 using namespace emulator;
 
-#define CALLER reinterpret_cast<uintptr_t>(__builtin_return_address(0))
 #define CHECK(address, bytes, what) \
-    if (now && launch->traced) check_access(reinterpret_cast<uintptr_t>(address), bytes, what, CALLER)
+    emulator_access(const_cast<const void*>(static_cast<const volatile void*>(address)), bytes, what, \
+                    reinterpret_cast<uintptr_t>(__builtin_return_address(0)))
 
 #define SIZED(N) \
     void __tsan_read##N(void* a) { CHECK(a, N, READ); } \
@@ -20,15 +20,20 @@ using namespace emulator;
     void __tsan_volatile_write##N(void* a) { CHECK(a, N, WRITE); }
 
 // C++ atomics, which host code of a .cu may use (the guard of a static variable is one); in a kernel they count as atomics.
+#define UPDATE(BITS, T, NAME, BUILTIN) \
+    T __tsan_atomic##BITS##_##NAME(volatile T* a, T v, int) { \
+        CHECK(a, sizeof(T), ATOMIC); \
+        return __atomic_##BUILTIN(a, v, __ATOMIC_SEQ_CST); \
+    }
 #define ATOMICS(BITS, T) \
     T __tsan_atomic##BITS##_load(const volatile T* a, int) { CHECK(a, sizeof(T), ATOMIC); return *a; } \
     void __tsan_atomic##BITS##_store(volatile T* a, T v, int) { CHECK(a, sizeof(T), ATOMIC); *a = v; } \
-    T __tsan_atomic##BITS##_exchange(volatile T* a, T v, int) { CHECK(a, sizeof(T), ATOMIC); return __atomic_exchange_n(a, v, __ATOMIC_SEQ_CST); } \
-    T __tsan_atomic##BITS##_fetch_add(volatile T* a, T v, int) { CHECK(a, sizeof(T), ATOMIC); return __atomic_fetch_add(a, v, __ATOMIC_SEQ_CST); } \
-    T __tsan_atomic##BITS##_fetch_sub(volatile T* a, T v, int) { CHECK(a, sizeof(T), ATOMIC); return __atomic_fetch_sub(a, v, __ATOMIC_SEQ_CST); } \
-    T __tsan_atomic##BITS##_fetch_and(volatile T* a, T v, int) { CHECK(a, sizeof(T), ATOMIC); return __atomic_fetch_and(a, v, __ATOMIC_SEQ_CST); } \
-    T __tsan_atomic##BITS##_fetch_or(volatile T* a, T v, int) { CHECK(a, sizeof(T), ATOMIC); return __atomic_fetch_or(a, v, __ATOMIC_SEQ_CST); } \
-    T __tsan_atomic##BITS##_fetch_xor(volatile T* a, T v, int) { CHECK(a, sizeof(T), ATOMIC); return __atomic_fetch_xor(a, v, __ATOMIC_SEQ_CST); } \
+    UPDATE(BITS, T, exchange, exchange_n) \
+    UPDATE(BITS, T, fetch_add, fetch_add) \
+    UPDATE(BITS, T, fetch_sub, fetch_sub) \
+    UPDATE(BITS, T, fetch_and, fetch_and) \
+    UPDATE(BITS, T, fetch_or, fetch_or) \
+    UPDATE(BITS, T, fetch_xor, fetch_xor) \
     int __tsan_atomic##BITS##_compare_exchange_strong(volatile T* a, T* c, T v, int, int) { \
         CHECK(a, sizeof(T), ATOMIC); return __atomic_compare_exchange_n(a, c, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); } \
     int __tsan_atomic##BITS##_compare_exchange_weak(volatile T* a, T* c, T v, int, int) { \

@@ -20,5 +20,3 @@ void clear_errors();
 size_t dynamic_shared_limit(const void* function);  // bytes; set by cudaFuncSetAttribute, or DEFAULT_SHARED
 
 }  // namespace emulator
-
-extern "C" void emulator_begin_call();

@@ -127,7 +127,7 @@ cudaError_t emulator_cuda_set_function_attribute(const void* function, int attri
         if (value < 0 || static_cast<size_t>(value) > LARGEST_SHARED) return emulator_cuda_returned(cudaErrorInvalidValue);
         opted_in[function] = static_cast<size_t>(value);
     } else if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
-        if (value < -1 || value > 100) return emulator_cuda_returned(cudaErrorInvalidValue);  // percent; -1: the driver chooses
+        if (value < -1 || value > 100) return emulator_cuda_returned(cudaErrorInvalidValue);  // %; -1: the driver's choice
     } else if (attribute < 0 || attribute > cudaFuncAttributeNonPortableClusterSizeAllowed) {
         return emulator_cuda_returned(cudaErrorInvalidValue);
     }

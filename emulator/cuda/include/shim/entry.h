@@ -82,7 +82,8 @@ struct Called<F> {
         if (shape) {
             if constexpr (std::is_void_v<R>)
                 bind(Config({shape->grid.x, shape->grid.y, shape->grid.z},
-                            {shape->block.x, shape->block.y, shape->block.z}, shape->shared), name, F, F, "", 0)(argument<std::remove_cv_t<P>>(arguments[I])...);
+                            {shape->block.x, shape->block.y, shape->block.z}, shape->shared),
+                     name, F, F, "", 0)(argument<std::remove_cv_t<P>>(arguments[I])...);
         } else if constexpr (std::is_void_v<R>) {
             F(argument<std::remove_cv_t<P>>(arguments[I])...);
         } else if constexpr (std::is_floating_point_v<R>) {

@@ -21,7 +21,8 @@ CUDA_SHIM_INLINE void unpack(F& function, Tuple& arguments, std::index_sequence<
 }
 
 template <class F, class... P>
-void run(const Config& config, const char* kernel, const void* identity, F function, std::tuple<P...> arguments, const char* file, int line) {
+void run(const Config& config, const char* kernel, const void* identity, F function, std::tuple<P...> arguments,
+         const char* file, int line) {
     struct Call {
         F function;
         std::tuple<P...> arguments;
@@ -35,8 +36,8 @@ void run(const Config& config, const char* kernel, const void* identity, F funct
     emulator_cuda_launch(&request);
 }
 
-// A kernel of known type: arguments convert as in a call. `call` is a lambda that calls it by its name, for a launch that omits
-// default arguments.
+// A kernel of known type: arguments convert as in a call. `call` is a lambda that calls it by its name, for a launch that
+// omits default arguments.
 template <class Call, class... P>
 struct Bound {
     Config config;
@@ -75,7 +76,8 @@ struct BoundTemplate {
 };
 
 template <class F>
-BoundTemplate<F> bind_template(Config config, const char* kernel, F function, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+BoundTemplate<F> bind_template(Config config, const char* kernel, F function, const char* file = __builtin_FILE(),
+                               int line = __builtin_LINE()) {
     return {config, kernel, function, file, line};
 }
 

@@ -35,6 +35,7 @@ class CallMemory:
 def memory_of(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[CallMemory]:
     """Memory for a call with these (name, tensor): copied in before, copied back after. Calls of other threads wait."""
     with _lock, _arena.holding(tensors) as (storages, addresses):
+        runtime().emulator_begin_call()
         regions = [_add_region(number, stored) for number, stored in enumerate(storages)]
         try:
             yield CallMemory(storages, addresses)
