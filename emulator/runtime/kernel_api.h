@@ -30,7 +30,7 @@ struct Request {  // a launch
     const char* kernel;  // as written at the launch
     const char* file;
     int line;
-    const void* function;  // the kernel's address, if its own shared variables are to be told apart; may be null
+    const void* function;  // the kernel's address, which says which shared variables are its own; may be null
     Dim grid, block;
     size_t shared;  // bytes of dynamic shared memory
     size_t shared_limit;  // of shared memory in all, in bytes

@@ -17,6 +17,7 @@ from races.rule import Barrier, Event, Launch, Thread, conflict, races
 from races.tracing import trace
 from tests.emulator.cuda_sources.programs import (
     BYTES,
+    GLOBAL,
     SHAPES,
     THREADS,
     Program,
@@ -29,9 +30,7 @@ from tests.emulator.cuda_sources.programs import (
 )
 
 SOURCE = Path(__file__).parent / "cuda_sources" / "programs.cu"
-SCHEDULES = st.tuples(
-    st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.5])
-)  # trace's seed, probability to switch threads
+SCHEDULES = st.tuples(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.5]))  # seed and switch of trace
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def disagreements(program: Program, findings: list) -> list[str]:
 def stands_for(finding, pair: tuple[Event, Event], shape: tuple[int, int, int]) -> bool:
     """Whether the finding is about this pair: threads, actions, lines, and an element that one of them accesses."""
     name = pair[0].access.memory[0]
-    is_global = name.startswith("g")
+    is_global = name in GLOBAL
     sides = Counter((thread_of(side, shape), side.what, side.site.text) for side in finding.sides)
     touched = {
         (byte // unit,)

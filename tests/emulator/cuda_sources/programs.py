@@ -18,6 +18,7 @@ from races.rule import Access, Arrival, Barrier, Event, Launch, Thread, conflict
 
 # Sizes, numbers and orders are those of programs.cu; memories have the names that findings give them.
 MEMORIES = ["g0", "g1", "g2", "g3", "s0", "s1", "s2", "dynamic shared memory"]
+GLOBAL = frozenset(MEMORIES[:4])  # the others are shared memory
 BYTES = 16  # of each
 READ, WRITE, ATOMIC, BLOCK_BARRIER, WARP_BARRIER, WARP_OPERATION, FENCE, RETURN = range(1, 9)
 OPS = {  # with the macros of two lines for each memory
@@ -68,7 +69,7 @@ def touch(block: int, thread: int, kind: tuple[str, int], memory: str, place: in
     op, macros = OPS[what]
     number = MEMORIES.index(memory)
     macro = macros[line].format("dynamic" if memory == MEMORIES[-1] else memory)
-    own = None if memory.startswith("g") else block
+    own = None if memory in GLOBAL else block
     access = LineAccess(what, (memory, own), start, size, f"case {2 * number + line}: {macro} break;")
     words = f"{macro}, bytes {start}:{start + size}"
     return Step(block, (thread,), words, (op, number, start, size, line), access)
