@@ -14,8 +14,6 @@ from pathlib import Path
 
 import torch
 
-from emulator.build_cache import built, key_of
-
 FOLDER = Path(__file__).parent
 PATTERNS = ("*.cu", "*.cuh", "*.h", "*_binding.cpp")
 CXX_FLAGS = ("-O3", "-std=c++17", "-DUSE_CUDA")
@@ -51,6 +49,8 @@ def load(name: str):
     Of many processes one builds, and the others wait. Raises RuntimeError without nvcc or ninja, and where a source does not
     compile, with the compiler's first errors.
     """
+    from emulator.build_cache import built  # here, as imports point the other way, but for this one (docs/decisions.md)
+
     if nvcc() is None:
         raise RuntimeError(
             f"no nvcc found, which compiles {name}.cu for CUDA tensors: install the CUDA toolkit, and name its folder in "
@@ -62,6 +62,8 @@ def load(name: str):
 
 def key(name: str) -> str:
     """The name under which the library is kept: another one where sources, tools, flags or GPUs are others."""
+    from emulator.build_cache import key_of
+
     sources = sorted(path for pattern in PATTERNS for path in FOLDER.glob(pattern))
     contents = [part for path in sources for part in (path.name, path.read_bytes())]
     tools = (torch.__version__, str(torch.version.cuda), _nvcc_version(nvcc()))

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import torch
 
-from emulator.cuda import load
-
 from . import extension
 
 WORDS = 512  # bytes: a refusal is no longer
@@ -44,5 +42,7 @@ def _call_on_cpu(name: str, what: str, *arguments: torch.Tensor | float | None) 
 
 @functools.cache
 def _on_cpu(name: str):
+    from emulator.cuda import load  # here, as imports point the other way, but for this one (docs/decisions.md)
+
     functions = (f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal"))
     return load(Path(__file__).with_name(f"{name}.cu"), *functions)

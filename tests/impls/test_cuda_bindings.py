@@ -12,8 +12,6 @@ import torch
 
 from impls.cuda import extension
 
-pytestmark = pytest.mark.usefixtures("gxx")
-
 FOLDER = Path(extension.__file__).parent
 ALGORITHMS = ("fa1", "fa2")
 HEADERS = Path(torch.__file__).parent / "include"

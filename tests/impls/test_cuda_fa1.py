@@ -23,7 +23,7 @@ def fa1():
     return Host("fa1")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread", "gxx")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tensors(seqlen_q, seqlen_k, headdim, dtype=FLOAT32, batch=1, nheads=2, nheads_k=None):

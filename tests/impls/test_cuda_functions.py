@@ -16,7 +16,7 @@ from tests.impls.machinery import assert_same_bits
 
 INF = float("inf")
 
-pytestmark = pytest.mark.usefixtures("one_thread", "gxx")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def is_attention(got, q, k, v, bias=None, **options):

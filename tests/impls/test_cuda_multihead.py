@@ -14,7 +14,7 @@ LONGEST = 1000  # rows: what the exercise promises
 WIDEST = 1024  # columns of one head
 
 
-pytestmark = pytest.mark.usefixtures("one_thread", "gxx")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def uniform(N, d_model, largest, seed, device):

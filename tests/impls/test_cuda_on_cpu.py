@@ -11,8 +11,6 @@ from properties.judging.plan import Plan
 from properties.judging.verdict import PASS
 from properties.law import laws
 
-pytestmark = pytest.mark.usefixtures("gxx")
-
 IMPLS = [impl for impl in cuda.IMPLS if isinstance(impl, Implementation) and "cpu" in impl.devices]
 FORWARD = [
     "test_out_matches_the_definition",

@@ -22,7 +22,7 @@ OPERATORS = {
     flash_attention_2: (operators.fa2_forward, operators.fa2_backward),
 }
 
-pytestmark = pytest.mark.usefixtures("one_thread", "gxx")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run_python(program):

@@ -15,7 +15,7 @@ from impls.cuda.problem import integers
 from tests.emulator.cuda_sources.calls import F16, F32, LEFT, each, inputs, on_a_gpu
 from tests.impls.machinery import assert_same_bits
 
-pytestmark = pytest.mark.usefixtures("one_thread", "gxx")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
