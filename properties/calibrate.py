@@ -46,7 +46,7 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
             if not result.within:
                 beyond.append(f"{name} z {result.worst_z:.3g} rms {result.rms_ratio:.3g}   {case}")
 
-    drawn = given(case=attention_cases(impl, device, Draws(regimes=(regime,))))(judge)
+    drawn = given(case=attention_cases(impl, device, Draws.of(regime=regime)))(judge)
     configured = settings(max_examples=cases, deadline=None, database=None, phases=(Phase.generate,),
                           suppress_health_check=list(HealthCheck))  # fmt: skip
     seed(number)(configured(drawn))()
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
     return int(broken)
 
 
-def reason_of(entry: Absent | registry.Broken) -> str:
+def reason_of(entry: Absent | registry.Unloadable) -> str:
     """Why there is no implementation."""
     return entry.reason if isinstance(entry, Absent) else entry.problem
 

@@ -14,7 +14,7 @@ PATIENCE = (0.01, 0.5)  # seconds that the inputs are late: three times what a c
 CYCLES = 2.0e9  # of a GPU in a second, at most
 
 
-@law(device="cuda", share=0.3, scales=(), bug="calling")
+@law(device="cuda", share=0.3, softmax_scale=False, bug="calling")
 def test_work_waits_on_the_current_stream(trial):
     """Under torch.cuda.stream(s) a call takes inputs that s has yet to write, and s itself may read what it gives.
 

@@ -2,8 +2,8 @@
 
 import torch
 
-import oracle
 from impls.call import Outputs
+from properties.cases.features import mask_of
 from properties.checks.comparisons import check_agree, check_copied, check_counts, check_same, check_unchanged
 from properties.failures import LawBroken
 from properties.law import law
@@ -90,7 +90,7 @@ def test_alignment_is_as_declared(trial):
     case, declared = trial.case, trial.impl.causal_alignment
     other = {"bottom_right": "top_left", "top_left": "bottom_right"}[declared]
     got = trial.run(trial.zeroed("q")).lse.double().exp().round()
-    counts = oracle.visible(case.seqlen_q, case.seqlen_k, causal=True, alignment=other, device=trial.device).sum(dim=1)
+    counts = mask_of(case, other).visible(case.seqlen_q, case.seqlen_k, device=trial.device).sum(dim=1)
     if bool((got == counts).all()):
         raise LawBroken(
             f"causal mask is aligned {other}, but {declared} is declared",

@@ -16,7 +16,7 @@ from races.poison import PATTERNS, poisoned
 AROUND = 7.0  # an innocent value to compare NaN with
 
 
-@law(layouts=LAYOUTS, bug="memory")
+@law(layout=LAYOUTS, bug="memory")
 def test_memory_around_inputs_is_not_read(trial):
     """NaN before, after and between the rows of every input changes nothing: each output equals the one with 7 there.
 
@@ -26,7 +26,7 @@ def test_memory_around_inputs_is_not_read(trial):
                   "with NaN around the inputs; with 7 there it is")  # fmt: skip
 
 
-@law(layouts=LAYOUTS, bug="memory")
+@law(layout=LAYOUTS, bug="memory")
 def test_inputs_come_back_unchanged(trial):
     """Every input, and 256 elements before and after it, have the same bits after the call as before it."""
     handed, placed = trial.place(trial.x, torch.nan)
@@ -45,7 +45,7 @@ def test_inputs_come_back_unchanged(trial):
             )
 
 
-@law(layouts=LAYOUTS[1:], needs=("strides",), bug="calling")
+@law(layout=LAYOUTS[1:], needs=("strides",), bug="calling")
 def test_any_layout_equals_the_contiguous_one(trial):
     """How q, k, v and dout lie in memory (transposed, packed with others, with gaps, with strides) changes no value.
 

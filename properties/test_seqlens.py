@@ -32,7 +32,7 @@ def toward_an_edge(case: Case) -> Case:
     return case if near_an_edge(case) else case.but(seqlen_k=nearest, seqlen_q=nearest if same else case.seqlen_q)
 
 
-@law(regimes=("shifted_down", "spread", "mean"), bug="boundaries", where=near_an_edge, toward=toward_an_edge)
+@law(regime=("shifted_down", "spread", "mean"), bug="boundaries", where=near_an_edge, toward=toward_an_edge)
 def test_ragged_sizes_match_the_definition(trial):
     """Lengths next to a power of two, any head dim: out, lse and every gradient stay within the error budget.
 
@@ -42,7 +42,7 @@ def test_ragged_sizes_match_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(causal=False, bias=False, scales=(), needs=("not causal",), regimes=("spread", "large"), bug="boundaries")
+@law(causal=False, bias=False, softmax_scale=False, needs=("not causal",), regime=("spread", "large"), bug="boundaries")
 def test_every_column_of_headdim_matters(trial):
     """Key j is the unit vector of column c(j), each column at most once; query i is 128/scale times that of one of them.
 

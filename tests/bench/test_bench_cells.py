@@ -10,7 +10,7 @@ import torch
 from bench import cells
 from bench.cells import flops, visible_pairs
 from impls import Absent, Implementation, Precision, Supports
-from impls.registry import Broken, Entry, ours
+from impls.registry import Entry, Unloadable, ours
 from impls.torch_math import IMPL as MANUAL
 from oracle.masks import visible
 from properties.cases.case import Case
@@ -103,7 +103,7 @@ def test_kernels_without_matrix_units_are_measured_in_float32():
 
 
 def test_what_cannot_be_loaded_is_not_forgotten():
-    broken = Entry(Broken("triton", "no compiler"), "triton")
+    broken = Entry(Unloadable("triton", "no compiler"), "triton")
     assert cells.GRIDS["cuda"][0].entries([broken], "cuda") == [broken]
 
 

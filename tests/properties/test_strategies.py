@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from impls import Implementation, Supports
 from properties.cases.case import DTYPES, LAYOUTS, REGIMES, Case, parse_case
-from properties.cases.strategies import SCALES, Draws, Sizes, attention_cases, edges
+from properties.cases.strategies import SCALES, Draws, Limits, attention_cases, edges
 from properties.cases.support import may_have_empty_rows, unsupported
 
 QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -194,7 +194,7 @@ def test_every_regime_is_drawn():
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_score_matrices_fit_the_device(device):
     cases, _ = drawn(ALL, device=device)
-    sizes = Sizes.on(device)
+    sizes = Limits.on(device)
     assert max(c.batch * c.nheads * c.seqlen_q * c.seqlen_k for c in cases) <= sizes.elements
     assert max(max(c.seqlen_q, c.seqlen_k) for c in cases) <= sizes.seqlen
 
