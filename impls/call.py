@@ -1,4 +1,4 @@
-"""Calls implementations; nothing else does. Inputs go over in the implementation's layout, outputs come back in the public one.
+"""Calls implementations; nothing else does. Inputs go over in their layout, outputs come back in the public one.
 
 Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nheads, seqlen_q), natural log.
 """

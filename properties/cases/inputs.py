@@ -1,8 +1,8 @@
 """From a case to its tensors. The distribution of the inputs decides which bugs can be seen, more than any tolerance does.
 
 spread        scores with a standard deviation of 1, v and dout randn: the everyday case
-peaked        scores with one of 6: a few keys take nearly everything
-flat          scores with one of 0.01: every key weighs nearly the same, so one key too many or too few shows
+peaked        scores with a standard deviation of 6: a few keys take nearly all the weight
+flat          scores with a standard deviation of 0.01: all keys weigh nearly the same, so one key too many or too few shows
 shifted_down  every score near -160 (lse < -90): exp(0 - lse) of a forgotten padding key overflows
 shifted_up    every score near +160: exp without the row maximum overflows
 large         |x| <= 10

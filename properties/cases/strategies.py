@@ -77,7 +77,7 @@ def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
     return st.sampled_from(sorted([*fitting, *(near * often), *(larger * max(1, often // 4))]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Draws:
     """What a law wants its cases to be.
 

@@ -12,7 +12,7 @@ from bench.cells import flops, visible_pairs
 from impls import Absent, Implementation, Precision, Supports
 from impls.registry import Entry, Unloadable, ours
 from impls.torch_math import IMPL as MANUAL
-from oracle.masks import visible
+from oracle import Mask
 from properties.cases.case import Case
 
 # --- what is counted, and in which product ----------------------------------------------------------------------------
@@ -21,7 +21,7 @@ from properties.cases.case import Case
 @pytest.mark.parametrize("seqlen", [1, 2, 7, 64, 129])
 @pytest.mark.parametrize("causal", [False, True])
 def test_visible_pairs_are_those_of_the_mask(seqlen, causal):
-    assert visible_pairs(seqlen, causal) == int(visible(seqlen, seqlen, causal=causal).sum())
+    assert visible_pairs(seqlen, causal) == int(Mask(causal).visible(seqlen, seqlen).sum())
 
 
 @pytest.mark.parametrize("causal", [False, True])
