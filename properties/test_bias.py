@@ -45,7 +45,7 @@ def test_constant_in_bias_changes_only_lse(trial):
     random = trial.random("constant")
     added = random.integers((*x.bias.shape[:3], 1), -8, 8)
     moved = x.with_(bias=(x.bias.float() + added).to(x.bias.dtype))
-    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()  # half the time a half bias would round
+    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()  # in a half dtype the sum would often round
     x = x.with_(bias=torch.where(exact, x.bias, 0))
     moved = x.with_(bias=torch.where(exact, moved.bias, added.to(x.bias.dtype)))
     before, after = trial.run(x), trial.run(moved)
@@ -57,9 +57,9 @@ def test_constant_in_bias_changes_only_lse(trial):
 
 @law(bias=True, bias_mask=HIDING, needs=("bias", "lse"), bug="masks")
 def test_infinite_bias_hides_exactly_its_keys(trial):
-    """A bias of -inf hides a key, and 0 leaves it: with q = 0, exp(lse) counts the keys that are left. A whole number.
+    """With q = 0 and a bias of 0 or -inf, exp(lse) counts the keys that the bias does not hide: a whole number.
 
-    Right and left padding, a window, one dead row: whole tiles are hidden first, last, or all along.
+    Right and left padding, a window and a dead row hide whole tiles at the start, at the end, or everywhere.
     """
     x = trial.zeroed("q")
     hidden = x.bias.isinf()
@@ -69,7 +69,7 @@ def test_infinite_bias_hides_exactly_its_keys(trial):
 
 @law(bias=True, bias_mask=("right", "left"), needs=("bias",), bug="masks")
 def test_keys_hidden_by_bias_change_no_bit(trial):
-    """Keys that -inf hides from every query and head have no say: other k and v there leave every output as it was.
+    """Keys that -inf hides from every query and head have no influence: with other k and v there every output stays the same.
 
     Bit for bit (within the budget where not declared repeatable); their own dk and dv are 0 before and after.
     """

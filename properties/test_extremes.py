@@ -1,8 +1,9 @@
-"""The ends of every range: huge and tiny scores, rows that see nothing, one key, no key, scale 0 and negative."""
+"""The ends of every range: huge and tiny scores, rows without a visible key, one key, no key, scale 0 and negative."""
 
 import torch
 
 from properties.cases.case import Case
+from properties.cases.features import mask_of
 from properties.checks.comparisons import check_budget, check_copied, check_same, check_unchanged
 from properties.law import law
 from properties.trial import Trial
@@ -12,7 +13,8 @@ MAY_BE_EMPTY = ("dead_row", "left", "none")
 
 def may_be_empty(case: Case) -> bool:
     """Whether a query may be left without a key: hidden by the bias, or before the first key."""
-    return case.bias_mask in ("dead_row", "left") or (case.causal and case.seqlen_q > case.seqlen_k)
+    by_position = mask_of(case, "bottom_right").hides_all_keys(case.seqlen_q, case.seqlen_k)
+    return case.bias_mask in ("dead_row", "left") or by_position
 
 
 def toward_empty(case: Case) -> Case:
@@ -30,14 +32,14 @@ def toward_empty(case: Case) -> Case:
 def test_huge_scores_match_the_definition(trial):
     """Scores of +-160 and up to thousands: exp overflows without the row maximum, underflows with a wrong one.
 
-    softmax does not care: out, lse and every gradient stay finite and within the error budget.
+    softmax is not affected: out, lse and every gradient stay finite and within the error budget.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(regime=("flat", "exact"), softmax_scale=(None, 2.0**-10, -(2.0**-10)), bug="softmax-and-lse")
 def test_tiny_scores_match_the_definition(trial):
-    """Scores within 0.01 of each other, or scaled to nothing: out is close to the mean of v, and the difference counts."""
+    """Scores within 0.01 of each other, or scaled to almost 0: out is close to the mean of v, and the difference counts."""
     check_budget(trial, trial.run(backward=trial.backward))
 
 
@@ -64,7 +66,7 @@ def test_rows_without_keys_give_zero(trial):
 
 @law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_leave_the_others_alone(trial):
-    """One row that sees nothing must not turn dk and dv of all keys, or its neighbours, into NaN: 0 * inf, inf - inf."""
+    """A row that sees no key must not turn dk and dv of all keys, or neighbouring rows, into NaN (0 * inf, inf - inf)."""
     trial.needs(bool(_empty_rows(trial).any()))
     check_budget(trial, trial.run(backward=trial.backward))
 

@@ -1,6 +1,6 @@
-"""What must hold between calls: linearity, permutations, shifts, splitting and merging; and what gradients conserve.
+"""Laws between calls (linearity, permutations, shifts, splitting and merging), and sums that gradients conserve.
 
-The conservation laws need no oracle for the whole, so they hold, and are checked, at lengths where none fits.
+The conservation laws need no oracle, so they are checked at lengths where none fits in memory.
 """
 
 import torch
@@ -12,8 +12,8 @@ from properties.law import law
 from properties.trial import Trial
 
 
-# Not in the regime exact: P times a small integer lies in the middle between two numbers one time in four, and then the
-# sum so far decides, be it 2^-149 or, as half of that is flushed, 0.
+# The regime exact is left out: there P times a small integer is a tie between two numbers one time in four, and a partial
+# sum as small as 2^-149, which may be flushed to 0, decides how it rounds.
 @law(bug="softmax-and-lse", regime=("spread", "peaked", "flat", "mean"))
 def test_out_doubles_with_v(trial):
     """out is linear in v, and doubling is exact: twice the v, twice the out, bit for bit.
@@ -61,7 +61,7 @@ def test_order_of_keys_does_not_matter(trial):
 
 @law(bug="boundaries")
 def test_order_of_batches_and_heads_does_not_matter(trial):
-    """Every batch and head is computed by itself: permuting them permutes the results.
+    """Batches and heads are independent: permuting them permutes the results.
 
     Within the budget of both; a neighbour's offset, mask or statistic is off by far more.
     """

@@ -68,8 +68,8 @@ def test_every_column_of_headdim_matters(trial):
 
 @law(bias=False, needs=("lse",), stretch=LONG, seqlen_q=(200, None), seqlen_k=(200, None), share=0.1, bug="masks")
 def test_long_sequences_see_their_keys(trial):
-    """The keys of each query are counted (q = 0, exp(lse)) at lengths where other laws would be slow, causal or not.
+    """With q = 0, exp(lse) counts the keys of each query at lengths where other laws would be slow, causal or not.
 
-    What only goes wrong from the tenth tile on, or where an offset overflows, is not seen at 100 keys.
+    Bugs that start at the tenth tile, or where an offset overflows, do not show at 100 keys.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())

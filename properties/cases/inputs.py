@@ -26,10 +26,8 @@ from properties.cases.case import Case
 from properties.cases.features import mask_of
 
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
-GAP = (
-    64.0  # how far the winner stands above the rest in the selecting regime; exp(-64) is below half an ulp of anything
-)
-WINS = 128.0  # where a law lets one key win by itself: exp(-128) vanishes beside 1 in every dtype
+GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype
+WINS = 128.0  # the lead where a law lets one key win by itself; exp(-128) vanishes beside 1 in every dtype
 FINITE_MASK = -1e4  # the mask value of kernels that avoid -inf
 
 
@@ -121,7 +119,7 @@ def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple
 
 
 def _seen_under_any_alignment(case: Case, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(sq,) each: the first key that a query sees whichever alignment is declared, and how many (at least 1) it so sees."""
+    """(sq,) each: the first key that a query sees under every alignment, and how many such keys there are (at least 1)."""
     rows = torch.arange(case.seqlen_q, device=device)
     bounds = [mask_of(case, alignment).bounds(rows, case.seqlen_q, case.seqlen_k) for alignment in ALIGNMENTS]
     first = torch.stack([first for first, _ in bounds]).amax(0)

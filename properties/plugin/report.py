@@ -125,7 +125,7 @@ def remarks(results: list[dict]) -> list[tuple[str, str, str]]:
 
 
 def print_table(report: Report, console: Console) -> None:
-    """Print implementation x chapter: verdict, laws, cases, worst z, seconds; below it the reasons, and each failure in a line.
+    """Print verdict, laws, cases, worst z and seconds by implementation and chapter, then reasons, then each failure.
 
     An implementation without any judged law has no lines in the table.
     """
