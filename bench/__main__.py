@@ -21,7 +21,7 @@ from bench.plan import Part, plan
 from bench.report import Report, print_tables
 from bench.run import ABOVE_PEAK, ERROR, NOT_RUN, WRONG, Bench
 from impls import registry
-from impls.registry import Broken
+from impls.registry import Unloadable
 from properties.cases.case import Case
 from properties.plugin.report import environment
 
@@ -53,7 +53,7 @@ def main(arguments: list[str], console: Console | None = None) -> int:
 def measure(options: argparse.Namespace, parts: list[Part], report: Report, console: Console) -> int:
     """The run itself. An interrupt ends it early, and leaves the same things."""
     started, device = time.perf_counter(), options.device
-    broken = {entry.name: entry.impl for part in parts for entry in part.entries if isinstance(entry.impl, Broken)}
+    broken = {entry.name: entry.impl for part in parts for entry in part.entries if isinstance(entry.impl, Unloadable)}
     for part in parts:
         part.entries = [entry for entry in part.entries if entry.name not in broken]
     bench = Bench(report, device, options.seconds or SECONDS[device], options.seed)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from impls.contract import Absent, Implementation
-from impls.registry import Broken, Entry
+from impls.registry import Entry, Unloadable
 from properties.cases.case import DTYPES, Case, text_of
 from properties.cases.support import unsupported
 
@@ -66,7 +66,7 @@ class Grid:
 
     def entries(self, known: list[Entry], device: str) -> list[Entry]:
         """Those of ours that are timed where nothing is named; what could not be loaded stays, so that it is told."""
-        return [entry for entry in known if isinstance(entry.impl, Broken) or self._has(entry.impl, device)]
+        return [entry for entry in known if isinstance(entry.impl, Unloadable) or self._has(entry.impl, device)]
 
     def left_out(self, known: list[Entry], device: str) -> list[str]:
         """Why an implementation that the grid names (by its name, no pattern) is not timed here."""
@@ -74,7 +74,7 @@ class Grid:
         for impl in (entry.impl for entry in known if entry.name in self.impls):
             if isinstance(impl, Absent):
                 found.append(f"{impl.name}: {impl.reason}")
-            elif not isinstance(impl, Broken) and device not in impl.devices:
+            elif not isinstance(impl, Unloadable) and device not in impl.devices:
                 found.append(f"{impl.name}: {impl.unavailable.get(device, f'it does not run on {device}')}")
         return found
 

@@ -18,7 +18,7 @@ from impls import Absent, ContractError, torch_math
 from impls.contract import OUTPUTS
 from impls.registry import Entry, from_file, from_hook, ours, select
 from impls.triton.interpreter import installed
-from properties.cases.strategies import Sizes
+from properties.cases.strategies import Limits
 from properties.judging.plan import Plan
 from properties.judging.verdict import REFUSED
 from properties.plugin.session import Judge
@@ -88,7 +88,7 @@ def test_without_triton_every_tile_is_refused_too():
         "print(from_file('impls/triton/every_tile.py'), 'triton' in sys.modules)"  # fmt: skip
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
-    assert REASON in run.stdout and "Broken" not in run.stdout and run.stdout.strip().endswith("False")
+    assert REASON in run.stdout and "Unloadable" not in run.stdout and run.stdout.strip().endswith("False")
 
 
 @with_triton
@@ -157,8 +157,8 @@ def test_a_share_may_be_for_one_device():
 
 
 def test_a_share_of_the_elements_is_drawn():
-    assert Sizes.on("cpu", 0.1).elements == Sizes.on("cpu").elements // 10
-    assert Sizes.on("cpu", 0.1).seqlen == Sizes.on("cpu").seqlen
+    assert Limits.on("cpu", 0.1).elements == Limits.on("cpu").elements // 10
+    assert Limits.on("cpu", 0.1).seqlen == Limits.on("cpu").seqlen
 
 
 def test_results_show_the_share(tmp_path):
@@ -197,11 +197,11 @@ def test_triton_imported_before_without_a_gpu_is_the_same_error():
 
 @with_triton
 def test_triton_imported_before_stops_no_other_implementation():
-    program = "import triton, os; os.environ['TRITON_INTERPRET'] = '1'; from impls.registry import ours, Broken; " \
+    program = "import triton, os; os.environ['TRITON_INTERPRET'] = '1'; from impls.registry import ours, Unloadable; " \
         "print([(e.name, type(e.impl).__name__) for e in ours()])"  # fmt: skip
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
-    assert "('triton', 'Broken')" in run.stdout and "('torch_math', 'Implementation')" in run.stdout
+    assert "('triton', 'Unloadable')" in run.stdout and "('torch_math', 'Implementation')" in run.stdout
 
 
 @with_triton
