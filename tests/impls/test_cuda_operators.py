@@ -118,10 +118,9 @@ def test_tensors_on_a_second_device(function):
 
 
 def test_importing_compiles_and_loads_nothing():
-    """What costs time waits for the first call: the emulator's libraries, torch.utils.cpp_extension, a CUDA context."""
+    """Not even what would compile; and no CUDA context."""
     program = (
-        "import sys, torch, impls.cuda, emulator.runtime.library; print("
-        "emulator.runtime.library.runtime.cache_info().currsize, 'torch.utils.cpp_extension' in sys.modules,"
-        " torch.cuda.is_initialized())"
+        "import sys, torch, impls.cuda; print([m for m in sys.modules if m.startswith(('emulator', 'races'))],"
+        " 'torch.utils.cpp_extension' in sys.modules, torch.cuda.is_initialized())"
     )
-    assert run_python(program) == "0 False False"
+    assert run_python(program) == "[] False False"
