@@ -5,7 +5,7 @@ after another. So they are judged on a GPU: pytest tests/mutants/test_mutants.py
 import torch
 
 from impls import Supports
-from mutants.mutant import Mutant
+from mutants.triton.build import planted
 
 PRODUCT = "return tl.dot(a, b, input_precision=PRECISION)"
 ADD = 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")'
@@ -15,21 +15,20 @@ ROUND = '    if PRECISION == "tf32":\n        a, b = to_tf32(a), to_tf32(b)\n'
 FLOAT32 = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 257)))
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="triton_compiled_products_take_the_default_precision",
         law="test_lse_matches_the_definition",
-        source="triton/tiles",
-        impl="triton_fa2",
+        source="tiles.py",
         declares=FLOAT32,
         edits=((PRODUCT, "return tl.dot(a, b)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="tl.dot multiplies float32 in tf32 unless told otherwise",
         device="cuda",
     ),
-    Mutant(
+    planted(
         name="triton_compiled_tf32_operands_are_cut_off",
         law="test_lse_matches_the_definition",
-        source="triton/tiles",
+        source="tiles.py",
         impl="triton_fa2_tf32",
         declares=FLOAT32,
         edits=((ROUND, ""),),
@@ -37,10 +36,10 @@ MUTANTS = [
         story="the matrix unit drops the last 13 bits of float32, where rounding was declared: all errors go one way",
         device="cuda",
     ),
-    Mutant(
+    planted(
         name="triton_compiled_dq_is_loaded_added_and_stored",
         law="test_gradients_match_the_definition",
-        source="triton/backward",
+        source="backward.py",
         impl="triton_fa2_atomic",
         declares=dict(supports=Supports(dtypes={torch.float16}, headdims=range(1, 257), cross=True)),
         edits=(

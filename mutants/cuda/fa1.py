@@ -1,6 +1,6 @@
-"""Bugs of FlashAttention-1 forward in CUDA: statistics and sums that live in global memory. Judged as in cuda_tiles.py."""
+"""Bugs of FlashAttention-1 forward in CUDA: statistics and sums that live in global memory."""
 
-from mutants.cuda_tiles import FORWARD, TRACED, planted, promising
+from mutants.cuda.build import FORWARD, TRACED, planted, promising
 
 FILE, FA1 = "fa1_forward.cuh", "cuda_fa1"
 

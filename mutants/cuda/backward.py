@@ -1,8 +1,8 @@
-"""Bugs of the backward in CUDA: delta, dout's rows, sums of dq, tails, dbias. Judged as in cuda_tiles.py."""
+"""Bugs of the backward in CUDA: delta, dout's rows, sums of dq, tails, dbias."""
 
 import torch
 
-from mutants.cuda_tiles import TRACED, planted, promising
+from mutants.cuda.build import TRACED, planted, promising
 
 FILE, BIAS, SPLIT = "backward.cuh", "bias_gradient.cuh", 65  # from so many keys on, dq has more than one sum
 BACKWARD = promising(cross=True)

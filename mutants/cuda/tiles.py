@@ -1,45 +1,6 @@
-"""Bugs in what all kernels of impls/cuda share: tiles, their tails, masks, sums over lanes, strides, the host's blocks.
+"""Bugs in what all kernels of impls/cuda share: tiles, their tails, masks, sums over lanes, strides, the host's blocks."""
 
-They run on the CPU, plain or traced, with tiles of 16 queries by 16 keys (ONE_INSTANCE of fa1.cu and fa2.cu).
-"""
-
-from collections.abc import Sequence
-from typing import Any
-
-import torch
-
-from impls import Supports
-from mutants.mutant import Mutant
-
-TRACED, CONTRACT = "test_no_race_is_traced", "test_contract_is_kept"
-ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
-
-
-def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):
-    """Fields of an Implementation that promises these features alone, so that every drawn case is about them."""
-    supports = Supports(dtypes=dtypes or {torch.float32}, headdims=headdims, **features)
-    return dict(supports=supports, tile=(16, 16), **({} if backward else {"backward": None}))
-
-
-def planted(
-    name: str, law: str, file: str, edits: tuple, story: str, promises: dict[str, Any],
-    smallest: dict[str, Any] | None = None, impl: str = "cuda_fa2", device: str = "cpu",
-) -> Mutant:  # fmt: skip
-    """A mutant of a file of impls/cuda. smallest: beside ONE, what the shrunk case needs more of."""
-    return Mutant(
-        name=f"cuda_{name}",
-        law=law,
-        source=f"impls/cuda/{file}",
-        impl=impl,
-        declares=promises,
-        edits=edits,
-        smallest=ONE | (smallest or {}),
-        story=story,
-        device=device,
-    )
-
-
-FORWARD = promising(backward=False, cross=True)
+from mutants.cuda.build import FORWARD, planted, promising
 
 MUTANTS = [
     planted(

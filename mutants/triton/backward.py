@@ -4,35 +4,32 @@ head, dbias. In the interpreter, like those of triton_forward.py.
 
 import torch
 
-from mutants.mutant import Mutant
-from mutants.triton_forward import promising
+from mutants.triton.build import planted, promising
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="triton_padding_keys_overflow_in_dq",
         law="test_ragged_sizes_match_the_definition",
-        source="triton/backward",
+        source="backward.py",
         impl="triton_fa2_atomic",
         declares=promising(),
         edits=(("clear = tl.where(j0 + BLOCK_N > seqlen_k, seqlen_q, clear)", "clear = clear + 0"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=31, seqlen_k=31, dtype=torch.float16, regime="shifted_down"),
         story="a padding key of a tile without a mask scores 0, and exp(0 - lse) overflows: NaN in dq, all else fine",
     ),
-    Mutant(
+    planted(
         name="triton_backward_takes_the_diagonal_tile_for_clear",
         law="test_gradients_match_the_definition",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(causal="optional"),
         edits=(("tl.maximum(j0 + BLOCK_N - 1 - diagonal, 0)", "tl.maximum(j0 - diagonal, 0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=32, seqlen_k=32, headdim=1, dtype=torch.float16, causal=True),
         story="the loop without a mask starts one tile early: dk and dv sum over queries that do not see the key",
     ),
-    Mutant(
+    planted(
         name="triton_first_query_tile_is_skipped",
         law="test_gradients_match_the_definition",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(causal="optional"),
         edits=(
             (
@@ -43,21 +40,19 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=33, seqlen_k=33, headdim=1, causal=True),
         story="the first query that sees a key tile is rounded up to a tile, not down",
     ),
-    Mutant(
+    planted(
         name="triton_dq_ends_at_the_first_query_of_the_tile",
         law="test_gradients_match_the_definition",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(causal="optional"),
         edits=(("i0 + diagonal + BLOCK_M), 0)", "i0 + diagonal + 1), 0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=33, seqlen_k=33, headdim=1, causal=True),
         story="the bound on keys is that of the tile's first query: later keys of the diagonal add nothing to dq",
     ),
-    Mutant(
+    planted(
         name="triton_dq_forgets_the_bias",
         law="test_biased_attention_matches_the_definition",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(bias={"vector"}),
         edits=(
             (
@@ -68,11 +63,10 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="P is computed again without the bias, in one of the kernels",
     ),
-    Mutant(
+    planted(
         name="triton_bias_is_that_of_the_key_head",
         law="test_biased_attention_matches_the_definition",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(bias={"vector"}, gqa=True),
         edits=(
             (
@@ -83,10 +77,10 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=2, nheads_k=1, seqlen_q=1, seqlen_k=2, headdim=1),
         story="dk and dv of a group use the bias of its first query heads",
     ),
-    Mutant(
+    planted(
         name="triton_dq_of_a_group_goes_to_the_key_head",
         law="test_gradients_match_the_definition",
-        source="triton/backward",
+        source="backward.py",
         impl="triton_fa2_atomic",
         declares=promising(gqa=True),
         edits=(
@@ -98,11 +92,10 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=2, nheads_k=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="a pointer is moved outside the loop over query heads: all of a group add to one dq",
     ),
-    Mutant(
+    planted(
         name="triton_dq_of_every_batch_is_that_of_the_first",
         law="test_what_memory_held_before_does_not_matter",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(),
         edits=(
             (
@@ -113,11 +106,10 @@ MUTANTS = [
         smallest=dict(batch=2, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="a block offset is missing in dq: one batch hides it",
     ),
-    Mutant(
+    planted(
         name="triton_delta_is_that_of_the_first_tile",
         law="test_equal_values_give_no_score_gradient",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(cross=True),
         edits=(
             (
@@ -128,71 +120,64 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=65, seqlen_k=1, headdim=1),
         story="delta's pointer does not move with the query tile",
     ),
-    Mutant(
+    planted(
         name="triton_statistics_of_a_group_are_those_of_a_key_head",
         law="test_gradients_match_the_definition",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(gqa=True),
         edits=(("tl.cast(b * nheads_k * group + h, tl.int64)", "tl.cast(b * nheads_k + h, tl.int64)"),),
         smallest=dict(batch=2, seqlen_q=1, seqlen_k=1, headdim=1),
         story="lse and delta are found as if there were nheads_k of them: with one batch nobody notices",
     ),
-    Mutant(
+    planted(
         name="triton_dead_rows_keep_their_lse",
         law="test_rows_without_keys_leave_the_others_alone",
-        source="triton/tiles",
-        impl="triton_fa2",
+        source="tiles.py",
         declares=promising(causal="optional", cross=True),
         edits=(("return tl.where(lse == -INF, INF, lse * LOG2E)", "return lse * LOG2E"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="exp(-inf - -inf) is NaN, in dk and dv of every key",
     ),
-    Mutant(
+    planted(
         name="triton_gqa_sums_one_query_head",
         law="test_gradients_match_the_definition",
-        source="triton/backward",
-        impl="triton_fa2",
+        source="backward.py",
         declares=promising(gqa=True),
         edits=(("range(h_k * group, (h_k + 1) * group)", "range(h_k * group, h_k * group + 1)"),),
         smallest=dict(batch=1, nheads=2, nheads_k=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="dk and dv are those of the group's first query head",
     ),
-    Mutant(
+    planted(
         name="triton_dbias_is_that_of_the_first_batch",
         law="test_biased_attention_matches_the_definition",
-        source="triton/bias_gradient",
-        impl="triton_fa2",
+        source="bias_gradient.py",
         declares=promising(bias={"matrix"}, bias_grad=True),
         edits=(("for b in range(b0, b0 + shared_batch):", "for b in range(b0, b0 + 1):"),),
         smallest=dict(batch=2, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1, bias="matrix"),
         story="dbias is not summed over the batch that shares the bias",
     ),
-    Mutant(
+    planted(
         name="triton_dbias_sums_two_batches_at_most",
         law="test_biased_attention_matches_the_definition",
-        source="triton/bias_gradient",
-        impl="triton_fa2",
+        source="bias_gradient.py",
         declares=promising(bias={"matrix"}, bias_grad=True),
         edits=(("for b in range(b0, b0 + shared_batch):", "for b in range(b0, b0 + tl.minimum(shared_batch, 2)):"),),
         smallest=dict(batch=3, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1, bias="matrix"),
         story="a loop over the batches that share the bias is unrolled for two",
     ),
-    Mutant(
+    planted(
         name="triton_dbias_of_a_vector_is_that_of_one_tile",
         law="test_biased_attention_matches_the_definition",
-        source="triton/bias_gradient",
-        impl="triton_fa2",
+        source="bias_gradient.py",
         declares=promising(bias={"vector"}, bias_grad=True, cross=True),
         edits=(("total += p *", "total = p *"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=65, seqlen_k=2, headdim=1),
         story="a sum that starts afresh with each query tile",
     ),
-    Mutant(
+    planted(
         name="triton_dout_is_read_with_the_strides_of_out",
         law="test_any_layout_equals_the_contiguous_one",
-        source="triton/attention",
-        impl="triton_fa2",
+        source="attention.py",
         declares=promising(strides=True),
         edits=(
             (
@@ -203,10 +188,10 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2),
         story="out is contiguous and dout, which comes from the model, is not",
     ),
-    Mutant(
+    planted(
         name="triton_dq_keeps_the_last_key_tile_only",
         law="test_gradients_match_the_definition",
-        source="triton/backward",
+        source="backward.py",
         impl="triton_fa2_atomic",
         declares=promising(cross=True),
         edits=(

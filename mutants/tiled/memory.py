@@ -1,6 +1,6 @@
 """Bugs of memory: reading or writing around the inputs, strides, fresh memory taken for clean: docs/bugs.md#memory."""
 
-from mutants.mutant import Mutant
+from mutants.tiled.build import planted
 
 READ = '''    """Rows start .. start + block of x (b, h, seqlen, d), as float32; rows beyond seqlen are `padding`."""
 '''
@@ -15,7 +15,7 @@ DQ = "dq = q.new_zeros(q.shape, dtype=torch.float32)"
 DELTA = "    delta = (dout.float() * out.float())"
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="padding_is_masked_after_the_load",
         law="test_memory_around_inputs_is_not_read",
         edits=(
@@ -33,7 +33,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="rows behind the last one are read and multiplied by 0: 0 * NaN is NaN",
     ),
-    Mutant(
+    planted(
         name="columns_behind_the_row_are_read",
         law="test_memory_around_inputs_is_not_read",
         edits=(
@@ -49,7 +49,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="rows are loaded in vectors of 8 columns, and the gap behind each is multiplied by 0",
     ),
-    Mutant(
+    planted(
         name="tail_is_cleared_behind_the_keys",
         law="test_inputs_come_back_unchanged",
         edits=(
@@ -64,21 +64,21 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the kernel clears the rest of its last tile in the caller's memory",
     ),
-    Mutant(
+    planted(
         name="dout_of_dead_rows_is_cleared_in_place",
         law="test_inputs_come_back_unchanged",
         edits=((DELTA, "    dout.masked_fill_((lse == -INF).transpose(1, 2).unsqueeze(-1), 0.0)\n" + DELTA),),
         smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
         story="an input is tidied up in place: the second backward through it starts from another dout",
     ),
-    Mutant(
+    planted(
         name="dout_is_read_with_the_strides_of_out",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((DELTA, "    dout = dout.as_strided(dout.shape, out.stride())\n" + DELTA),),
         smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2),
         story="out is contiguous and dout, which comes from the model, is not",
     ),
-    Mutant(
+    planted(
         name="expanded_dout_is_taken_for_its_first_row",
         law="test_expanded_dout_equals_its_copy",
         edits=(
@@ -91,21 +91,21 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=2, headdim=1),
         story="out.sum().backward() hands over dout with stride 0; rows after the first are read from beyond it",
     ),
-    Mutant(
+    planted(
         name="values_are_taken_for_contiguous",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((OUT, "    v = v.as_strided(v.shape, v.new_empty(v.shape).stride())\n" + OUT),),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
         story="strides are computed from the shape",
     ),
-    Mutant(
+    planted(
         name="keys_are_read_with_the_strides_of_queries",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((OUT, "    k = k.as_strided(k.shape, q.stride()) if k.shape == q.shape else k\n" + OUT),),
         smallest=dict(batch=3, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2, layout="mixed"),
         story="one set of strides is passed for q, k and v, as they usually lie alike",
     ),
-    Mutant(
+    planted(
         name="tile_that_sees_nothing_is_not_written",
         law="test_what_memory_held_before_does_not_matter",
         edits=(
@@ -120,7 +120,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=1, headdim=1, causal=True),
         story="the early exit of a block without keys leaves its rows of out as torch.empty made them",
     ),
-    Mutant(
+    planted(
         name="dq_accumulates_into_fresh_memory",
         law="test_what_memory_held_before_does_not_matter",
         edits=((DQ, DQ.replace("new_zeros", "new_empty")),),

@@ -3,7 +3,7 @@
 Luck is drawn from a seeded generator, so that a mutant's end is the same each time.
 """
 
-from mutants.mutant import Mutant
+from mutants.tiled.build import planted
 
 INF = 'INF = float("inf")\n'
 LUCK = (INF, "import random\n\n" + INF + "LUCK = random.Random(0)\n")
@@ -11,7 +11,7 @@ KEPT = (INF, INF + "KEPT = {}\n")
 DELTA = "    delta = (dout.float() * out.float()).sum(-1, keepdim=True)"
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="tile_is_lost_once_in_twenty",
         law="test_repeats_agree",
         edits=(
@@ -24,7 +24,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=1),
         story="a missing barrier before the tile is read",
     ),
-    Mutant(
+    planted(
         name="next_value_tile_arrives_too_early",
         law="test_repeats_agree",
         edits=(
@@ -37,7 +37,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=1),
         story="write after read: the next V tile is loaded while the last product still reads this one",
     ),
-    Mutant(
+    planted(
         name="dq_is_summed_in_any_order",
         law="test_repeats_agree",
         edits=(
@@ -50,7 +50,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=64, seqlen_k=64, headdim=8),
         story="dq is reduced by atomics, and declared repeatable; two tiles always add up to the same",
     ),
-    Mutant(
+    planted(
         name="dq_goes_on_from_the_last_call",
         law="test_repeats_agree",
         edits=(
@@ -63,7 +63,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=1),
         story="a kernel that adds to its output is wrong the second time it is called (autotuning calls it twice)",
     ),
-    Mutant(
+    planted(
         name="delta_is_that_of_the_call_before",
         law="test_repeats_agree",
         edits=(

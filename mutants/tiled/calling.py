@@ -1,23 +1,23 @@
 """Bugs that the first plain call shows, so the contract catches them before any law: docs/bugs.md#calling."""
 
-from mutants.mutant import Mutant
+from mutants.tiled.build import planted
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="lse_is_in_base_2",
         law="test_contract_is_kept",
         edits=(("lse_i = m + torch.log(l)", "lse_i = (m + torch.log(l)) * 1.4426950408889634"),),
         smallest={},
         story="the kernel works with exp2, and hands its own lse back",
     ),
-    Mutant(
+    planted(
         name="lse_is_the_sum_itself",
         law="test_contract_is_kept",
         edits=(("lse_i = m + torch.log(l)", "lse_i = torch.exp(m) * l"),),
         smallest={},
         story="the logarithm is left to the caller, and not declared",
     ),
-    Mutant(
+    planted(
         name="queries_are_scaled_in_place",
         law="test_contract_is_kept",
         edits=(
@@ -29,7 +29,7 @@ MUTANTS = [
         smallest={},
         story="q *= softmax_scale, in the caller's tensor",
     ),
-    Mutant(
+    planted(
         name="gqa_key_gradients_have_a_row_per_query_head",
         law="test_contract_is_kept",
         edits=(
@@ -43,7 +43,7 @@ MUTANTS = [
         smallest={},
         story="dk and dv are handed back for each query head, not summed over the group",
     ),
-    Mutant(
+    planted(
         name="dq_comes_back_in_float32",
         law="test_contract_is_kept",
         edits=(("dq = (dq * scale).to(q.dtype)", "dq = dq * scale"),),

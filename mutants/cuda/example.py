@@ -1,21 +1,20 @@
-"""Bugs of the CUDA forward of docs/examples, run under the tracer: most give right results, on a CPU and on many a GPU."""
+"""Bugs of the CUDA forward of docs/examples, run under the tracer: most give correct results, on a CPU and on many GPUs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mutants.mutant import Mutant
-
-TRACED, CONTRACT = "test_no_race_is_traced", "test_contract_is_kept"
-ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
+from mutants.cuda.build import EXAMPLE, ONE, TRACED
+from mutants.mutant import CONTRACT, Mutant
 
 
 def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None = None, law: str = TRACED) -> Mutant:
-    """A mutant of flash_forward.cu, which the tracer must catch."""
+    """A mutant of flash_forward.cu, which the tracer must catch unless another law is named."""
     return Mutant(
         name=f"cuda_{name}",
         law=law,
-        source="docs/examples/flash_forward.cu",
+        family=EXAMPLE,
+        source="flash_forward.cu",
         impl="cuda_flash_forward",
         edits=edits,
         smallest=ONE | (smallest or {}),

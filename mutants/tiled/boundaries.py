@@ -1,16 +1,16 @@
 """Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries: docs/bugs.md#boundaries."""
 
-from mutants.mutant import Mutant
+from mutants.tiled.build import planted
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="padding_keys_count_as_score_zero",
         law="test_padding_keys_count_nothing",
         edits=(("    if j0 + BLOCK_N > seqlen_k:  # tail mask", "    if False:  # tail mask"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the tail of the last key tile is loaded as zeros and never masked",
     ),
-    Mutant(
+    planted(
         name="tail_tile_is_dropped",
         law="test_padding_keys_count_nothing",
         edits=(
@@ -22,7 +22,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="the number of key tiles is rounded down, though to one at least",
     ),
-    Mutant(
+    planted(
         name="evenness_of_queries_is_taken_for_that_of_keys",
         law="test_padding_keys_count_nothing",
         edits=(
@@ -34,7 +34,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=1),
         story="the unmasked fast path is chosen by is_even_M, and runs past the end of the keys",
     ),
-    Mutant(
+    planted(
         name="last_key_is_lost_when_the_tile_divides_seqlen",
         law="test_padding_keys_count_nothing",
         edits=(
@@ -47,7 +47,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=1),
         story="seqlen % BLOCK_N = 0 is taken for a tail: wrong exactly at multiples of the tile",
     ),
-    Mutant(
+    planted(
         name="last_query_tile_is_dropped_in_backward",
         law="test_ragged_sizes_match_the_definition",
         edits=(
@@ -59,14 +59,14 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="the backward's number of query tiles is rounded down: forward right, gradients of the tail missing",
     ),
-    Mutant(
+    planted(
         name="only_64_columns_enter_the_score",
         law="test_every_column_of_headdim_matters",
         edits=(("s = scale * (qi @ kj.mT)", "s = scale * (qi[..., :64] @ kj[..., :64].mT)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=130),
         story="the first 64 columns are used, whatever the head dim",
     ),
-    Mutant(
+    planted(
         name="columns_after_the_last_multiple_of_32_are_not_written",
         law="test_winning_key_is_copied",
         edits=(
@@ -79,7 +79,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=65),
         story="accumulator columns never written for head dims that are no multiple of 32 (72, 104)",
     ),
-    Mutant(
+    planted(
         name="launch_fails_unnoticed_for_wide_heads",
         law="test_out_matches_the_definition",
         edits=(
@@ -93,7 +93,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=97),
         story="more shared memory than there is: the error is never checked, and zeros come back",
     ),
-    Mutant(
+    planted(
         name="keys_are_taken_for_heads_when_there_are_as_many",
         law="test_ragged_sizes_match_the_definition",
         edits=(
@@ -105,7 +105,7 @@ MUTANTS = [
         smallest=dict(batch=3, nheads=6, seqlen_q=3, seqlen_k=3, headdim=1),
         story="k is transposed twice, and where nheads = seqlen no shape gives it away",
     ),
-    Mutant(
+    planted(
         name="value_tile_is_the_one_before",
         law="test_winning_key_is_copied",
         edits=(
@@ -117,7 +117,7 @@ MUTANTS = [
         smallest=dict(batch=3, nheads=3, seqlen_q=24, seqlen_k=24, headdim=3),
         story="the pipeline advances k's pointer but not v's",
     ),
-    Mutant(
+    planted(
         name="offset_of_a_tile_overflows",
         law="test_winning_key_is_copied",
         edits=(
@@ -129,7 +129,7 @@ MUTANTS = [
         smallest=dict(batch=3, nheads=3, seqlen_q=92, seqlen_k=92),
         story="an offset in too few bits, here 6 where it was 16 or 32: only long sequences wrap around",
     ),
-    Mutant(
+    planted(
         name="last_split_of_a_single_query_is_dropped",
         law="test_single_query_matches_the_definition",
         edits=(
@@ -141,14 +141,14 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_k=65, headdim=1),
         story="split-K decoding: the number of splits of 64 keys is rounded down",
     ),
-    Mutant(
+    planted(
         name="queries_before_a_key_tile_are_counted_without_the_offset",
         law="test_single_query_matches_the_definition",
         edits=(("max(0, j0 - (seqlen_k - seqlen_q))", "max(0, j0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_k=17, headdim=1, causal=True),
         story="the backward's first query tile is computed for seqlen_q = seqlen_k: late keys get no gradient",
     ),
-    Mutant(
+    planted(
         name="no_queries_crash_the_backward",
         law="test_no_queries_give_no_gradient",
         edits=(
@@ -162,7 +162,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_k=1, headdim=1),
         story="a grid of 0 blocks is launched",
     ),
-    Mutant(
+    planted(
         name="no_keys_give_lse_zero",
         law="test_no_keys_give_zero",
         edits=(

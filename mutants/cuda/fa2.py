@@ -1,6 +1,7 @@
-"""Bugs of FlashAttention-2 forward in CUDA: running maximum and sum, the last tile, wide heads. As in cuda_tiles.py."""
+"""Bugs of FlashAttention-2 forward in CUDA: running maximum and sum, the last tile, wide heads."""
 
-from mutants.cuda_tiles import CONTRACT, FORWARD, TRACED, planted, promising
+from mutants.cuda.build import FORWARD, TRACED, planted, promising
+from mutants.mutant import CONTRACT
 
 FILE, WIDE = "fa2_forward.cuh", "cuda_fa2_wide"
 

@@ -3,22 +3,9 @@
 They run in Triton's interpreter on the CPU, in tiles of 64 queries by 32 keys (INTERPRETER_TILE of triton/tuning.py).
 """
 
-from typing import Any
-
 import torch
 
-from impls import Supports
-from mutants.mutant import Mutant
-
-
-def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
-    """Fields of an Implementation that promises these features alone, so that every drawn case is about them.
-
-    Sizes are cut down, too (`share`): the interpreter takes a second for a case where others take a millisecond.
-    """
-    supports = Supports(dtypes=dtypes or {torch.float16}, headdims=range(1, 257), **features)
-    return dict(supports=supports, share=0.01, **({} if backward else {"backward": None}))
-
+from mutants.triton.build import planted, promising
 
 TAIL = "(j < seqlen_k) & (j <= i + diagonal)"
 CLEAR = "clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0)"
@@ -28,21 +15,19 @@ UNIT_STRIDE = "        q, k, v = (unit_stride(x) for x in (q, k, v))\n"
 NEGATIVE = "q = tl.where(scale < 0, -q, q)"
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="triton_tail_mask_is_left_to_the_causal_mask",
         law="test_padding_keys_count_nothing",
-        source="triton/tiles",
-        impl="triton_fa2",
+        source="tiles.py",
         declares=promising(backward=False),
         edits=((TAIL, "j <= i + diagonal"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the causal mask hides what lies behind the last key, where there is a causal mask",
     ),
-    Mutant(
+    planted(
         name="triton_last_key_tile_is_dropped",
         law="test_padding_keys_count_nothing",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False),
         edits=(
             (
@@ -53,41 +38,37 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the number of key tiles is rounded down",
     ),
-    Mutant(
+    planted(
         name="triton_diagonal_tile_is_taken_for_clear",
         law="test_query_sees_exactly_its_prefix",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False, causal="optional"),
         edits=((CLEAR, CLEAR.replace("+ 1)", "+ BLOCK_N)")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=32, seqlen_k=32, headdim=1, dtype=torch.float16),
         story="the loop without a mask runs one tile too far",
     ),
-    Mutant(
+    planted(
         name="triton_causal_aligns_top_left",
         law="test_alignment_is_as_declared",
-        source="triton/problem",
-        impl="triton_fa2",
+        source="problem.py",
         declares=promising(backward=False, causal="optional", cross=True),
         edits=((ALIGNED, "0"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="FlashAttention before 2.1",
     ),
-    Mutant(
+    planted(
         name="triton_columns_behind_the_row_are_read",
         law="test_memory_around_inputs_is_not_read",
-        source="triton/tiles",
-        impl="triton_fa2",
+        source="tiles.py",
         declares=promising(backward=False, strides=True),
         edits=(("mask = mask & (rows < seqlen)", "mask = rows < seqlen"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the head dim is padded to a power of two, and its mask forgotten in the load of a last tile",
     ),
-    Mutant(
+    planted(
         name="triton_columns_after_the_last_multiple_of_32_are_not_written",
         law="test_what_memory_held_before_does_not_matter",
-        source="triton/tiles",
-        impl="triton_fa2",
+        source="tiles.py",
         declares=promising(backward=False),
         edits=(
             (
@@ -98,71 +79,64 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=33),
         story="the tail columns of a head dim like 72 or 104 stay as torch.empty made them",
     ),
-    Mutant(
+    planted(
         name="triton_bias_batch_moves_by_the_stride_of_a_head",
         law="test_bias_picks_its_key",
-        source="triton/problem",
-        impl="triton_fa2",
+        source="problem.py",
         declares=promising(backward=False, bias={"vector"}),
         edits=((BIAS_STRIDES, BIAS_STRIDES.replace("packed(batch", "packed(head")),),
         smallest=dict(batch=2, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the stride of the wrong dimension: where the bias has one head, every batch gets that of the first",
     ),
-    Mutant(
+    planted(
         name="triton_accumulator_is_not_rescaled",
         law="test_out_matches_the_definition",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False, cross=True),
         edits=(("acc = acc * alpha[:, None] +", "acc = acc +"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=48, headdim=1),
         story="alpha is missing from O: harmless as long as the first tile has the row maximum",
     ),
-    Mutant(
+    planted(
         name="triton_row_sum_is_not_rescaled",
         law="test_lse_matches_the_definition",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False, cross=True),
         edits=(("l = alpha * l + tl.sum(p, 1)", "l = l + tl.sum(p, 1)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=48, headdim=1),
         story="alpha is missing from l",
     ),
-    Mutant(
+    planted(
         name="triton_row_maximum_of_hidden_keys_is_subtracted",
         law="test_infinite_bias_hides_exactly_its_keys",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False, bias={"vector"}, cross=True),
         edits=(("m_safe = tl.where(m_new == -INF, 0.0, m_new)", "m_safe = m_new"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=48, headdim=1),
         story="-inf - -inf is NaN, as soon as the first tile of a row is hidden",
     ),
-    Mutant(
+    planted(
         name="triton_dead_rows_divide_by_zero",
         law="test_no_keys_give_zero",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False, cross=True),
         edits=(("acc / tl.where(dead, 1.0, l)[:, None]", "acc / l[:, None]"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, headdim=1),
         story="0 / 0 where no key was seen",
     ),
-    Mutant(
+    planted(
         name="triton_negative_scale_stays_out_of_the_queries",
         law="test_negative_scale_is_negated_q",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False, softmax_scale=True),
         edits=((NEGATIVE + "  #", "#"), ("scale = tl.abs(scale)", "scale = scale")),
         smallest=dict(batch=1, nheads=1, seqlen_q=32, seqlen_k=32, dtype=torch.float16),
         story="scale * max(q k) is the minimum when the scale is negative: in the loop without a mask only",
     ),
-    Mutant(
+    planted(
         name="triton_scale_zero_is_taken_for_the_default",
         law="test_scale_zero_is_q_zero",
-        source="triton/problem",
-        impl="triton_fa2",
+        source="problem.py",
         declares=promising(backward=False, softmax_scale=True),
         edits=(
             (
@@ -173,21 +147,19 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="`softmax_scale or default`",
     ),
-    Mutant(
+    planted(
         name="triton_lse_is_in_base_2",
         law="test_contract_is_kept",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False),
         edits=(("(m + tl.log2(tl.where(dead, 1.0, l))) * LN2", "m + tl.log2(tl.where(dead, 1.0, l))"),),
         smallest={},
         story="the kernel works with exp2, and hands its own lse back",
     ),
-    Mutant(
+    planted(
         name="triton_gqa_reads_keys_of_head_modulo",
         law="test_out_matches_the_definition",
-        source="triton/forward",
-        impl="triton_fa2",
+        source="forward.py",
         declares=promising(backward=False, gqa=True),
         edits=(
             (
@@ -198,21 +170,19 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=6, seqlen_q=2, seqlen_k=2, headdim=1),
         story="query head h reads key head h % nheads_k, and the right head of v; with one key head nobody notices",
     ),
-    Mutant(
+    planted(
         name="triton_last_stride_is_taken_for_1",
         law="test_any_layout_equals_the_contiguous_one",
-        source="triton/attention",
-        impl="triton_fa2",
+        source="attention.py",
         declares=promising(backward=False, strides=True),
         edits=((UNIT_STRIDE, ""),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2, layout="last_strided"),
         story="columns are taken to lie side by side, whatever the tensor says",
     ),
-    Mutant(
+    planted(
         name="triton_float32_products_are_rounded_to_tf32",
         law="test_lse_matches_the_definition",
-        source="triton/problem",
-        impl="triton_fa2",
+        source="problem.py",
         declares=promising(torch.float32, backward=False),
         edits=(('PRECISION="tf32" if self.tf32 else "ieee"', 'PRECISION="tf32"'),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),

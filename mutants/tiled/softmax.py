@@ -2,7 +2,7 @@
 
 import torch
 
-from mutants.mutant import Mutant
+from mutants.tiled.build import planted
 
 MAXIMUM = "torch.maximum(m, s.amax(-1, keepdim=True))"
 ACC = "acc = alpha * acc + as_operand(p, q) @ vj"
@@ -17,42 +17,42 @@ def _scale(new: str) -> tuple[tuple[str, str], ...]:
 
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="last_tile_is_not_rescaled",
         law="test_out_matches_the_definition",
         edits=((ACC, ACC.replace("alpha *", "(alpha if j0 + BLOCK_N < seqlen_k else 1.0) *")),),
         smallest=dict(batch=3, nheads=3, seqlen_q=40, seqlen_k=40, headdim=2),
         story="the peeled last iteration forgets O = alpha O",
     ),
-    Mutant(
+    planted(
         name="row_sum_is_not_rescaled",
         law="test_split_keys_merge_by_lse",
         edits=(("l = alpha * l + p.sum", "l = l + p.sum"),),
         smallest=dict(batch=3, nheads=3, seqlen_q=40, seqlen_k=40, headdim=2),
         story="alpha is applied to O, and not to l",
     ),
-    Mutant(
+    planted(
         name="row_maximum_starts_at_zero",
         law="test_huge_scores_match_the_definition",
         edits=(("BLOCK_M, 1), -INF)", "BLOCK_M, 1), 0.0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, regime="shifted_down"),
         story="rows whose scores are all very negative underflow",
     ),
-    Mutant(
+    planted(
         name="row_maximum_is_that_of_the_first_tile",
         law="test_order_of_keys_does_not_matter",
         edits=((f"m_new = {MAXIMUM}", f"m_new = {MAXIMUM} if j0 == 0 else m"),),
         smallest=dict(batch=3, nheads=3, seqlen_q=130, seqlen_k=130, headdim=65),
         story="right until a later key stands far above: then P overflows",
     ),
-    Mutant(
+    planted(
         name="maximum_is_not_subtracted",
         law="test_huge_scores_match_the_definition",
         edits=((f"m_new = {MAXIMUM}", "m_new = torch.zeros_like(m)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, regime="shifted_up"),
         story="exp(S) by itself overflows at 88",
     ),
-    Mutant(
+    planted(
         name="maximum_is_taken_before_a_negative_scale",
         law="test_negative_scale_is_negated_q",
         edits=(
@@ -65,42 +65,42 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="scale * max(q k) is the minimum when the scale is negative",
     ),
-    Mutant(
+    planted(
         name="row_maximum_is_rounded_to_half",
         law="test_single_key_is_copied",
         edits=((MAXIMUM, "torch.maximum(m, s.amax(-1, keepdim=True).half().float())"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=8, seqlen_k=1),
         story="harmless in exact arithmetic; P of the only key is no longer 1, and P v / P no longer v",
     ),
-    Mutant(
+    planted(
         name="denominator_has_an_epsilon",
         law="test_row_that_sees_one_key_copies_it",
         edits=(("torch.where(l == 0, 0.0, acc / l)", "torch.where(l == 0, 0.0, acc / (l + 1e-6))"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),
         story="an epsilon against division by zero",
     ),
-    Mutant(
+    planted(
         name="scores_are_clamped",
         law="test_shifting_all_scores_changes_only_lse",
         edits=(("s = scale * (qi @ kj.mT)", "s = (scale * (qi @ kj.mT)).clamp(-10.0, 10.0)"),),
         smallest=dict(batch=3, nheads=3, seqlen_q=8, seqlen_k=8, headdim=65),
         story="a clamp against overflow in the place of the maximum",
     ),
-    Mutant(
+    planted(
         name="exponential_has_a_short_constant",
         law="test_out_matches_the_definition",
         edits=(("p = torch.exp(s - m_safe)", "p = torch.exp2((s - m_safe) * 1.44)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="exp2 with log2(e) typed in by hand",
     ),
-    Mutant(
+    planted(
         name="out_is_kept_in_fixed_point",
         law="test_out_doubles_with_v",
         edits=(("torch.where(l == 0, 0.0, acc / l)", "torch.where(l == 0, 0.0, (acc / l * 2**25).round() / 2**25)"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=8, seqlen_k=8, headdim=3, dtype=torch.float32),
         story="integer atomics, so that sums repeat: small values lose bits that no budget misses",
     ),
-    Mutant(
+    planted(
         name="values_saturate",
         law="test_out_is_additive_in_v",
         edits=(
@@ -112,21 +112,21 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=3, seqlen_q=4, seqlen_k=4, headdim=8),
         story="a saturating cast of v to a narrow format: random numbers hardly ever get there",
     ),
-    Mutant(
+    planted(
         name="accumulator_is_rounded_to_half",
         law="test_out_matches_the_definition",
         edits=((ACC, "acc = as_operand(alpha * acc + as_operand(p, q) @ vj, q)"),),
         smallest=dict(batch=3, nheads=6),
         story="O is kept in the inputs' dtype, and float32 is declared",
     ),
-    Mutant(
+    planted(
         name="probabilities_have_four_bits",
         law="test_out_matches_the_definition",
         edits=((ACC, ACC.replace("as_operand(p, q)", "p.to(torch.float8_e4m3fn).float()")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="P in float8, and not declared",
     ),
-    Mutant(
+    planted(
         name="out_is_truncated_to_bfloat16",
         law="test_out_matches_the_definition",
         edits=(
@@ -139,7 +139,7 @@ MUTANTS = [
         smallest=dict(dtype=torch.bfloat16),
         story="the last cast drops bits instead of rounding: within twice the rounding, and always towards 0",
     ),
-    Mutant(
+    planted(
         name="tf32_is_not_declared",
         law="test_lse_matches_the_definition",
         edits=(
@@ -151,56 +151,56 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),
         story="float32 products on tensor cores, with 10 bits",
     ),
-    Mutant(
+    planted(
         name="lse_is_off_by_ln_2",
         law="test_lse_matches_the_definition",
         edits=((LSE, "lse_i = m + torch.log(2 * l)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="a factor of 2 in the row sum",
     ),
-    Mutant(
+    planted(
         name="lse_is_of_unscaled_scores",
         law="test_lse_matches_the_definition",
         edits=((LSE, "lse_i = m / scale + torch.log(l)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2),
         story="m is stored before it is scaled",
     ),
-    Mutant(
+    planted(
         name="lse_forgets_the_maximum",
         law="test_lse_matches_the_definition",
         edits=((LSE, "lse_i = torch.log(l)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="log l is stored instead of m + log l",
     ),
-    Mutant(
+    planted(
         name="lse_is_stored_in_half",
         law="test_lse_matches_the_definition",
         edits=((LSE, "lse_i = (m + torch.log(l)).half().float()"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="lse goes through the inputs' dtype",
     ),
-    Mutant(
+    planted(
         name="scale_zero_is_taken_for_the_default",
         law="test_scale_zero_is_q_zero",
         edits=_scale("softmax_scale or headdim**-0.5"),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="`softmax_scale or default`",
     ),
-    Mutant(
+    planted(
         name="scale_has_a_floor",
         law="test_tiny_scores_match_the_definition",
         edits=_scale("headdim**-0.5 if softmax_scale is None else max(softmax_scale, 1e-2, key=abs)"),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="a guard against division by a scale of 0",
     ),
-    Mutant(
+    planted(
         name="scale_is_that_of_the_padded_headdim",
         law="test_lse_matches_the_definition",
         edits=_scale("(-(-headdim // 8) * 8) ** -0.5 if softmax_scale is None else softmax_scale"),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the default is computed after the head dim was padded to a multiple of 8",
     ),
-    Mutant(
+    planted(
         name="scale_is_that_of_the_first_call",
         law="test_powers_of_four_move_between_q_and_scale",
         edits=(

@@ -1,6 +1,6 @@
 """Bugs of the causal mask, its alignment, rows that see nothing, and the bias: docs/bugs.md#masks."""
 
-from mutants.mutant import Mutant
+from mutants.tiled.build import planted
 
 CAUSAL = "s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)"
 LAST_KEY = "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q"
@@ -10,35 +10,35 @@ EXPAND = "bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"
 RECOMPUTED = "full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed"
 
 MUTANTS = [
-    Mutant(
+    planted(
         name="causal_strict_in_partial_tile",
         law="test_query_sees_exactly_its_prefix",
         edits=((CAUSAL, "s.masked_fill(j > i + seqlen_k - seqlen_q - int(0 < i0 > seqlen_q - BLOCK_M), -INF)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="`<` where `<=` was meant, in the code for the last, partial query tile only",
     ),
-    Mutant(
+    planted(
         name="causal_sees_one_key_too_many_from_query_256_on",
         law="test_long_sequences_see_their_keys",
         edits=((CAUSAL, "s.masked_fill(j > i + seqlen_k - seqlen_q + int(i0 >= 256), -INF)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=258, headdim=1),
         story="a fast path for long sequences forgets its offset, in forward and backward alike, so that sums still agree",
     ),
-    Mutant(
+    planted(
         name="causal_sees_one_key_too_many",
         law="test_query_sees_exactly_its_prefix",
         edits=((CAUSAL, "s.masked_fill(j > i + 1 + seqlen_k - seqlen_q, -INF)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the bound is one too far; at seqlen 1, and for the last query, there is no key to see it by",
     ),
-    Mutant(
+    planted(
         name="causal_skipped_in_second_query_tile",
         law="test_query_sees_exactly_its_prefix",
         edits=(("    if causal:  # causal mask", "    if causal and i0 != BLOCK_M:  # causal mask"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=18, seqlen_k=18, headdim=1),
         story="the second Q block of a thread block skips the causal mask",
     ),
-    Mutant(
+    planted(
         name="causal_drops_its_last_key_from_out_alone",
         law="test_out_averages_exactly_its_prefix",
         edits=(
@@ -50,7 +50,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="P is masked a second time before P V, strictly: lse is right, out is not",
     ),
-    Mutant(
+    planted(
         name="row_maximum_is_taken_before_the_mask",
         law="test_hidden_keys_change_no_bit",
         edits=(
@@ -62,14 +62,14 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
         story="hidden keys raise the maximum: harmless in exact arithmetic, until all that is visible underflows",
     ),
-    Mutant(
+    planted(
         name="log_n_scaling_is_left_on",
         law="test_prefix_alone_equals_prefix_of_the_whole",
         edits=(("s = scale * (qi @ kj.mT)", "s = (scale * max(1.0, seqlen_k / 64) ** 0.5) * (qi @ kj.mT)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=65, seqlen_k=65, headdim=1),
         story="scores scaled up with the length of the whole sequence, beyond that of training, as a model once wanted",
     ),
-    Mutant(
+    planted(
         name="causal_aligns_top_left",
         law="test_alignment_is_as_declared",
         edits=(
@@ -80,7 +80,7 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
         story="FlashAttention before 2.1",
     ),
-    Mutant(
+    planted(
         name="alignment_switches_with_more_queries_than_keys",
         law="test_alignment_is_as_declared",
         edits=(
@@ -91,56 +91,56 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
         story="top left or bottom right, by the sign of seqlen_k - seqlen_q",
     ),
-    Mutant(
+    planted(
         name="bound_on_keys_forgets_the_offset",
         law="test_alignment_is_as_declared",
         edits=((LAST_KEY, "last_key = i0 + BLOCK_M"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
         story="the mask is aligned bottom right, the loop over key tiles top left",
     ),
-    Mutant(
+    planted(
         name="backward_ignores_causal",
         law="test_hidden_keys_change_no_bit",
         edits=((RECOMPUTED, RECOMPUTED.replace("causal", "False")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="P is recomputed without the mask",
     ),
-    Mutant(
+    planted(
         name="backward_is_always_causal",
         law="test_gradients_match_the_definition",
         edits=((RECOMPUTED, RECOMPUTED.replace("causal", "True")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1, causal=False),
         story="the backward ignores causal=False; a test matrix with causal=[True] only missed it for a year",
     ),
-    Mutant(
+    planted(
         name="causal_mask_value_is_finite",
         law="test_rows_without_keys_give_zero",
         edits=((CAUSAL, CAUSAL.replace("-INF", "-1e4")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
         story="-1e4 for -inf: a row that sees nothing becomes the mean of v",
     ),
-    Mutant(
+    planted(
         name="dead_row_subtracts_infinities",
         law="test_rows_without_keys_give_zero",
         edits=(("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
         story="exp(-inf - -inf): a fully masked row is NaN",
     ),
-    Mutant(
+    planted(
         name="dead_row_has_lse_zero",
         law="test_rows_without_keys_give_zero",
         edits=(("lse_i = m + torch.log(l)", "lse_i = torch.where(l == 0, 0.0, m + torch.log(l))"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
         story="the guard against log(0) gives 0, where a merge of splits needs -inf",
     ),
-    Mutant(
+    planted(
         name="dead_row_turns_all_key_gradients_into_nan",
         law="test_rows_without_keys_leave_the_others_alone",
         edits=(("lse = lse.masked_fill(dead, INF).unsqueeze(-1)", "lse = lse.unsqueeze(-1)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
         story="exp(S - lse) with lse = -inf: one dead row, and dk and dv are NaN for all keys",
     ),
-    Mutant(
+    planted(
         name="tile_is_skipped_by_its_first_query",
         law="test_infinite_bias_hides_exactly_its_keys",
         edits=(
@@ -154,49 +154,49 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
         story="block skipping asks the tile's first query only, as if masks grew from row to row",
     ),
-    Mutant(
+    planted(
         name="infinite_bias_is_made_finite",
         law="test_keys_hidden_by_bias_change_no_bit",
         edits=((BIAS, BIAS + ".clamp(min=-20.0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="a mask of -20 weighs 2e-9, which no tolerance sees, until a hidden key has a large score",
     ),
-    Mutant(
+    planted(
         name="bias_saturates",
         law="test_constant_in_bias_changes_only_lse",
         edits=((BIAS, BIAS + ".clamp(max=4.0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the bias is cut off at a size that random numbers never reach",
     ),
-    Mutant(
+    planted(
         name="bias_is_scaled",
         law="test_biased_attention_matches_the_definition",
         edits=((BIAS, BIAS.replace("s + load", "s + scale * load")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2),
         story="the bias is added before softmax_scale instead of after it",
     ),
-    Mutant(
+    planted(
         name="bias_is_rounded_to_bfloat16",
         law="test_biased_attention_matches_the_definition",
         edits=((BIAS, BIAS + ".bfloat16()"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="a float32 bias is cast on the way in",
     ),
-    Mutant(
+    planted(
         name="bias_row_is_that_of_the_first_query",
         law="test_alibi_matches_the_definition",
         edits=((BIAS, BIAS.replace("(full_bias, i0, BLOCK_M).mT", "(full_bias, i0, BLOCK_M)[:, :, :1].mT")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="each tile uses the bias row of its first query for all of them",
     ),
-    Mutant(
+    planted(
         name="bias_of_head_0_serves_all_heads",
         law="test_bias_picks_its_key",
         edits=((EXPAND, "bias[:, :1].expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the bias's head stride is forgotten",
     ),
-    Mutant(
+    planted(
         name="bias_steps_by_heads_from_batch_to_batch",
         law="test_broadcast_bias_equals_its_copy",
         edits=(
@@ -209,7 +209,7 @@ MUTANTS = [
         smallest=dict(batch=3, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
         story="a bias of batch size 1 is stepped through with the stride of its heads",
     ),
-    Mutant(
+    planted(
         name="backward_ignores_bias",
         law="test_biased_attention_matches_the_definition",
         edits=((RECOMPUTED, RECOMPUTED.replace("full_bias", "None")),),
