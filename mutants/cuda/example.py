@@ -52,7 +52,7 @@ MUTANTS = [
     planted(
         "last_factor_is_read_before_it_is_written",
         barrier("1 / l comes from one thread, PER_ROW others are about to use it"),
-        "a barrier after the loop is forgotten more easily than one within",
+        "the barrier after the loop is missing, which is easier to forget than one inside",
         dict(seqlen_q=2),
     ),
     planted(
@@ -63,7 +63,7 @@ MUTANTS = [
                 "tile[e] = x[row_start(b, i, h, seqlen, nheads, headdim) + e % headdim];",
             ),
         ),
-        "no guard for seqlen % 32: the neighbouring head, or what lies behind the tensor, is read",
+        "no guard for seqlen % 32: the neighbouring head, or memory beyond the tensor, is read",
     ),
     planted(
         "rows_behind_the_last_are_stored",
@@ -83,7 +83,7 @@ MUTANTS = [
                 "            if (first_key + c <= last_key) S[row * TILE + c] = softmax_scale * sum;",
             ),
         ),
-        "what shared memory held before is taken for scores",
+        "old contents of shared memory are used as scores",
     ),
     planted(
         "barrier_stands_in_a_branch",
@@ -93,7 +93,7 @@ MUTANTS = [
                 "        if (keeps_row) __syncthreads();\n        else\n            __syncthreads();  // a row of S comes",
             ),
         ),
-        "threads of one block wait at different barriers: seen without the tracer, too",
+        "threads of one block wait at different barriers: fails without the tracer, too",
         law=CONTRACT,
     ),
     planted(
@@ -105,7 +105,7 @@ MUTANTS = [
             ),
             ("    return cudaGetLastError();", "    return 0;"),
         ),
-        "above 48 KiB of shared memory the launch fails, nobody asks, and zeros come back",
+        "above 48 KiB of shared memory the launch fails, the error is not checked, and zeros are returned",
         dict(headdim=118),
     ),
 ]

@@ -9,7 +9,7 @@ DV = "dvj += as_operand(p, q).mT @ doi"
 DK = "dkj = dkj * scale"
 SUM_HEADS = "x.unflatten(1, (nheads_k, -1)).sum(2)"
 DBIAS = "tile += ds.sum_to_size(tile.shape)"
-# What the laws about sums see and those with an oracle for the whole do not: these are longer than what it is asked for.
+# Longer than the sequences that the oracle computes whole, so only the laws about sums catch it.
 LONG = "256"
 
 MUTANTS = [
@@ -39,14 +39,14 @@ MUTANTS = [
         law="test_no_dout_gives_no_gradient",
         edits=((DELTA, DELTA + " + 1e-7"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="a gradient where none was asked for, of a size that every tolerance forgives",
+        story="a gradient where dout is 0, too small for any tolerance",
     ),
     planted(
         name="dq_is_kept_in_fixed_point",
         law="test_gradients_double_with_dout",
         edits=((DQ, "dq = ((dq * scale * 2**28).round() / 2**28).to(q.dtype)"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2),
-        story="integer atomics, so that sums repeat: small values lose bits that no budget misses",
+        story="integer atomics for repeatable sums: small values lose bits, within every budget",
     ),
     planted(
         name="dq_is_not_scaled",
@@ -60,7 +60,7 @@ MUTANTS = [
         law="test_gradients_match_the_definition",
         edits=(("] += tile[:, :, :rows]", "] = tile[:, :, :rows]"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
-        story="a store where an atomic add belongs",
+        story="a store instead of an atomic add",
     ),
     planted(
         name="dk_is_not_scaled",
@@ -80,14 +80,14 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=257, seqlen_k=257, headdim=1),
-        story="an offset that overflows, beyond the lengths for which there is an oracle of the whole",
+        story="an offset overflows at lengths beyond those that the oracle computes whole",
     ),
     planted(
         name="dv_of_late_queries_is_left_out",
         law="test_v_dv_equals_out_dout",
         edits=((DV, f"dvj += as_operand(p, q).mT @ doi * (i0 < {LONG})"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=257, seqlen_k=257, headdim=1),
-        story="an offset that overflows, beyond the lengths for which there is an oracle of the whole",
+        story="an offset overflows at lengths beyond those that the oracle computes whole",
     ),
     planted(
         name="dv_uses_the_row_of_dout_before",
@@ -106,7 +106,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="dS goes through float16 whatever the inputs are",
+        story="dS is rounded to float16 for every input dtype",
     ),
     planted(
         name="padded_half_tile_overflows",
@@ -119,7 +119,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, regime="shifted_down"),
-        story="padding keys score 0: exp(0 - lse) overflows where lse < -88.7, and inf * 0 is NaN in dq; forward fine",
+        story="padding keys score 0: exp(0 - lse) overflows where lse < -88.7, and inf * 0 is NaN in dq; the forward is right",
     ),
     planted(
         name="backward_uses_the_default_scale",
@@ -143,7 +143,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=3, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="a block offset is missing in lse: one batch hides it",
+        story="a block offset is missing in lse; a single batch hides it",
     ),
     planted(
         name="gqa_takes_the_head_modulo",
@@ -155,21 +155,21 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=6, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="query head h reads key head h % nheads_k; with one key head nobody notices",
+        story="query head h reads key head h % nheads_k; a single key head hides it",
     ),
     planted(
         name="gqa_sums_the_wrong_heads",
         law="test_gradients_match_the_definition",
         edits=((SUM_HEADS, "x.unflatten(1, (-1, nheads_k)).sum(1)"),),
         smallest=dict(batch=1, nheads=6, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="dk and dv are summed over heads h % nheads_k; with one key head nobody notices",
+        story="dk and dv are summed over heads h % nheads_k; a single key head hides it",
     ),
     planted(
         name="gqa_keeps_the_last_query_head",
         law="test_gradients_match_the_definition",
         edits=((SUM_HEADS, "x.unflatten(1, (nheads_k, -1))[:, :, -1]"),),
         smallest=dict(batch=1, nheads=2, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="each query head stores its dk and dv over those of the one before",
+        story="each query head overwrites the dk and dv of the one before",
     ),
     planted(
         name="dbias_is_scaled",
@@ -183,21 +183,21 @@ MUTANTS = [
         law="test_biased_attention_matches_the_definition",
         edits=((DBIAS, "tile += ds[: tile.shape[0], : tile.shape[1], : tile.shape[2]]"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="the first batch, head or query gives its dS, the others none",
+        story="only the dS of the first batch, head or query is added",
     ),
     planted(
         name="dbias_keeps_the_last_query_tile",
         law="test_biased_attention_matches_the_definition",
         edits=((DBIAS, "tile.copy_(ds.sum_to_size(tile.shape))"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1, bias="vector"),
-        story="a store where an atomic add belongs: only a vector bias meets two query tiles",
+        story="a store instead of an atomic add: only a vector bias has several query tiles",
     ),
     planted(
         name="dbias_of_the_last_partial_tile_is_not_stored",
         law="test_rows_of_dbias_sum_to_zero",
         edits=(("if dbias is not None:", "if dbias is not None and (j0 == 0 or j0 + BLOCK_N <= seqlen_k):"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
-        story="dbias is stored in whole tiles",
+        story="dbias is stored in whole tiles only",
     ),
     planted(
         name="bias_gets_no_gradient_when_q_requires_none",

@@ -20,7 +20,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
-        story="the number of key tiles is rounded down, though to one at least",
+        story="the number of key tiles is rounded down, but to at least one",
     ),
     planted(
         name="evenness_of_queries_is_taken_for_that_of_keys",
@@ -32,7 +32,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=1),
-        story="the unmasked fast path is chosen by is_even_M, and runs past the end of the keys",
+        story="the unmasked fast path is chosen by is_even_M and runs past the last key",
     ),
     planted(
         name="last_key_is_lost_when_the_tile_divides_seqlen",
@@ -45,7 +45,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=1),
-        story="seqlen % BLOCK_N = 0 is taken for a tail: wrong exactly at multiples of the tile",
+        story="seqlen % BLOCK_N = 0 is treated as a tail: wrong exactly at multiples of the tile",
     ),
     planted(
         name="last_query_tile_is_dropped_in_backward",
@@ -64,7 +64,7 @@ MUTANTS = [
         law="test_every_column_of_headdim_matters",
         edits=(("s = scale * (qi @ kj.mT)", "s = scale * (qi[..., :64] @ kj[..., :64].mT)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=130),
-        story="the first 64 columns are used, whatever the head dim",
+        story="the first 64 columns are used for every head dim",
     ),
     planted(
         name="columns_after_the_last_multiple_of_32_are_not_written",
@@ -91,7 +91,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=97),
-        story="more shared memory than there is: the error is never checked, and zeros come back",
+        story="too much shared memory is requested; the launch error is not checked, and zeros are returned",
     ),
     planted(
         name="keys_are_taken_for_heads_when_there_are_as_many",
@@ -103,7 +103,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=3, nheads=6, seqlen_q=3, seqlen_k=3, headdim=1),
-        story="k is transposed twice, and where nheads = seqlen no shape gives it away",
+        story="k is transposed twice, and with nheads = seqlen no shape shows it",
     ),
     planted(
         name="value_tile_is_the_one_before",
@@ -174,6 +174,6 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, headdim=1),
-        story="the early return for no keys hands back zeros for everything, where log of an empty sum is -inf",
+        story="the early return for no keys gives lse 0, but the log of an empty sum is -inf",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Bugs that the first plain call shows, so the contract catches them before any law: docs/bugs.md#calling."""
+"""Bugs that the first ordinary call shows, so the contract catches them before any law: docs/bugs.md#calling."""
 
 from mutants.tiled.build import planted
 
@@ -8,14 +8,14 @@ MUTANTS = [
         law="test_contract_is_kept",
         edits=(("lse_i = m + torch.log(l)", "lse_i = (m + torch.log(l)) * 1.4426950408889634"),),
         smallest={},
-        story="the kernel works with exp2, and hands its own lse back",
+        story="the kernel works with exp2 and returns its own lse",
     ),
     planted(
         name="lse_is_the_sum_itself",
         law="test_contract_is_kept",
         edits=(("lse_i = m + torch.log(l)", "lse_i = torch.exp(m) * l"),),
         smallest={},
-        story="the logarithm is left to the caller, and not declared",
+        story="the logarithm is left to the caller, which is not declared",
     ),
     planted(
         name="queries_are_scaled_in_place",
@@ -41,13 +41,13 @@ MUTANTS = [
             ("sum_query_heads(dvj, nheads_k)", "dvj"),
         ),
         smallest={},
-        story="dk and dv are handed back for each query head, not summed over the group",
+        story="dk and dv are returned for each query head, not summed over the group",
     ),
     planted(
         name="dq_comes_back_in_float32",
         law="test_contract_is_kept",
         edits=(("dq = (dq * scale).to(q.dtype)", "dq = dq * scale"),),
         smallest={},
-        story="the accumulator itself is handed back",
+        story="the float32 accumulator is returned",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Bugs of the causal mask, its alignment, rows that see nothing, and the bias: docs/bugs.md#masks."""
+"""Bugs of the causal mask, its alignment, rows that see no key, and the bias: docs/bugs.md#masks."""
 
 from mutants.tiled.build import planted
 
@@ -22,14 +22,14 @@ MUTANTS = [
         law="test_long_sequences_see_their_keys",
         edits=((CAUSAL, "s.masked_fill(j > i + seqlen_k - seqlen_q + int(i0 >= 256), -INF)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=258, headdim=1),
-        story="a fast path for long sequences forgets its offset, in forward and backward alike, so that sums still agree",
+        story="a fast path for long sequences omits its offset, in forward and backward alike, so sums still agree",
     ),
     planted(
         name="causal_sees_one_key_too_many",
         law="test_query_sees_exactly_its_prefix",
         edits=((CAUSAL, "s.masked_fill(j > i + 1 + seqlen_k - seqlen_q, -INF)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="the bound is one too far; at seqlen 1, and for the last query, there is no key to see it by",
+        story="the bound is one too far; seqlen 1 and the last query have no key that shows it",
     ),
     planted(
         name="causal_skipped_in_second_query_tile",
@@ -60,14 +60,14 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
-        story="hidden keys raise the maximum: harmless in exact arithmetic, until all that is visible underflows",
+        story="hidden keys raise the maximum: harmless in exact arithmetic, until all visible keys underflow",
     ),
     planted(
         name="log_n_scaling_is_left_on",
         law="test_prefix_alone_equals_prefix_of_the_whole",
         edits=(("s = scale * (qi @ kj.mT)", "s = (scale * max(1.0, seqlen_k / 64) ** 0.5) * (qi @ kj.mT)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=65, seqlen_k=65, headdim=1),
-        story="scores scaled up with the length of the whole sequence, beyond that of training, as a model once wanted",
+        story="scores are scaled with the length of the whole sequence beyond the training length, as one model required",
     ),
     planted(
         name="causal_aligns_top_left",
@@ -78,7 +78,7 @@ MUTANTS = [
             (FIRST_QUERY, "first_query = j0"),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
-        story="FlashAttention before 2.1",
+        story="the alignment of FlashAttention before 2.1",
     ),
     planted(
         name="alignment_switches_with_more_queries_than_keys",
@@ -117,7 +117,7 @@ MUTANTS = [
         law="test_rows_without_keys_give_zero",
         edits=((CAUSAL, CAUSAL.replace("-INF", "-1e4")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
-        story="-1e4 for -inf: a row that sees nothing becomes the mean of v",
+        story="-1e4 instead of -inf: a row that sees no key becomes the mean of v",
     ),
     planted(
         name="dead_row_subtracts_infinities",
@@ -138,7 +138,7 @@ MUTANTS = [
         law="test_rows_without_keys_leave_the_others_alone",
         edits=(("lse = lse.masked_fill(dead, INF).unsqueeze(-1)", "lse = lse.unsqueeze(-1)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
-        story="exp(S - lse) with lse = -inf: one dead row, and dk and dv are NaN for all keys",
+        story="exp(S - lse) with lse = -inf: one dead row makes dk and dv NaN for all keys",
     ),
     planted(
         name="tile_is_skipped_by_its_first_query",
@@ -152,21 +152,21 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
-        story="block skipping asks the tile's first query only, as if masks grew from row to row",
+        story="block skipping checks only the tile's first query, as if later queries saw no more keys",
     ),
     planted(
         name="infinite_bias_is_made_finite",
         law="test_keys_hidden_by_bias_change_no_bit",
         edits=((BIAS, BIAS + ".clamp(min=-20.0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="a mask of -20 weighs 2e-9, which no tolerance sees, until a hidden key has a large score",
+        story="a mask of -20 leaves a weight of 2e-9, below every tolerance until a hidden key has a large score",
     ),
     planted(
         name="bias_saturates",
         law="test_constant_in_bias_changes_only_lse",
         edits=((BIAS, BIAS + ".clamp(max=4.0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="the bias is cut off at a size that random numbers never reach",
+        story="the bias is clamped at a value that random numbers never reach",
     ),
     planted(
         name="bias_is_scaled",
@@ -180,7 +180,7 @@ MUTANTS = [
         law="test_biased_attention_matches_the_definition",
         edits=((BIAS, BIAS + ".bfloat16()"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="a float32 bias is cast on the way in",
+        story="a float32 bias is cast when it is loaded",
     ),
     planted(
         name="bias_row_is_that_of_the_first_query",
@@ -194,7 +194,7 @@ MUTANTS = [
         law="test_bias_picks_its_key",
         edits=((EXPAND, "bias[:, :1].expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="the bias's head stride is forgotten",
+        story="the bias's head stride is missing",
     ),
     planted(
         name="bias_steps_by_heads_from_batch_to_batch",

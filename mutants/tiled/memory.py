@@ -1,11 +1,11 @@
-"""Bugs of memory: reading or writing around the inputs, strides, fresh memory taken for clean: docs/bugs.md#memory."""
+"""Memory bugs: reads or writes out of bounds, wrong strides, fresh memory assumed to be zero: docs/bugs.md#memory."""
 
 from mutants.tiled.build import planted
 
 READ = '''    """Rows start .. start + block of x (b, h, seqlen, d), as float32; rows beyond seqlen are `padding`."""
 '''
 PAD = "    missing = block - tile.shape[2]\n"
-# How many elements of x's memory lie behind its last one.
+# The number of elements in x's memory after its last one.
 SPARE = (
     "x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - 1"
     " - sum((n - 1) * stride for n, stride in zip(x.shape, x.stride()))"
@@ -31,7 +31,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="rows behind the last one are read and multiplied by 0: 0 * NaN is NaN",
+        story="rows beyond the last are read and multiplied by 0: 0 * NaN is NaN",
     ),
     planted(
         name="columns_behind_the_row_are_read",
@@ -47,7 +47,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="rows are loaded in vectors of 8 columns, and the gap behind each is multiplied by 0",
+        story="rows are loaded in vectors of 8 columns, and the gap after each row is multiplied by 0",
     ),
     planted(
         name="tail_is_cleared_behind_the_keys",
@@ -69,14 +69,14 @@ MUTANTS = [
         law="test_inputs_come_back_unchanged",
         edits=((DELTA, "    dout.masked_fill_((lse == -INF).transpose(1, 2).unsqueeze(-1), 0.0)\n" + DELTA),),
         smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
-        story="an input is tidied up in place: the second backward through it starts from another dout",
+        story="an input is changed in place: a second backward starts from another dout",
     ),
     planted(
         name="dout_is_read_with_the_strides_of_out",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((DELTA, "    dout = dout.as_strided(dout.shape, out.stride())\n" + DELTA),),
         smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2),
-        story="out is contiguous and dout, which comes from the model, is not",
+        story="out is contiguous, but dout, which comes from the model, is not",
     ),
     planted(
         name="expanded_dout_is_taken_for_its_first_row",
@@ -89,7 +89,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, headdim=1),
-        story="out.sum().backward() hands over dout with stride 0; rows after the first are read from beyond it",
+        story="out.sum().backward() passes dout with stride 0; rows after the first are read out of bounds",
     ),
     planted(
         name="values_are_taken_for_contiguous",
@@ -103,7 +103,7 @@ MUTANTS = [
         law="test_any_layout_equals_the_contiguous_one",
         edits=((OUT, "    k = k.as_strided(k.shape, q.stride()) if k.shape == q.shape else k\n" + OUT),),
         smallest=dict(batch=3, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2, layout="mixed"),
-        story="one set of strides is passed for q, k and v, as they usually lie alike",
+        story="one set of strides is passed for q, k and v, which usually have the same",
     ),
     planted(
         name="tile_that_sees_nothing_is_not_written",
@@ -125,6 +125,6 @@ MUTANTS = [
         law="test_what_memory_held_before_does_not_matter",
         edits=((DQ, DQ.replace("new_zeros", "new_empty")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="scratch from torch.empty is relied on to be clean: passes alone, fails after another test",
+        story="scratch from torch.empty is assumed to be zero: passes alone, fails after another test",
     ),
 ]

@@ -1,6 +1,6 @@
-"""Bugs that come and go: a result that depends on luck, or on what was called before: docs/bugs.md#races.
+"""Intermittent bugs: results that depend on timing, or on earlier calls: docs/bugs.md#races.
 
-Luck is drawn from a seeded generator, so that a mutant's end is the same each time.
+Timing is simulated by a seeded generator, so each run of a mutant gives the same verdict.
 """
 
 from mutants.tiled.build import planted
@@ -48,7 +48,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=64, seqlen_k=64, headdim=8),
-        story="dq is reduced by atomics, and declared repeatable; two tiles always add up to the same",
+        story="dq is summed by atomics but declared repeatable; the sum of only two tiles always repeats",
     ),
     planted(
         name="dq_goes_on_from_the_last_call",
@@ -74,6 +74,6 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=24, seqlen_k=24, headdim=1),
-        story="delta's buffer is read before the kernel that writes it: right as long as the same call is repeated",
+        story="delta's buffer is read before the kernel that writes it: right while the same call is repeated",
     ),
 ]

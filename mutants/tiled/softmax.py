@@ -12,7 +12,7 @@ SCALE_FORWARD, SCALE_BACKWARD = "k.shape[1]\n    scale = " + DEFAULT, "k.shape[1
 
 
 def _scale(new: str) -> tuple[tuple[str, str], ...]:
-    """Edits that put a line in the place of the scale, in forward and in backward."""
+    """Edits that replace the scale by another expression, in forward and backward."""
     return tuple((old, old.replace(DEFAULT, new)) for old in (SCALE_FORWARD, SCALE_BACKWARD))
 
 
@@ -22,14 +22,14 @@ MUTANTS = [
         law="test_out_matches_the_definition",
         edits=((ACC, ACC.replace("alpha *", "(alpha if j0 + BLOCK_N < seqlen_k else 1.0) *")),),
         smallest=dict(batch=3, nheads=3, seqlen_q=40, seqlen_k=40, headdim=2),
-        story="the peeled last iteration forgets O = alpha O",
+        story="the peeled last iteration omits O = alpha O",
     ),
     planted(
         name="row_sum_is_not_rescaled",
         law="test_split_keys_merge_by_lse",
         edits=(("l = alpha * l + p.sum", "l = l + p.sum"),),
         smallest=dict(batch=3, nheads=3, seqlen_q=40, seqlen_k=40, headdim=2),
-        story="alpha is applied to O, and not to l",
+        story="alpha is applied to O but not to l",
     ),
     planted(
         name="row_maximum_starts_at_zero",
@@ -43,7 +43,7 @@ MUTANTS = [
         law="test_order_of_keys_does_not_matter",
         edits=((f"m_new = {MAXIMUM}", f"m_new = {MAXIMUM} if j0 == 0 else m"),),
         smallest=dict(batch=3, nheads=3, seqlen_q=130, seqlen_k=130, headdim=65),
-        story="right until a later key stands far above: then P overflows",
+        story="right until a later key scores far above: then P overflows",
     ),
     planted(
         name="maximum_is_not_subtracted",
@@ -70,7 +70,7 @@ MUTANTS = [
         law="test_single_key_is_copied",
         edits=((MAXIMUM, "torch.maximum(m, s.amax(-1, keepdim=True).half().float())"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=8, seqlen_k=1),
-        story="harmless in exact arithmetic; P of the only key is no longer 1, and P v / P no longer v",
+        story="harmless in exact arithmetic; but P of the only key is no longer 1, and P v / P no longer v",
     ),
     planted(
         name="denominator_has_an_epsilon",
@@ -84,7 +84,7 @@ MUTANTS = [
         law="test_shifting_all_scores_changes_only_lse",
         edits=(("s = scale * (qi @ kj.mT)", "s = (scale * (qi @ kj.mT)).clamp(-10.0, 10.0)"),),
         smallest=dict(batch=3, nheads=3, seqlen_q=8, seqlen_k=8, headdim=65),
-        story="a clamp against overflow in the place of the maximum",
+        story="a clamp against overflow instead of the maximum",
     ),
     planted(
         name="exponential_has_a_short_constant",
@@ -98,7 +98,7 @@ MUTANTS = [
         law="test_out_doubles_with_v",
         edits=(("torch.where(l == 0, 0.0, acc / l)", "torch.where(l == 0, 0.0, (acc / l * 2**25).round() / 2**25)"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=8, seqlen_k=8, headdim=3, dtype=torch.float32),
-        story="integer atomics, so that sums repeat: small values lose bits that no budget misses",
+        story="integer atomics for repeatable sums: small values lose bits, within every budget",
     ),
     planted(
         name="values_saturate",
@@ -110,21 +110,21 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=3, seqlen_q=4, seqlen_k=4, headdim=8),
-        story="a saturating cast of v to a narrow format: random numbers hardly ever get there",
+        story="a saturating cast of v to a narrow format, which random numbers rarely reach",
     ),
     planted(
         name="accumulator_is_rounded_to_half",
         law="test_out_matches_the_definition",
         edits=((ACC, "acc = as_operand(alpha * acc + as_operand(p, q) @ vj, q)"),),
         smallest=dict(batch=3, nheads=6),
-        story="O is kept in the inputs' dtype, and float32 is declared",
+        story="O is kept in the inputs' dtype, but float32 is declared",
     ),
     planted(
         name="probabilities_have_four_bits",
         law="test_out_matches_the_definition",
         edits=((ACC, ACC.replace("as_operand(p, q)", "p.to(torch.float8_e4m3fn).float()")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="P in float8, and not declared",
+        story="P in float8, not declared",
     ),
     planted(
         name="out_is_truncated_to_bfloat16",
@@ -137,7 +137,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(dtype=torch.bfloat16),
-        story="the last cast drops bits instead of rounding: within twice the rounding, and always towards 0",
+        story="the last cast truncates instead of rounding: within twice the rounding error, but always towards 0",
     ),
     planted(
         name="tf32_is_not_declared",
@@ -211,6 +211,6 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="the scale is compiled in as a constant, and is missing from the cache's key",
+        story="the scale is compiled in as a constant but is missing from the cache's key",
     ),
 ]

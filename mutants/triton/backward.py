@@ -1,5 +1,5 @@
-"""Bugs of the Triton kernels in the backward: two ways to sum dq, statistics, recomputed scores, heads that share a key
-head, dbias. In the interpreter, like those of triton_forward.py.
+"""Bugs of the Triton kernels in the backward: both ways to sum dq, statistics, recomputed scores, heads that share a key
+head, dbias. They show in the interpreter, like those of forward.py.
 """
 
 import torch
@@ -15,7 +15,7 @@ MUTANTS = [
         declares=promising(),
         edits=(("clear = tl.where(j0 + BLOCK_N > seqlen_k, seqlen_q, clear)", "clear = clear + 0"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=31, seqlen_k=31, dtype=torch.float16, regime="shifted_down"),
-        story="a padding key of a tile without a mask scores 0, and exp(0 - lse) overflows: NaN in dq, all else fine",
+        story="a padding key of a tile without a mask scores 0, and exp(0 - lse) overflows: NaN in dq, the rest is right",
     ),
     planted(
         name="triton_backward_takes_the_diagonal_tile_for_clear",
@@ -61,7 +61,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="P is computed again without the bias, in one of the kernels",
+        story="P is recomputed without the bias in one of the kernels",
     ),
     planted(
         name="triton_bias_is_that_of_the_key_head",
@@ -104,7 +104,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=2, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="a block offset is missing in dq: one batch hides it",
+        story="a block offset is missing in dq; a single batch hides it",
     ),
     planted(
         name="triton_delta_is_that_of_the_first_tile",
@@ -127,7 +127,7 @@ MUTANTS = [
         declares=promising(gqa=True),
         edits=(("tl.cast(b * nheads_k * group + h, tl.int64)", "tl.cast(b * nheads_k + h, tl.int64)"),),
         smallest=dict(batch=2, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="lse and delta are found as if there were nheads_k of them: with one batch nobody notices",
+        story="lse and delta are indexed as if there were nheads_k of them; a single batch hides it",
     ),
     planted(
         name="triton_dead_rows_keep_their_lse",
@@ -172,7 +172,7 @@ MUTANTS = [
         declares=promising(bias={"vector"}, bias_grad=True, cross=True),
         edits=(("total += p *", "total = p *"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=65, seqlen_k=2, headdim=1),
-        story="a sum that starts afresh with each query tile",
+        story="the sum restarts with each query tile",
     ),
     planted(
         name="triton_dout_is_read_with_the_strides_of_out",
@@ -186,7 +186,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2),
-        story="out is contiguous and dout, which comes from the model, is not",
+        story="out is contiguous, but dout, which comes from the model, is not",
     ),
     planted(
         name="triton_dq_keeps_the_last_key_tile_only",
@@ -201,6 +201,6 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=33, headdim=1),
-        story="a store where an atomic add belongs",
+        story="a store instead of an atomic add",
     ),
 ]

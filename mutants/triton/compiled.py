@@ -1,5 +1,5 @@
-"""Bugs of the Triton kernels that only a compiled kernel shows: the interpreter multiplies exactly, and runs one program
-after another. So they are judged on a GPU: pytest tests/mutants/test_mutants.py -k triton_compiled
+"""Bugs of the Triton kernels that show only when compiled: the interpreter multiplies exactly and runs one program at a
+time. They are judged on a GPU: pytest tests/mutants/test_mutants.py -k triton_compiled
 """
 
 import torch
@@ -11,7 +11,7 @@ PRODUCT = "return tl.dot(a, b, input_precision=PRECISION)"
 ADD = 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")'
 ROUND = '    if PRECISION == "tf32":\n        a, b = to_tf32(a), to_tf32(b)\n'
 
-# Promised alone, as a backward in float32 takes minutes to compile.
+# The forward only, because a backward in float32 takes minutes to compile.
 FLOAT32 = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 257)))
 
 MUTANTS = [
@@ -22,7 +22,7 @@ MUTANTS = [
         declares=FLOAT32,
         edits=((PRODUCT, "return tl.dot(a, b)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="tl.dot multiplies float32 in tf32 unless told otherwise",
+        story="tl.dot multiplies float32 in tf32 by default",
         device="cuda",
     ),
     planted(
@@ -33,7 +33,7 @@ MUTANTS = [
         declares=FLOAT32,
         edits=((ROUND, ""),),
         smallest=dict(batch=1, nheads=1),
-        story="the matrix unit drops the last 13 bits of float32, where rounding was declared: all errors go one way",
+        story="the matrix unit truncates the last 13 bits of float32, but rounding is declared: all errors have one sign",
         device="cuda",
     ),
     planted(
@@ -50,7 +50,7 @@ MUTANTS = [
             ),
         ),
         smallest={},
-        story="+= in place of atomicAdd: programs of two key tiles read the same dq, and one share is lost",
+        story="+= instead of atomicAdd: programs of two key tiles read the same dq, and one contribution is lost",
         device="cuda",
     ),
 ]

@@ -1,7 +1,4 @@
-"""Bugs of the Triton kernels that the forward shows: masks, tiles, strides, the running maximum, the scale.
-
-They run in Triton's interpreter on the CPU, in tiles of 64 queries by 32 keys (INTERPRETER_TILE of triton/tuning.py).
-"""
+"""Bugs of the Triton kernels that the forward shows: masks, tiles, strides, the running maximum, the scale."""
 
 import torch
 
@@ -22,7 +19,7 @@ MUTANTS = [
         declares=promising(backward=False),
         edits=((TAIL, "j <= i + diagonal"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="the causal mask hides what lies behind the last key, where there is a causal mask",
+        story="keys beyond the last are hidden by the causal mask only, if there is one",
     ),
     planted(
         name="triton_last_key_tile_is_dropped",
@@ -54,7 +51,7 @@ MUTANTS = [
         declares=promising(backward=False, causal="optional", cross=True),
         edits=((ALIGNED, "0"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="FlashAttention before 2.1",
+        story="the alignment of FlashAttention before 2.1",
     ),
     planted(
         name="triton_columns_behind_the_row_are_read",
@@ -63,7 +60,7 @@ MUTANTS = [
         declares=promising(backward=False, strides=True),
         edits=(("mask = mask & (rows < seqlen)", "mask = rows < seqlen"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="the head dim is padded to a power of two, and its mask forgotten in the load of a last tile",
+        story="the head dim is padded to a power of two, and its mask is missing when the last tile is loaded",
     ),
     planted(
         name="triton_columns_after_the_last_multiple_of_32_are_not_written",
@@ -86,7 +83,7 @@ MUTANTS = [
         declares=promising(backward=False, bias={"vector"}),
         edits=((BIAS_STRIDES, BIAS_STRIDES.replace("packed(batch", "packed(head")),),
         smallest=dict(batch=2, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="the stride of the wrong dimension: where the bias has one head, every batch gets that of the first",
+        story="the stride of the wrong dimension: with one head in the bias, every batch gets the first one's bias",
     ),
     planted(
         name="triton_accumulator_is_not_rescaled",
@@ -113,7 +110,7 @@ MUTANTS = [
         declares=promising(backward=False, bias={"vector"}, cross=True),
         edits=(("m_safe = tl.where(m_new == -INF, 0.0, m_new)", "m_safe = m_new"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=48, headdim=1),
-        story="-inf - -inf is NaN, as soon as the first tile of a row is hidden",
+        story="-inf - -inf is NaN if the first tile of a row is hidden",
     ),
     planted(
         name="triton_dead_rows_divide_by_zero",
@@ -122,7 +119,7 @@ MUTANTS = [
         declares=promising(backward=False, cross=True),
         edits=(("acc / tl.where(dead, 1.0, l)[:, None]", "acc / l[:, None]"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, headdim=1),
-        story="0 / 0 where no key was seen",
+        story="0 / 0 in a row that sees no key",
     ),
     planted(
         name="triton_negative_scale_stays_out_of_the_queries",
@@ -154,7 +151,7 @@ MUTANTS = [
         declares=promising(backward=False),
         edits=(("(m + tl.log2(tl.where(dead, 1.0, l))) * LN2", "m + tl.log2(tl.where(dead, 1.0, l))"),),
         smallest={},
-        story="the kernel works with exp2, and hands its own lse back",
+        story="the kernel works with exp2 and returns its own lse",
     ),
     planted(
         name="triton_gqa_reads_keys_of_head_modulo",
@@ -168,7 +165,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=6, seqlen_q=2, seqlen_k=2, headdim=1),
-        story="query head h reads key head h % nheads_k, and the right head of v; with one key head nobody notices",
+        story="query head h reads key head h % nheads_k but the right head of v; a single key head hides it",
     ),
     planted(
         name="triton_last_stride_is_taken_for_1",
@@ -177,7 +174,7 @@ MUTANTS = [
         declares=promising(backward=False, strides=True),
         edits=((UNIT_STRIDE, ""),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2, layout="last_strided"),
-        story="columns are taken to lie side by side, whatever the tensor says",
+        story="columns are assumed to be adjacent, ignoring the last stride",
     ),
     planted(
         name="triton_float32_products_are_rounded_to_tf32",
@@ -186,6 +183,6 @@ MUTANTS = [
         declares=promising(torch.float32, backward=False),
         edits=(('PRECISION="tf32" if self.tf32 else "ieee"', 'PRECISION="tf32"'),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),
-        story="float32 products on matrix units, with 10 bits, and not declared",
+        story="float32 products on matrix units, with 10 bits, not declared",
     ),
 ]
