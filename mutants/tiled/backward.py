@@ -119,7 +119,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, regime="shifted_down"),
-        story="padding keys score 0: exp(0 - lse) overflows where lse < -88.7, and inf * 0 is NaN in dq; the forward is right",
+        story="padding keys score 0: exp(0 - lse) overflows where lse < -88.7, and inf * 0 is NaN in dq; forward right",
     ),
     planted(
         name="backward_uses_the_default_scale",
