@@ -1,4 +1,4 @@
-"""Bugs in the code that all kernels of impls/cuda share: tiles, tails, masks, sums over lanes, strides, the grid of blocks."""
+"""Bugs in what all kernels of impls/cuda share: tiles, tails, masks, sums over lanes, strides, the grid of blocks."""
 
 from mutants.cuda.build import FORWARD, planted, promising
 
