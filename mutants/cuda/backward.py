@@ -21,7 +21,7 @@ MUTANTS = [
         "backward_delta_is_missing",
         "test_equal_values_give_no_score_gradient",
         FILE,
-        (("* (dP[r][c] - delta_i);  // scale dS, for both", "* dP[r][c];"),),
+        (("* (dP[r][c] - delta_i);  // scale dS for both", "* dP[r][c];"),),
         "dS = P dP",
         BACKWARD,
     ),
