@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                     for (int c = 0; c < TN; ++c)  // dS, not scaled, because the bias is not
                         total[r][c] += probability(P[r][c], lse_i) * (dP[r][c] - delta_i);
                 }
-                __syncthreads();  // Q, dO, and K and V in their last step, are still being read: do not load the next ones yet
+                __syncthreads();  // Q, dO, and K and V in their last step, are still being read: do not load new ones yet
             }
         }
 

@@ -1,4 +1,4 @@
-"""Our kernels on tensors that 32-bit offsets cannot address: a part of them comes out as it does alone. On a GPU only.
+"""Our kernels on tensors beyond 32-bit offsets: a part of a large call equals the same part alone. On a GPU only.
 
 Few elements that lie far apart are a law's: test_offsets_need_64_bits.
 """
@@ -13,7 +13,7 @@ from impls.cuda.extension import nvcc
 from impls.triton.interpreter import INTERPRETED, installed
 
 BEYOND = 2**31
-MEMORY = 60  # GiB. The largest call here has 41 in use at once, in the backward: ten tensors of 2^31 elements or so
+MEMORY = 60  # GiB. The largest call here uses 41 in the backward: ten tensors of about 2^31 elements
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 
 
@@ -58,7 +58,7 @@ def both_ways(way, q, k, v, dout, bias=None):
 
 def assert_same_bits(way, got, want):
     for name in want:
-        if name == "dq" and getattr(way, "atomic", False):  # added up in whatever order
+        if name == "dq" and getattr(way, "atomic", False):  # summed by atomics, in any order
             torch.testing.assert_close(got[name], want[name])
         else:
             assert torch.equal(got[name], want[name]), name

@@ -1,4 +1,4 @@
-"""What tests of our functions in PyTorch's machinery share, whichever kernels are behind them."""
+"""Helpers for tests of our PyTorch operators, Triton and CUDA: equal bits, CUDA graphs, a second GPU."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def assert_same_bits(got, want):
 
 
 def captured(step):
-    """step() -> a CUDA graph of it, and the outputs that a replay writes."""
+    """Capture step() in a CUDA graph -> the graph, and the outputs that a replay writes."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):

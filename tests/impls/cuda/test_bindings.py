@@ -1,4 +1,4 @@
-"""The bindings of impls/cuda: they compile, declare what is defined, and their schemas say what is written.
+"""The bindings of impls/cuda: they compile, declare the host functions, and their schemas name what is written.
 
 By g++ and by reading, so that this runs where nvcc does not.
 """
@@ -37,7 +37,7 @@ def declarations(name):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_host_functions_are_declared_as_they_are_defined(name):
-    """Or the library has an undefined symbol, which only a GPU machine would see."""
+    """Otherwise the library has an undefined symbol, which shows on a GPU machine only."""
     source = one_line((FOLDER / f"{name}.cu").read_text())
     known = declarations(name)
     assert set(known) == {f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal")}
@@ -48,7 +48,7 @@ def test_host_functions_are_declared_as_they_are_defined(name):
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("what", ("forward", "backward", "bias_gradient"))
 def test_schema_says_what_the_host_function_writes(name, what):
-    """In its order, every pointer a tensor; written is what is not const. binding.h has the schemas of both algorithms."""
+    """Same order, a tensor for each pointer; pointers to non-const are written. binding.h has both algorithms' schemas."""
     files = (f"{name}_binding.cpp", "binding.h")
     text = " ".join(one_line((FOLDER / file).read_text()) for file in files).replace('" "', "")
     (schema,) = re.findall(rf'"{what}\((.*?)\) -> \(\)"', text)
@@ -60,4 +60,4 @@ def test_schema_says_what_the_host_function_writes(name, what):
                  for a in schema.split(", ")]  # fmt: skip
     assert of_schema == kinds
     written = re.findall(r"\((\w)!\)", schema)
-    assert len(set(written)) == len(written)  # each an alias of its own
+    assert len(set(written)) == len(written)  # each has its own alias

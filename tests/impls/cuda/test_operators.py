@@ -1,7 +1,7 @@
-"""flash_attention_1 and _2 in PyTorch's machinery: its own checks, torch.compile, CUDA graphs, a second GPU.
+"""flash_attention_1 and _2 as PyTorch operators: opcheck, torch.compile, CUDA graphs, a second GPU.
 
-On CUDA tensors where there is a GPU, and always on CPU tensors. Values: test_cuda_functions.py. Refusals:
-test_cuda_refused.py.
+On CUDA tensors where there is a GPU, and always on CPU tensors. Values: test_functions.py. Refusals:
+test_refused.py.
 """
 
 import shutil
@@ -15,7 +15,7 @@ import torch
 from impls.cuda import flash_attention_1, flash_attention_2, operators
 from tests.emulator.cuda_sources.calls import RIGHT, each, everywhere, gradients, inputs, on_a_gpu
 from tests.emulator.cuda_sources.values import randn
-from tests.impls.machinery import assert_same_bits, captured, on_two_gpus
+from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
 
 OPERATORS = {
     flash_attention_1: (operators.fa1_forward, operators.fa1_backward),
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run_python(program):
-    """A fresh interpreter in the checkout -> what it prints."""
+    """Run Python in a new process in the checkout -> its output."""
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -36,8 +36,8 @@ def run_python(program):
 @each
 @everywhere
 @pytest.mark.parametrize("bias", (None, (1, 4, 20, 37)), ids=("", "bias"))
-def test_operators_are_what_they_say_to_pytorch(function, device, bias):
-    """Schema, fake tensors, autograd registration, and tracing with dynamic shapes: torch.library's own check."""
+def test_operators_pass_opcheck(function, device, bias):
+    """torch.library's own check of schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
     forward, backward = OPERATORS[function]
     x = inputs(device, bias=bias)
     torch.library.opcheck(forward, (*x, True, None, RIGHT))
@@ -51,7 +51,7 @@ def test_operators_are_what_they_say_to_pytorch(function, device, bias):
 @everywhere
 @pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 def test_compiled_equals_eager(function, device, dynamic):
-    """As one graph, without a break; forward and backward, bit for bit."""
+    """Forward and backward, bit for bit, as one graph without a break."""
     x = inputs(device)
 
     def step(*tensors):
@@ -67,13 +67,13 @@ def test_compiled_equals_eager(function, device, dynamic):
         assert_same_bits(mine, other)
 
 
-def test_operators_stand_in_torch_ops():
+def test_operators_are_in_torch_ops():
     names = [f"fa{n}_{what}" for n in (1, 2) for what in ("forward", "backward")]
     assert all(hasattr(torch.ops.flash_attest_cuda, name) for name in names)
 
 
-def test_a_copy_of_the_package_has_operators_of_its_own(tmp_path):
-    """As mutants are: a changed copy must not be what the original calls from then on."""
+def test_a_copy_of_the_package_has_its_own_operators(tmp_path):
+    """Mutants are such copies, which must not replace the operators of the original."""
     shutil.copytree(Path(operators.__file__).parent, tmp_path / "copied_cuda")
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from impls.cuda import operators as ours;"
@@ -108,7 +108,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(function):
 @on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device(function):
-    """While the first is the current one."""
+    """While the first device is the current one."""
     here, there = inputs("cuda:0"), inputs("cuda:1")
     want, got = function(*here, causal=True), function(*there, causal=True)
     assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")
@@ -118,7 +118,7 @@ def test_tensors_on_a_second_device(function):
 
 
 def test_importing_compiles_and_loads_nothing():
-    """Not even what would compile; and no CUDA context."""
+    """Nor does it import the build tools or create a CUDA context."""
     program = (
         "import sys, torch, impls.cuda; print([m for m in sys.modules if m.startswith(('emulator', 'races'))],"
         " 'torch.utils.cpp_extension' in sys.modules, torch.cuda.is_initialized())"

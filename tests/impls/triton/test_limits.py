@@ -1,4 +1,4 @@
-"""Where numbers end, and what backward is given: the Triton kernels at the limits of float32, and of their callers."""
+"""The Triton kernels at the limits of float32, and the checks of the arguments of backward."""
 
 import pytest
 import torch
@@ -21,16 +21,16 @@ def the_same_numbers():
     torch.manual_seed(0)
 
 
-# --- numbers at the end of float32 ------------------------------------------------------------------------------------
+# --- limits of float32 ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.bfloat16).min, torch.finfo(torch.float32).min])
-def test_a_finite_mask_is_no_infinite_one(value):
-    """A row with this bias at every key is a mean of v, or nearly; nothing is NaN, and no row is taken for a dead one."""
+def test_a_finite_mask_is_not_an_infinite_one(value):
+    """A row with this bias at every key is nearly a mean of v; nothing is NaN, and no row is treated as dead."""
     q, k, v = (torch.randn(1, n, 1, 16, device=DEVICE, requires_grad=True) for n in (3, 70, 70))
     bias = torch.zeros(1, 1, 3, 70, device=DEVICE)
     bias[:, :, 1] = value  # all of query 1's keys
-    bias[:, :, 2, 35:] = value  # half of query 2's keys: these count nothing
+    bias[:, :, 2, 35:] = value  # half of query 2's keys: these have no weight
     out, lse = flash_attn_func(torch.zeros_like(q), k, v, bias, return_lse=True)
     assert torch.isfinite(lse).all()
     torch.testing.assert_close(out[0, 1, 0], v[0, :, 0].mean(0), rtol=1e-4, atol=1e-5)
@@ -40,7 +40,7 @@ def test_a_finite_mask_is_no_infinite_one(value):
 
 
 def test_a_tile_of_infinite_scores_does_not_spoil_the_next():
-    """Keys whose product with q overflows to -inf, a whole tile of them first, weigh nothing."""
+    """Keys whose product with q overflows to -inf, a whole tile of them first, have no weight."""
     q, v = torch.ones(1, 4, 1, 16, device=DEVICE), torch.randn(1, 64, 1, 16, device=DEVICE)
     k = torch.ones_like(v)
     k[:, :32] = -INF
@@ -49,7 +49,7 @@ def test_a_tile_of_infinite_scores_does_not_spoil_the_next():
     torch.testing.assert_close(out[0, 0, 0], v[0, 32:, 0].mean(0))
 
 
-# --- what backward is given -------------------------------------------------------------------------------------------
+# --- arguments of backward --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_backward_refuses_what_forward_did_not_give(name, wrong):
         way.backward(given["dout"], q, q, q, given["out"], given["lse"])
 
 
-def test_backward_refuses_to_write_where_it_cannot():
+def test_backward_refuses_gradients_that_it_cannot_write_to():
     way = FlashAttention2()
     q = torch.randn(1, 5, 2, 16, device=DEVICE)
     out, lse = way.forward(q, q, q)

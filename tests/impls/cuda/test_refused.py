@@ -1,4 +1,4 @@
-"""What flash_attention_1 and _2 refuse, before any launch and with the value; and what impls/cuda declares."""
+"""flash_attention_1 and _2 refuse invalid arguments before any launch, with the value; and what impls/cuda declares."""
 
 import math
 import warnings
@@ -13,7 +13,7 @@ from impls import Absent, contract
 from impls.cuda import algorithm, declared, flash_attention_1, host
 from impls.cuda.problem import integers
 from tests.emulator.cuda_sources.calls import F16, F32, LEFT, each, inputs, on_a_gpu
-from tests.impls.machinery import assert_same_bits
+from tests.impls.operator_checks import assert_same_bits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,7 +34,7 @@ def of_headdim(headdim, dtype=F32, **how):
 Q, K = (2, 5, 4, 8), (2, 7, 2, 8)
 FULL_BIAS = r"should be \(2 or 1, 4 or 1, 5 or 1, 7\)"
 LONG = dict(q=zeros(0, 5, 4, 8), k=zeros(0, 2**30 + 1, 2, 8), v=zeros(0, 2**30 + 1, 2, 8))
-# name: (what is given instead, what the message must name)
+# name: (the changed arguments, what the message must name)
 REFUSED = {
     "q_no_tensor": (dict(q=[1.0]), "q is a list: should be a tensor"),
     "sparse": (dict(q=zeros(*Q).to_sparse()), "q has layout torch.sparse_coo: should be torch.strided"),
@@ -79,7 +79,7 @@ def test_refuses_before_any_launch_and_names_the_value(function, name, no_launch
 @each
 @pytest.mark.parametrize("name", ("q", "k", "v", "bias"))
 def test_forward_mode_is_refused(function, name, no_launch):
-    """PyTorch would give a tangent of zeros (torch.func), or none."""
+    """PyTorch would return a tangent of zeros (torch.func), or none."""
     given = dict(q=zeros(*Q), k=zeros(*K), v=zeros(*K), bias=zeros(2, 4, 5, 7))
     x = given.pop(name)
     with pytest.raises(NotImplementedError, match=f"^{name} has a tangent: should have none"):
@@ -89,7 +89,7 @@ def test_forward_mode_is_refused(function, name, no_launch):
 
 
 @each
-def test_others_may_be_differentiated_in_forward_mode_around_a_call(function):
+def test_other_functions_may_use_forward_mode_around_a_call(function):
     x = inputs("cpu", 5, 9, bias=None)
     with forward_ad.dual_level():
         assert_same_bits(function(*x), function(*x))
@@ -104,8 +104,8 @@ def test_scale_may_be_a_number_of_numpy(function, dtype):
         assert_same_bits(function(*x, softmax_scale=dtype(2)), function(*x, softmax_scale=2))
 
 
-def test_refusals_are_checked_against_a_call_that_is_taken():
-    """What they change is the only thing that is wrong."""
+def test_the_unchanged_call_is_accepted():
+    """So the changed argument is the only invalid one."""
     sizes = algorithm.check(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
     assert sizes == (2, 5, 7, 4, 2, 8) and sizes.scores == (2, 4, 5, 7)
 
@@ -126,7 +126,7 @@ def test_backward_refuses_what_forward_did_not_give(function, name, wrong, no_la
 
 
 def beyond(name, device):
-    """q, lse, a problem whose head dim is 2000, and what fa1 takes beside."""
+    """q, lse, a problem with head dim 2000, and the other arguments of fa1."""
     x, s = zeros(1, 4, 2, 8, device=device), zeros(1, 2, 4, device=device)
     numbers = integers(x, x, x, None, None)
     numbers[5] = 2000
@@ -134,8 +134,8 @@ def beyond(name, device):
 
 
 @pytest.mark.parametrize("name", ("fa1", "fa2"))
-def test_what_the_host_function_refuses_is_raised_in_its_words(name):
-    """Behind the checks: shared memory that the device lacks, say. Here, a head dim that was let through."""
+def test_refusals_of_the_host_function_are_raised_with_its_text(name):
+    """What the Python checks cannot know, for example too little shared memory. Here, a head dim that skips the checks."""
     x, s, numbers, scratch = beyond(name, "cpu")
     with pytest.raises(RuntimeError, match=r"headdim=2000: should be 1 to 1024"):
         host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers, 1.0)
@@ -143,7 +143,7 @@ def test_what_the_host_function_refuses_is_raised_in_its_words(name):
 
 @on_a_gpu
 @pytest.mark.parametrize("name", ("fa1", "fa2"))
-def test_what_the_host_function_refuses_on_a_gpu_is_raised_in_its_words(name):
+def test_refusals_of_the_host_function_on_a_gpu_are_raised_with_its_text(name):
     x, s, numbers, scratch = beyond(name, "cuda")
     with pytest.raises(RuntimeError, match=r"headdim=2000: should be 1 to 1024"):
         host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers, 1.0)
@@ -175,13 +175,13 @@ def test_devices_are_those_with_a_compiler(monkeypatch):
     assert declared.implementations()[0].reason.startswith("no g++ found (CXX='nosuch'), which compiles")
 
 
-def test_nothing_is_missing_where_both_compilers_are(monkeypatch):
+def test_with_both_compilers_no_device_is_unavailable(monkeypatch):
     monkeypatch.setattr(declared, "nvcc", lambda: "/somewhere/nvcc")
     monkeypatch.setattr(declared.shutil, "which", lambda name: "/somewhere/g++")
     assert all((impl.devices, impl.unavailable) == ({"cpu", "cuda"}, {}) for impl in declared.implementations())
 
 
-def test_wide_ones_promise_the_head_dims_that_the_others_do_not():
+def test_wide_implementations_promise_the_other_head_dims():
     promised = {impl.name: impl.supports.headdim_list for impl in declared.implementations()}
     whole = list(range(1, contract.LARGEST_HEADDIM + 1))
     assert promised["cuda_fa1"] + promised["cuda_fa1_wide"] == whole

@@ -1,7 +1,4 @@
-"""Calls of flash_attn_func and its packed forms as a model makes them: on which device, of what, with which gradients.
-
-Beside the tests, as a folder named triton would be what `import triton` finds where Triton is not installed.
-"""
+"""Inputs and gradients for tests of flash_attn_func and its packed forms, on the device where the kernels run."""
 
 import pytest
 import torch
@@ -27,7 +24,7 @@ def inputs(seqlen_q=20, seqlen_k=37, nheads=4, nheads_k=2, headdim=16, dtype=tor
 
 
 def gradients(out, tensors, dout=None):
-    """d(out * dout) of those tensors that require it, with dout drawn from out's shape."""
+    """Gradients of sum(out * dout) for the tensors that require grad; dout is drawn unless given."""
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     dout = randn(*out.shape, dtype=out.dtype, seed=9).to(out.device) if dout is None else dout
     return torch.autograd.grad(out, wanted, dout)

@@ -1,4 +1,4 @@
-"""What a model calls of impls/cuda, flash_attention_1 and _2: out, lse and gradients, of any strides, lengths and widths.
+"""flash_attention_1 and _2, which a model calls: out, lse and gradients, for any strides, lengths and head dims.
 
 On CUDA tensors where there is a GPU, and always on CPU tensors; the laws judge the same functions on many more cases.
 """
@@ -12,7 +12,7 @@ from impls.cuda import algorithm, flash_attention_2, host
 from tests.emulator.cuda_sources import values
 from tests.emulator.cuda_sources.calls import BF16, F16, F32, LEFT, dout_of, each, everywhere, gradients, inputs
 from tests.emulator.cuda_sources.values import randn
-from tests.impls.machinery import assert_same_bits
+from tests.impls.operator_checks import assert_same_bits
 
 INF = float("inf")
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def is_attention(got, q, k, v, bias=None, **options):
-    """Every output in `got` is within the budget; dout is the one that `gradients` draws."""
+    """Assert that every output in `got` is within the budget; dout is the one that `gradients` draws."""
     values.is_attention(got, q, k, v, bias, dout_of(q), **options)
 
 
@@ -51,7 +51,7 @@ def test_out_lse_and_gradients_are_those_of_the_definition(function, device, dty
 @pytest.mark.parametrize("wrt", [w for w in product((False, True), repeat=4) if any(w)], ids=lambda w: "".join(
     name for name, is_so in zip(("q", "k", "v", "bias"), w, strict=True) if is_so))  # fmt: skip
 def test_a_subset_of_inputs_may_require_grad(function, device, wrt):
-    """What it gets is what it would get among all, bit for bit."""
+    """Its gradients have the same bits as if all inputs required grad."""
     everything = inputs(device, 5, 9, bias=(2, 1, 5, 9))
     whole = gradients(function(*everything), everything)
     some = [x.detach().requires_grad_(wanted) for x, wanted in zip(everything, wrt, strict=True)]
@@ -73,8 +73,8 @@ def test_dbias_is_computed_only_if_it_is_wanted(function, monkeypatch):
 
 
 @everywhere
-def test_keys_that_several_blocks_share(device):
-    """The backward of FlashAttention-2, by the length of k and its heads; and that it is right then."""
+def test_keys_shared_by_several_blocks(device):
+    """The number of blocks in the backward of FlashAttention-2, by the length of k and its heads; and its results."""
     lengths = {(1, 130, 1): 3, (1, 64, 1): 1, (1, 5000, 1): 8, (200, 5000, 1): 4, (100, 5000, 8): 1, (0, 0, 0): 1}
     assert {shape: algorithm.splits_of(torch.zeros(*shape, 8)) for shape in lengths} == lengths
     x = inputs(device, 20, 130, bias=None)
@@ -82,7 +82,7 @@ def test_keys_that_several_blocks_share(device):
 
 
 @each
-def test_lse_has_no_gradient_and_out_keeps_its_own(function):
+def test_lse_has_no_gradient_but_out_does(function):
     x = inputs("cpu", 5, 9, bias=None)
     out, lse = function(*x, return_lse=True)
     assert out.requires_grad and not lse.requires_grad
@@ -107,7 +107,7 @@ def test_no_queries_and_no_keys(function, device):
 @each
 @everywhere
 def test_any_strides(function, device):
-    """Every other column, heads before rows, dout expanded, a bias read from right to left of its memory."""
+    """Every other column, heads before rows, dout expanded, a transposed bias."""
     x = inputs(device)
     want = function(*x)
     dout = randn(1, 1, 1, 16, device=device)

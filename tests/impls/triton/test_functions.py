@@ -1,7 +1,7 @@
-"""What a model calls, flash_attn_func and its packed forms: out, lse and gradients, and the laws over them.
+"""flash_attn_func and its packed forms, which a model calls: out, lse and gradients, and the laws for them.
 
-On a GPU the kernels are compiled; elsewhere Triton's interpreter runs them on the CPU. PyTorch's machinery:
-test_triton_operators.py. Refusals: test_triton_refused.py.
+On a GPU the kernels are compiled; elsewhere Triton's interpreter runs them on the CPU. As PyTorch operators:
+test_operators.py. Refusals: test_refused.py.
 """
 
 from dataclasses import replace
@@ -23,8 +23,8 @@ from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import PASS
 from properties.law import laws
-from tests.impls.machinery import assert_same_bits
-from tests.impls.triton_calls import DEVICE, LEFT, RIGHT, gradients, inputs, randn
+from tests.impls.operator_checks import assert_same_bits
+from tests.impls.triton.calls import DEVICE, LEFT, RIGHT, gradients, inputs, randn
 
 INF = float("inf")
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def manual(q, k, v, bias=None, causal=False, softmax_scale=None, alignment=RIGHT):
-    """out, lse of torch_math in float32; its mask is bottom-right, so the other one goes in as a bias."""
+    """out, lse of torch_math in float32; its mask is bottom-right, so a top-left mask is passed as a bias."""
     q, k, v = (x.float() for x in (q, k, v))
     if causal and alignment == LEFT:
         hidden = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device).triu(1)
@@ -43,7 +43,7 @@ def manual(q, k, v, bias=None, causal=False, softmax_scale=None, alignment=RIGHT
 
 
 def assert_near(got, want, dtype=torch.float32):
-    """Within a few roundings of the largest value: whether it is near enough is the laws' question, not this one."""
+    """Within a few roundings of the largest value; the laws judge accuracy."""
     size = max(1.0, want[want.isfinite()].abs().max().item()) if want.numel() else 1.0
     allowed = size * (2.0**-18 if dtype == torch.float32 else 2.0**-8)
     torch.testing.assert_close(got.float(), want.float(), rtol=0.0, atol=allowed)
@@ -93,7 +93,7 @@ def test_alignments_differ_where_lengths_do(seqlen_q, seqlen_k):
     assert not torch.equal(left, right)
 
 
-def test_default_scale_is_that_of_headdim_and_0_is_not_taken_for_it():
+def test_default_scale_depends_on_headdim_and_0_is_not_the_default():
     x = inputs(bias=False)
     assert_same_bits(flash_attn_func(*x), flash_attn_func(*x, softmax_scale=0.25))
     assert not torch.equal(flash_attn_func(*x), flash_attn_func(*x, softmax_scale=0.0))
@@ -115,7 +115,7 @@ def test_dbias_has_the_shape_of_the_bias(shape):
 @pytest.mark.parametrize("wrt", [w for w in product((False, True), repeat=4) if any(w)], ids=lambda w: "".join(
     name for name, is_so in zip(("q", "k", "v", "bias"), w, strict=True) if is_so))  # fmt: skip
 def test_a_subset_of_inputs_may_require_grad(wrt):
-    """What it gets is what it would get among all, bit for bit."""
+    """Its gradients have the same bits as if all inputs required grad."""
     everything = inputs(5, 9)
     all_gradients = gradients(flash_attn_func(*everything), everything)
     some = [x.detach().requires_grad_(wanted) for x, wanted in zip(everything, wrt, strict=True)]
@@ -132,7 +132,7 @@ def test_nothing_requires_grad():
     assert not out.requires_grad and not lse.requires_grad
 
 
-def test_lse_has_no_gradient_and_out_keeps_its_own():
+def test_lse_has_no_gradient_but_out_does():
     x = inputs(5, 9)
     out, lse = flash_attn_func(*x, return_lse=True)
     assert out.requires_grad and not lse.requires_grad
@@ -155,7 +155,7 @@ def test_no_queries_and_no_keys():
 
 @pytest.fixture
 def launches(monkeypatch):
-    """{kernel: its arguments} of what is launched."""
+    """{kernel: its arguments} of the launches."""
     made, launch = {}, Kernel.launch
 
     def recording(self, *args, **arguments):
@@ -167,14 +167,14 @@ def launches(monkeypatch):
 
 
 def memory(x):
-    """Where the storage of a tensor begins."""
+    """The address of a tensor's storage."""
     return x.untyped_storage().data_ptr()
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=("float32", "float16"))
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_kvpacked_equals_unpacked(way, dtype):
-    """The same kernels on the same values: not a bit differs."""
+    """The same kernels on the same values give the same bits."""
     q, k, v, bias = inputs(dtype=dtype)
     kv = torch.stack([k, v], 2).detach().requires_grad_()
     want, want_lse = flash_attn_func(q, k, v, bias, **way, return_lse=True)
@@ -205,7 +205,7 @@ def test_qkvpacked_equals_unpacked(way, dtype):
 
 
 def test_packed_tensors_are_read_and_written_in_place(launches):
-    """Every kernel is given views of the packed input, and of the packed gradient that comes out."""
+    """Every kernel gets views of the packed input and of the packed gradient."""
     qkv = randn(2, 20, 3, 4, 16).requires_grad_()
     (dqkv,) = gradients(flash_attn_qkvpacked_func(qkv), [qkv])
     assert dqkv.shape == qkv.shape and dqkv.is_contiguous()
@@ -247,7 +247,7 @@ def through_qkvpacked(q, k, v, *, causal, bias, softmax_scale):
 
 
 def as_implementation(function):
-    """One of the functions as what the suite judges; the packed ones take less. A small share means small tensors."""
+    """One of the functions as an Implementation; packed forms support less. A small share makes small tensors."""
     declared = triton_fa2.IMPLS[0]
     packed = function is through_qkvpacked
     supports = replace(declared.supports, cross=not packed, gqa=not packed)

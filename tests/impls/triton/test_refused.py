@@ -1,4 +1,4 @@
-"""What flash_attn_func and its packed forms refuse, before any launch and with the value."""
+"""flash_attn_func and its packed forms refuse invalid arguments before any launch, with the value."""
 
 import math
 
@@ -14,7 +14,7 @@ from impls.triton import problem
 from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
 from impls.triton.interpreter import INTERPRETED
 from impls.triton.tuning import Kernel
-from tests.impls.triton_calls import DEVICE, LEFT, on_a_gpu
+from tests.impls.triton.calls import DEVICE, LEFT, on_a_gpu
 
 INF = float("inf")
 
@@ -36,7 +36,7 @@ def zeros(*shape, dtype=torch.float32, device=DEVICE):
 Q, K = (2, 5, 4, 8), (2, 7, 2, 8)
 HALF, DOUBLE = torch.float16, torch.float64
 FULL_BIAS = r"should be \(2 or 1, 4 or 1, 5 or 1, 7\)"
-# name: (what is given instead, what the message must name)
+# name: (the changed arguments, what the message must name)
 REFUSED = {
     "q_of_3_dimensions": (dict(q=zeros(5, 4, 8)), r"q has shape \(5, 4, 8\)"),
     "k_of_3_dimensions": (dict(k=zeros(7, 2, 8)), r"k has shape \(7, 2, 8\)"),
@@ -96,7 +96,7 @@ def test_refuses_before_any_launch_and_names_the_value(name, no_launch):
 
 
 def test_forward_mode_is_refused(no_launch):
-    """PyTorch would give a tangent of zeros."""
+    """PyTorch would return a tangent of zeros."""
     q, kv = zeros(*Q), zeros(2, 7, 2, 2, 8)
     with pytest.raises(NotImplementedError, match="q has a tangent: should have none"):
         torch.func.jvp(lambda q: flash_attn_kvpacked_func(q, kv), (q,), (q,))
@@ -149,14 +149,14 @@ def test_bfloat16_is_refused_in_the_interpreter(no_launch):
 
 
 @on_a_gpu
-def test_cpu_tensors_are_refused_where_kernels_are_compiled(no_launch):
+def test_cpu_tensors_are_refused_if_kernels_are_compiled(no_launch):
     x = [zeros(*shape, device="cpu") for shape in (Q, K, K)]
     with pytest.raises(ValueError, match=r"q is on cpu: should be on a CUDA device, or .* TRITON_INTERPRET=1"):
         flash_attn_func(*x)
 
 
-def test_refusals_are_checked_against_a_call_that_is_taken():
-    """What they change is the only thing that is wrong."""
+def test_the_unchanged_call_is_accepted():
+    """So the changed argument is the only invalid one."""
     taken = problem.problem_of(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
     assert (taken.batch, taken.seqlen_q, taken.seqlen_k, taken.nheads, taken.nheads_k, taken.headdim) == (
         2,

@@ -1,7 +1,6 @@
-"""How the operators for CUDA tensors are built: once, anew when anything changes, and with words where it fails.
+"""How the operators for CUDA tensors are built: once, again when anything changes, with a clear message if it fails.
 
-nvcc itself is a fake here, so that this runs everywhere: that it compiles is seen on a GPU (test_cuda_operators.py). The
-bindings: test_cuda_bindings.py.
+nvcc is a fake here, so that the tests run everywhere; test_operators.py compiles on a GPU. The bindings: test_bindings.py.
 """
 
 import multiprocessing
@@ -25,7 +24,7 @@ FORK = multiprocessing.get_context("fork")
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache of its own, a toolkit whose nvcc says its version, one kind of GPU, and nothing that was loaded before."""
+    """An empty cache, a toolkit whose nvcc prints a version, one kind of GPU, and no library loaded before."""
     toolkit = tmp_path / "toolkit" / "bin"
     toolkit.mkdir(parents=True)
     (toolkit / "nvcc").write_text("#!/bin/sh\necho release 13.0\n")
@@ -45,7 +44,7 @@ def forget():
 
 @pytest.fixture
 def sources(tmp_path, monkeypatch):
-    """A copy of the sources, to be changed."""
+    """A copy of the sources that a test may change."""
     copy = tmp_path / "sources"
     shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(extension, "FOLDER", copy)
@@ -65,7 +64,7 @@ def test_every_source_is_part_of_the_key(cache, sources):
     (sources / "new.cuh").write_text("")
     keys.append(extension.key("fa2"))
     assert len(set(keys)) == len(keys) == len(compiled) + 2
-    (sources / "host.py").write_text("")  # no part of the library
+    (sources / "host.py").write_text("")  # not a source of the library
     assert extension.key("fa2") == keys[-1] != extension.key("fa1")
 
 
@@ -90,7 +89,7 @@ def test_tools_flags_and_gpus_are_part_of_the_key(cache, change, monkeypatch):
     assert extension.key("fa2") != before
 
 
-def test_gpus_that_are_present_are_those_it_is_built_for(monkeypatch):
+def test_library_is_built_for_the_gpus_that_are_present(monkeypatch):
     capabilities = [(9, 0), (8, 0), (9, 0)]
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
@@ -104,7 +103,7 @@ def test_gpus_that_are_present_are_those_it_is_built_for(monkeypatch):
 
 
 def load_with(build, queue=None):
-    """load("fa2") with another build step, and without a library to load -> what would have been loaded."""
+    """load("fa2") with another build step, without loading the library -> the path that it would load."""
     loaded = []
     extension.build, torch.ops.load_library = build, loaded.append
     extension.load("fa2")
@@ -115,16 +114,16 @@ def load_with(build, queue=None):
 
 @pytest.fixture
 def restored(monkeypatch):
-    """What load_with exchanges comes back after the test."""
+    """Restores what load_with replaces after the test."""
     monkeypatch.setattr(extension, "build", extension.build)
     monkeypatch.setattr(torch.ops, "load_library", torch.ops.load_library)
 
 
-def test_processes_that_want_it_at_once_build_it_once(cache, restored, tmp_path):
+def test_concurrent_processes_build_once(cache, restored, tmp_path):
     def build(name, to):
         with open(tmp_path / "built", "a") as log:
             log.write(f"{name}\n")
-        time.sleep(0.3)  # the others come while it is under way
+        time.sleep(0.3)  # the others start meanwhile
         to.write_text("whole")
 
     queue = FORK.Queue()
@@ -139,8 +138,8 @@ def test_processes_that_want_it_at_once_build_it_once(cache, restored, tmp_path)
     assert load_with(lambda name, to: pytest.fail("built again")).read_text() == "whole"
 
 
-def test_a_library_in_a_folder_that_cannot_be_written_to_is_used(cache, monkeypatch):
-    """As in an image with a cache that was filled when it was made."""
+def test_a_library_in_a_read_only_cache_is_used(cache, monkeypatch):
+    """For example, in a container image with a cache filled when it was built."""
     made = built("whole", lambda to: to.write_text("library"))
 
     def read_only(folder):
@@ -152,9 +151,9 @@ def test_a_library_in_a_folder_that_cannot_be_written_to_is_used(cache, monkeypa
         built("another", lambda to: to.write_text("library"))
 
 
-def test_what_is_left_of_a_killed_build_stops_nobody(cache, restored):
+def test_a_killed_build_does_not_block_the_next(cache, restored):
     def hang(name, to):
-        (to.parent / "lock").write_text("")  # PyTorch's own, for which others of the same folder would wait
+        (to.parent / "lock").write_text("")  # PyTorch's lock, for which builds in the same folder would wait
         to.with_name("half.so").write_text("half")
         time.sleep(600)
 
@@ -174,7 +173,7 @@ def test_what_is_left_of_a_killed_build_stops_nobody(cache, restored):
 # --- by PyTorch -------------------------------------------------------------------------------------------------------
 
 
-def test_pytorch_is_asked_for_one_library_in_a_fresh_folder(cache, monkeypatch):
+def test_pytorch_builds_one_library_in_a_new_folder(cache, monkeypatch):
     asked = []
 
     def compile_(name, sources, *, build_directory, **options):
@@ -183,7 +182,7 @@ def test_pytorch_is_asked_for_one_library_in_a_fresh_folder(cache, monkeypatch):
         assert str(cache.parent / "toolkit") == cpp_extension.CUDA_HOME
         (Path(build_directory) / f"{name}_v1.so").write_text("a library")  # PyTorch counts the builds of a name
 
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)  # as where PyTorch was imported before it was set
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)  # as if PyTorch was imported before CUDA_HOME was set
     monkeypatch.setattr(cpp_extension, "load", compile_)
     path = built("some_key", lambda to: extension.build("fa1", to))
     ((name, sources, options),) = asked
@@ -204,14 +203,14 @@ SAID = {
 
 
 @pytest.mark.parametrize(("said", "shown"), SAID.values(), ids=SAID)
-def test_a_failed_build_says_why_and_leaves_nothing(cache, monkeypatch, said, shown):
+def test_a_failed_build_gives_the_reason_and_leaves_no_files(cache, monkeypatch, said, shown):
     def fail(*arguments, build_directory, **options):
         (Path(build_directory) / "half.o").write_text("")
         raise RuntimeError(said)
 
     monkeypatch.setattr(cpp_extension, "load", fail)
     path = os.environ["PATH"]
-    for _ in range(2):  # nor is the failure remembered
+    for _ in range(2):  # the failure is not cached
         with pytest.raises(RuntimeError) as failed:
             extension.load("fa2")
         first, second, *_, last = str(failed.value).splitlines()
@@ -241,7 +240,7 @@ def test_headers_are_those_of_the_nvcc_that_a_link_or_a_script_calls(tmp_path):
     assert extension.toolkit(str(script)) == str(tmp_path / "real")
     (tmp_path / "real" / "include").mkdir()
     (tmp_path / "real" / "include" / "cuda_runtime.h").write_text("")
-    real.write_text("#!/bin/sh\nexit 1\n")  # is not asked, where the headers lie beside it
+    real.write_text("#!/bin/sh\nexit 1\n")  # it is not run if the headers are beside it
     assert extension.toolkit(str(link)) == str(tmp_path / "real")
 
 

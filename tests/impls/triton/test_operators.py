@@ -1,7 +1,7 @@
-"""flash_attn_func and its packed forms in PyTorch's machinery: its own checks, torch.compile, CUDA graphs, a second GPU.
+"""flash_attn_func and its packed forms as PyTorch operators: opcheck, torch.compile, CUDA graphs, a second GPU.
 
-On a GPU the kernels are compiled; elsewhere Triton's interpreter runs them on the CPU. Values: test_triton_functions.py.
-Refusals: test_triton_refused.py.
+On a GPU the kernels are compiled; elsewhere Triton's interpreter runs them on the CPU. Values: test_functions.py.
+Refusals: test_refused.py.
 """
 
 import pytest
@@ -14,8 +14,8 @@ if not installed():
 
 from impls.triton import functions
 from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
-from tests.impls.machinery import assert_same_bits, captured, on_two_gpus
-from tests.impls.triton_calls import LEFT, RIGHT, gradients, inputs, on_a_gpu, randn
+from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
+from tests.impls.triton.calls import LEFT, RIGHT, gradients, inputs, on_a_gpu, randn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,8 +36,8 @@ def packed_as(form, bias=True, dtype=torch.float32, seed=0):
 
 @pytest.mark.parametrize("bias", (False, True), ids=("", "bias"))
 @pytest.mark.parametrize("form", PACKED)
-def test_operators_are_what_they_say_to_pytorch(form, bias):
-    """Schema, fake tensors, autograd registration, and tracing with dynamic shapes: torch.library's own check."""
+def test_operators_pass_opcheck(form, bias):
+    """torch.library's own check of schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
     _, x = packed_as(form, bias)
     packed, bias = x[: PACKED[form]], x[-1] if bias else None
     torch.library.opcheck(functions.attention_forward, (packed, bias, True, None, RIGHT))
@@ -56,7 +56,7 @@ def test_operators_are_what_they_say_to_pytorch(form, bias):
 @pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 @pytest.mark.parametrize("backend", ("aot_eager", pytest.param("inductor", marks=on_a_gpu)))
 def test_compiled_equals_eager(form, options, dynamic, backend):
-    """As one graph, without a break; forward and backward, bit for bit."""
+    """Forward and backward, bit for bit, as one graph without a break."""
     function, x = packed_as(form)
 
     def step(*tensors):
@@ -101,7 +101,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(form, dtype):
 @on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device():
-    """While the first is the current one."""
+    """While the first device is the current one."""
     here, there = inputs(device="cuda:0"), inputs(device="cuda:1")
     want, got = flash_attn_func(*here, causal=True), flash_attn_func(*there, causal=True)
     assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")

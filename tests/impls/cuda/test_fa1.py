@@ -1,4 +1,4 @@
-"""impls/cuda/fa1.cu on the CPU: right, without a race, and clear about what it refuses.
+"""impls/cuda/fa1.cu on the CPU: correct results, no races, and clear refusals.
 
 FlashAttention-1 keeps out, l and m in global memory and rescales them at every step; which thread owns which element of
 them, and so needs no barrier, is what the tracer confirms here.
@@ -32,7 +32,7 @@ def tensors(seqlen_q, seqlen_k, headdim, dtype=FLOAT32, batch=1, nheads=2, nhead
     return [randn(*shape, dtype=dtype, seed=n) for n, shape in ((1, of_q), (2, of_k), (3, of_k), (0, of_q))]
 
 
-# --- right ------------------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16, BFLOAT16], ids=str)
@@ -82,7 +82,7 @@ def test_grouped_heads(fa1, heads, dtype):
 def test_bias(fa1, shape, vector, dtype):
     batch, nheads, rows, keys = shape
     bias = randn(batch, nheads, 1 if vector else rows, keys, dtype=dtype, seed=9)
-    bias[..., :65] = -INF  # the whole first tile of keys
+    bias[..., :65] = -INF  # all of the first key tile
     if not vector:
         bias[:, :, 3] = -INF  # a whole row
     got = fa1.check(*tensors(70, 90, 8, dtype if dtype != BFLOAT16 else FLOAT32, 2, 3), bias=bias)
@@ -91,7 +91,7 @@ def test_bias(fa1, shape, vector, dtype):
 
 @pytest.mark.parametrize("value", [torch.finfo(FLOAT32).min, -1e30, -1e4])
 def test_finite_masks_are_finite(fa1, value):
-    """A row in which all keys have the same bias is as without a bias, however low that is; a lower key is not seen."""
+    """A row in which all keys have the same finite bias equals one without a bias; keys with less bias get no weight."""
     q, k, v, dout = tensors(20, 70, 8)
     bias = torch.zeros(1, 1, 20, 70)
     bias[:, :, 1:, 30:] = value
@@ -112,7 +112,7 @@ def test_scales(fa1, softmax_scale):
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16], ids=str)
 @pytest.mark.parametrize("gap", [0, 1, 4])
 def test_strides(fa1, dtype, gap):
-    """q, k, v and their gradients packed in one tensor each, out and dout turned; what lies between is not touched."""
+    """q, k, v and their gradients packed in one tensor each, out and dout transposed; the gaps are not touched."""
     batch, seqlen, nheads, headdim = 2, 66, 2, 12
     size = (batch, seqlen, 3, nheads, headdim + gap)
     packed, into = randn(*size, dtype=dtype), unwritten(*size, dtype=dtype)
@@ -127,7 +127,7 @@ def test_strides(fa1, dtype, gap):
     assert into[..., headdim:].isnan().all()
 
 
-def test_the_same_bits_again(fa1):
+def test_repeats_have_the_same_bits(fa1):
     call = tensors(70, 130, 40, FLOAT16, 2, 4, 2)
     bias = randn(1, 1, 1, 130)
     first, second = (fa1.check(*call, bias=bias, causal="bottom_right") for _ in range(2))
@@ -203,7 +203,7 @@ def test_refusals(fa1, changed, by_forward, by_backward):
     assert x.isnan().all() and s.isnan().all()
 
 
-def test_scratch_has_to_be_there(fa1):
+def test_missing_scratch_is_refused(fa1):
     x, s = unwritten(1, 4, 2, 8), unwritten(1, 2, 4)
     numbers = integers(x, x, x, None, None)
     with pytest.raises(Refusal, match="fa1_backward: dq_sums is null: should have 64 floats"):
@@ -215,7 +215,7 @@ def test_scratch_has_to_be_there(fa1):
 
 
 def test_with_little_shared_memory(fa1):
-    """Smaller tiles, as long as there are some that fit; then the numbers."""
+    """Smaller tiles are chosen; if none fits, the refusal has the numbers."""
     small = Host("fa1", defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
     small.check(*tensors(40, 70, 32), bias=randn(1, 1, 1, 70), causal="bottom_right")
     needs = "needs {} bytes of shared memory with tiles of {} queries and 16 keys, the device has 24576"

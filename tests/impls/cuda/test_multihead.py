@@ -1,4 +1,4 @@
-"""multihead_attention of impls/cuda: heads interleaved in columns, as a course exercise has them, within its limits."""
+"""multihead_attention of impls/cuda: heads side by side in columns, within the limits of a course exercise."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from impls.cuda import host, multihead_attention
 from tests.emulator.cuda_sources import values
 from tests.emulator.cuda_sources.calls import everywhere
 
-LONGEST = 1000  # rows: what the exercise promises
+LONGEST = 1000  # rows, the limit of the exercise
 WIDEST = 1024  # columns of one head
 
 
@@ -24,7 +24,7 @@ def uniform(N, d_model, largest, seed, device):
 
 
 def is_attention(out, Q, K, V, h):
-    """Each head is attention on its columns, within the error budget."""
+    """Assert that each head is attention on its columns, within the error budget."""
     N, d_model = Q.shape
     out, q, k, v = (x.reshape(1, N, h, d_model // h) for x in (out, Q, K, V))
     values.is_attention(dict(out=out), q, k, v)
@@ -41,7 +41,7 @@ def test_known_answer(device):
 
 @st.composite
 def calls(draw, device):
-    """N, d_model, h: every h that divides d_model, from 2 to 1024; N up to 1000. Large ones now and then, on a CPU seldom."""
+    """N, d_model, h: every h that divides d_model, from 2 to 1024; N up to 1000. Large sizes are rare, more so on a CPU."""
     few, most = (24, 1) if device == "cpu" else (LONGEST, 4)
     N = draw(st.one_of([st.integers(1, few)] * 6 + [st.integers(few, LONGEST)] * most))
     widths = st.integers(2, 96) | st.sampled_from([128, 512, 768, 1000, WIDEST])
@@ -75,7 +75,7 @@ def test_the_longest_call(device):
 
 
 def test_nothing_is_copied(monkeypatch):
-    """The kernel reads the columns of the caller's matrices, also where rows lie apart."""
+    """The kernel reads the columns of the caller's matrices, even if there are gaps between rows."""
     given_to = {}
     call = host.call
     monkeypatch.setattr(host, "call", lambda name, what, *x: (given_to.update(x=x), call(name, what, *x)))
@@ -87,7 +87,7 @@ def test_nothing_is_copied(monkeypatch):
     is_attention(out, Q, K, V, 3)
 
 
-def test_gradients_come_back_in_the_same_columns():
+def test_gradients_are_in_the_same_columns():
     Q, K, V = (x.requires_grad_() for x in uniform(5, 6, 1.0, 0, "cpu"))
     heads = [x.view(5, 2, 3).transpose(0, 1) for x in (Q, K, V)]
     want = torch.nn.functional.scaled_dot_product_attention(*heads).transpose(0, 1).reshape(5, 6)

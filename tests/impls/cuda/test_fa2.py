@@ -1,4 +1,4 @@
-"""impls/cuda/fa2.cu: right against the oracle, no race in any kernel, and refusals with numbers.
+"""impls/cuda/fa2.cu: agreement with the oracle, no races in any kernel, and refusals with numbers.
 
 The laws judge it on many more cases (pytest --impl cuda_fa2 --device cpu). Here are the corners by name, and the kernels at
 tiles of 16 x 16, which give many tiles in little time.
@@ -20,7 +20,7 @@ INVALID_VALUE, INVALID_CONFIGURATION = 1, 9  # cudaError_t
 
 @dataclass(frozen=True)
 class Case:
-    """A call. bias: None, "vector" or "matrix"; shared: it is broadcast over batch and heads; mask: what it hides."""
+    """A call. bias: None, "vector" or "matrix"; shared: broadcast over batch and heads; mask: the keys that it hides."""
 
     seqlen_q: int
     seqlen_k: int
@@ -44,13 +44,13 @@ class Case:
         return " ".join(f"{name}={str(value).removeprefix('torch.')}" for name, value in fields.items())
 
     def call(self):
-        """What Host.run takes for it."""
+        """The arguments of Host.run."""
         q, k, v, dout, bias = self.inputs()
         options = dict(causal=self.causal, softmax_scale=self.softmax_scale, splits=self.splits)
         return dict(q=q, k=k, v=v, dout=dout, bias=bias) | options
 
     def forward(self):
-        """What it takes for the forward alone."""
+        """The arguments of Host.run for the forward only."""
         return self.call() | dict(dout=None)
 
     def inputs(self):
@@ -61,7 +61,7 @@ class Case:
             x = torch.randn(size, generator=generator)
             if not self.strided:
                 return x.to(self.dtype)
-            batch, seqlen, nheads, headdim = size  # heads first, and one column of another tensor beside each row
+            batch, seqlen, nheads, headdim = size  # heads first, and an extra column after each row
             room = torch.full((batch, nheads, seqlen, headdim + 1), torch.nan, dtype=self.dtype)
             room[..., :headdim] = x.transpose(1, 2)
             return room[..., :headdim].transpose(1, 2)
@@ -168,8 +168,8 @@ def test_rows_without_keys_are_zero(fa2):
 
 
 @pytest.mark.parametrize("seqlen_q", [1, 15, 16, 63, 64])
-def test_an_infinite_key_concerns_its_queries_alone(tiny, fa2, seqlen_q):
-    """A key of -inf is never seen: no gradient is NaN but those of that key, however the last tile of queries is filled."""
+def test_an_infinite_key_affects_only_its_queries(tiny, fa2, seqlen_q):
+    """A key of -inf makes only its own gradients NaN, however many queries the last tile has."""
     for program in (tiny, fa2):
         case = Case(seqlen_q, 64, 1)
         q, k, v, dout, _ = case.inputs()
@@ -179,8 +179,8 @@ def test_an_infinite_key_concerns_its_queries_alone(tiny, fa2, seqlen_q):
         assert got["dq"].isnan().all()  # 0 times the key, as in the definition
 
 
-def test_least_numbers_in_a_whole_row_are_no_mask(fa2):
-    """All keys of a query have the same bias, the least number of float32: they weigh the same, and none is hidden."""
+def test_a_row_of_the_least_float32_is_not_a_mask(fa2):
+    """If all keys of a query have the same bias, the least float32, they have equal weights, and none is hidden."""
     case = Case(3, 70, 4, bias="vector")
     q, k, v, _, bias = case.inputs()
     got = fa2.forward(q, k, v, bias=torch.full_like(bias, torch.finfo(F32).min), softmax_scale=0.0)

@@ -1,4 +1,4 @@
-"""Each choice that tuning may make is judged by itself: impls/triton/every_tile.py, on a GPU whole, here in part."""
+"""Each tile that tuning may choose is judged by itself: impls/triton/every_tile.py. All of it on a GPU, a part here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def forced(impl):
 
 
 def test_every_choice_of_every_kernel_has_an_implementation():
-    """For every head dim and operand that it may be chosen for. Where there is no choice, the default is it."""
+    """For every head dim and operand that it may be chosen for. Lists with one tile are the default."""
     got = {
         (*forced(impl), headdim, dtype.itemsize)
         for impl in every_tile.IMPLS
@@ -53,7 +53,7 @@ def test_every_choice_of_every_kernel_has_an_implementation():
         for headdim in range(1, 257)
         if max(32, 1 << (headdim - 1).bit_length()) == block_d
     }
-    if INTERPRETED:  # warps and stages mean nothing
+    if INTERPRETED:  # the interpreter ignores warps and stages
         got, want = ({(kernel, tile[:2], *rest) for kernel, tile, *rest in these} for these in (got, want))
     assert want and got == want
 
@@ -68,20 +68,20 @@ def test_implementations_are_named_after_their_tile():
         )
 
 
-def test_the_file_is_taken_as_a_plugin():
-    """By its path, as --impl-from does; each under a name of its own."""
+def test_the_file_loads_as_a_plugin():
+    """By its path, as --impl-from does; names are unique."""
     entries = from_file(str(FILE))
     assert [entry.name for entry in entries] == [impl.name for impl in every_tile.IMPLS]
     assert len(select(entries, None)) == len(entries) >= 10
 
 
-CASES = {  # several tiles of each of the sizes, the last one partial; parts of the head dim are padding
+CASES = {  # several tiles in each dimension, the last one partial; the head dim is padded
     "test_out_matches_the_definition": "seqlen_q=150 seqlen_k=190 nheads=1 nheads_k=1 batch=1",
     "test_query_sees_exactly_its_prefix": "seqlen_q=150 seqlen_k=190 nheads=1 nheads_k=1 batch=1 causal=true",
     "test_gradients_match_the_definition": "seqlen_q=190 seqlen_k=150 nheads=1 nheads_k=1 batch=1 bias=matrix",
     "test_hidden_keys_change_no_bit": "seqlen_q=150 seqlen_k=150 nheads=1 nheads_k=1 batch=1 causal=true",
 }
-JUDGED = [  # laws without gradients say something of the forward only
+JUDGED = [  # laws without gradients judge the forward only
     pytest.param(impl, law, id=f"{impl.name}-{law}")
     for impl in every_tile.IMPLS
     for law in (CASES if forced(impl)[0] == "forward" else list(CASES)[2:])
@@ -90,7 +90,7 @@ JUDGED = [  # laws without gradients say something of the forward only
 
 @pytest.mark.parametrize("tested, law", JUDGED)
 def test_laws_hold_with_each_tile(tested, law, monkeypatch):
-    """And the tile is the one that runs."""
+    """And this tile is the one that runs."""
     kernel, tile = forced(tested)
     launched, launch = set(), Kernel.launch
 
@@ -99,7 +99,9 @@ def test_laws_hold_with_each_tile(tested, law, monkeypatch):
         return launch(self, *args, **arguments)
 
     monkeypatch.setattr(Kernel, "launch", recording)
-    monkeypatch.setattr(conformance, "problems", lambda *arguments: [])  # no tile's matter, and the longest part
+    monkeypatch.setattr(
+        conformance, "problems", lambda *arguments: []
+    )  # does not depend on the tile, and takes longest
     headdim = min(tested.supports.headdims)
     dtype = str(min(tested.supports.dtypes, key=str)).removeprefix("torch.")
     case = parse_case(f"{CASES[law]} headdim={headdim} dtype={dtype}")
@@ -108,8 +110,8 @@ def test_laws_hold_with_each_tile(tested, law, monkeypatch):
     assert (kernel, tile) in launched
 
 
-def test_a_wrong_tile_would_be_seen(monkeypatch):
-    """Each of the cases above tells a kernel that leaves out its last tile from one that does not."""
+def test_a_wrong_tile_fails(monkeypatch):
+    """Each of the cases above fails a kernel that omits its last tile."""
     impl = next(impl for impl in every_tile.IMPLS if forced(impl)[0] == "forward")
     cdiv = attention.cdiv
     monkeypatch.setattr(attention, "cdiv", lambda n, block: cdiv(n, block) - (n > block))

@@ -1,4 +1,4 @@
-"""FlashAttention 1 and 2 in CUDA C++, as operators on CPU tensors, before a few laws. All of them: pytest --impl cuda_fa2."""
+"""FlashAttention 1 and 2 in CUDA C++, as operators on CPU tensors, by a few laws. By all laws: pytest --impl cuda_fa2."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def test_law_holds(algorithm, law):
 @pytest.mark.parametrize("law", ["test_any_subset_of_inputs_may_require_grad", *BACKWARD])
 @pytest.mark.parametrize("algorithm", [impl for impl in IMPLS if impl.backward], ids=lambda impl: impl.name)
 def test_law_holds_through_autograd(algorithm, law):
-    """They are judged by the operator of the backward itself, as benchmarks time it; models go through autograd."""
+    """The suite judges and times the backward operator itself; models call it through autograd."""
     result = judge(laws()[law], replace(algorithm, backward="autograd"), Plan(examples=40, seed=1))
     assert result.verdict == PASS, result.message or result.reason
 

@@ -1,15 +1,15 @@
-"""Every kernel compiles for GPUs that are not here, in every choice of tiles, and once for each kind of problem.
+"""Every kernel compiles for several GPUs, with every choice of tiles, and once for each kind of problem.
 
-No GPU is needed for that: a driver that only names the target stands in, and nothing is launched. It needs a process of
-its own, as Triton decides when it is imported whether it interprets: this file is also the program that runs there.
+No GPU is needed: a stub driver names the target, and nothing is launched. It runs in a separate process, because Triton
+decides at import whether it interprets. This file is also the program that runs there:
 
-    python -m tests.test_triton_compile '{"count": {"problems": 100, "aligned": true}}'
+    python -m tests.impls.triton.test_compile '{"count": {"problems": 100, "aligned": true}}'
 
-Compiling takes about a second each, so not every choice is compiled for every GPU in every variant. For sm_90 every choice
-for halves is, each default with a bias at an even head dim, which takes most shared memory, the others in variants that
-differ from one to the next (dtype, bias, fit); true float32 and tf32 take turns. For sm_86, which has the least
-shared memory, the least choice of each list is, as it is what is left there: it must fit. For sm_80, which is compiled by
-the same passes as sm_86, the default at head dim 64.
+A kernel compiles for about a second, so not every choice is compiled for every GPU in every variant. For sm_90 every choice
+for halves is compiled: each default with a bias at an even head dim, which needs the most shared memory, the others in
+variants that differ from one to the next (dtype, bias, fit); true float32 and tf32 alternate. For sm_86, which has the
+least shared memory, the smallest choice of each list is compiled, because it is the fallback there and must fit. For
+sm_80, which is compiled by the same passes as sm_86, the default at head dim 64.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ import pytest
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 KIB = 1024
-# Bytes of shared memory that one program may take: CUDA C++ Programming Guide, technical specifications per capability.
+# Bytes of shared memory that one program may use: CUDA C++ Programming Guide, technical specifications per capability.
 SHARED = {80: 163 * KIB, 86: 99 * KIB, 90: 227 * KIB}
 PRODUCTS = {80: ("mma.sync",), 86: ("mma.sync",), 90: ("wgmma", "mma.sync")}  # wgmma takes 64 rows at least
 
 
-# --- in a process of its own ------------------------------------------------------------------------------------------
+# --- in a separate process --------------------------------------------------------------------------------------------
 
 
 def pretend(capability: int):
-    """Stand in for a GPU: kernels are compiled for it and not launched. -> the list of what is compiled from now on."""
+    """Simulate a GPU: kernels are compiled for it but not launched. -> a list that collects the compiled kernels."""
     import torch
     import triton
     from triton.backends.compiler import GPUTarget
@@ -68,7 +68,7 @@ def pretend(capability: int):
 
 
 def launch_only(name: str | None) -> None:
-    """From now on, of the kernels that a call launches, only this one is (None: all)."""
+    """From now on a call launches only this kernel (None: all)."""
     from impls.triton.tuning import Kernel
 
     launch = vars(Kernel).get("launch_all", Kernel.launch)
@@ -87,7 +87,7 @@ def call(way, q, k, v, bias=None, causal=False, name=None):
 
 
 def compile_all(capability: int, jobs: list[dict]) -> list[dict]:
-    """Each job: kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias -> the same, with what came out."""
+    """Each job: kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias -> the job with its results."""
     compiled = pretend(capability)
     import torch
 
@@ -103,7 +103,7 @@ def compile_all(capability: int, jobs: list[dict]) -> list[dict]:
         compiled.clear()
         call(way, x, x, x, bias, name=name)
         ((_, arguments, kernel),) = compiled
-        if name not in ("delta", "dbias"):  # they have one choice, and it is not handed over
+        if name not in ("delta", "dbias"):  # these have one choice, which is not passed
             assert [arguments[field] for field in Tile._fields] == job["tile"], arguments
         assert arguments["BLOCK_D"] == block_d, arguments
         assert (arguments["ALIGN"] > 1) == (job["fit"] != "odd" and dtype.itemsize == 2), arguments
@@ -114,7 +114,7 @@ def compile_all(capability: int, jobs: list[dict]) -> list[dict]:
 
 
 def count_variants(problems: int, aligned: bool) -> list[list]:
-    """Calls with random sizes, heads, strides -> [kernel, its constants and dtypes, how many variants Triton makes]."""
+    """Calls with random sizes, heads, strides -> [kernel, its constants and dtypes, the number of variants compiled]."""
     compiled = pretend(90)
     import random
 
@@ -132,7 +132,7 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     draw = random.Random(0)
 
     def tensor(*sizes):
-        """float16, dimensions in any order, with gaps in each; or one is spread. Unless aligned, rows begin anywhere."""
+        """float16 with dimensions in any order and gaps, or with one large stride. Unless aligned, rows start anywhere."""
         step = 8 if aligned else 1
         gaps = [draw.randrange(3) for _ in range(3)] + [step * draw.randrange(3)]
         whole = [n + gap for n, gap in zip(sizes, gaps, strict=True)]
@@ -167,36 +167,36 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     return [[*kernel, len(keys)] for kernel, keys in found.items()]
 
 
-# --- what is asked of it ----------------------------------------------------------------------------------------------
+# --- the jobs ---------------------------------------------------------------------------------------------------------
 
 
 def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=True):
-    """What compile_all compiles: one choice of one kernel in one variant."""
+    """A job of compile_all: one choice of one kernel in one variant."""
     bias = kernel != "delta" and (bias or kernel == "dbias")
     return dict(kernel=kernel, BLOCK_D=block_d, tile=list(tile), dtype=dtype, tf32=tf32, fit=fit, bias=bias)
 
 
 def lists(bytes_):
-    """(kernel, BLOCK_D, choices) of operands of so many bytes."""
+    """(kernel, BLOCK_D, choices) for operands of so many bytes."""
     from impls.triton.tuning import CANDIDATES
 
     return [(kernel, d, tiles) for kernel, of in CANDIDATES.items() for d, tiles in of[bytes_].items()]
 
 
 def least(tiles):
-    """The choice that takes least shared memory."""
+    """The choice that needs the least shared memory."""
     return min(tiles, key=lambda tile: (tile.BLOCK_M * tile.BLOCK_N, tile.num_stages))
 
 
 def tiles_of(made):
-    """The list that a job's choice is from."""
+    """The list that contains a job's choice."""
     from impls.triton.tuning import CANDIDATES
 
     return CANDIDATES[made["kernel"]][4 if made["dtype"] == "float32" else 2][made["BLOCK_D"]]
 
 
 def every_half(part):
-    """Every choice for halves; the work of two tests, part 0 and 1."""
+    """Every choice for halves, divided into two tests, part 0 and 1."""
     others = [
         ("bfloat16", "even", False),
         ("float16", "odd", True),
@@ -212,10 +212,10 @@ def every_half(part):
 
 
 def every_float(part):
-    """Every choice for float32: true float32 and tf32, even and odd, with a bias and without, in turns."""
+    """Every choice for float32, alternating true float32 and tf32, even and odd, with and without a bias."""
     for n, (kernel, block_d, tiles) in enumerate(lists(4)):
         for tile in tiles:
-            tf32 = n % 2 == 1 and kernel != "dk_dv_dq"  # which is not offered with tf32
+            tf32 = n % 2 == 1 and kernel != "dk_dv_dq"  # dk_dv_dq is not offered with tf32
             yield job(kernel, block_d, tile, "float32", tf32, "odd" if n % 3 == 1 else "even", n % 4 < 2)
 
 
@@ -228,7 +228,7 @@ def least_floats(part):
         job(kernel, d, least(tiles), "float32", tf32)
         for kernel, d, tiles in lists(4)
         for tf32 in ((False, True) if kernel == "dk_dv" else (False,))
-        if d == 256 and kernel in ("dq", "dk_dv", "dk_dv_dq")  # which take more than the forward and dbias
+        if d == 256 and kernel in ("dq", "dk_dv", "dk_dv_dq")  # these need more than the forward and dbias
     ]
 
 
@@ -247,10 +247,10 @@ PARTS = {
 
 
 def ask(request, cache):
-    """The answer of this file as a program, which keeps what it compiles in a folder of its own."""
+    """Run this file as a program with its own Triton cache -> its answer."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
-        [sys.executable, "-m", "tests.test_triton_compile", json.dumps(request)],
+        [sys.executable, "-m", "tests.impls.triton.test_compile", json.dumps(request)],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-4000:]
@@ -259,7 +259,7 @@ def ask(request, cache):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_every_choice_compiles_fits_and_multiplies_on_matrix_units(part, tmp_path):
-    """In the shared memory of its GPU; halves and tf32 on matrix units, true float32, which has none, without."""
+    """Fits into the shared memory of its GPU; halves and tf32 use matrix units, true float32 does not."""
     capability, jobs, number = PARTS[part]
     wanted = list(jobs(number))
 
@@ -273,14 +273,17 @@ def test_every_choice_compiles_fits_and_multiplies_on_matrix_units(part, tmp_pat
             else ("none",)
         )
         assert one["target"] and one["product"] in units, f"products by {one['product']}, should be by {units}: {one}"
-        must_fit = one["tile"] in (list(tiles_of(one)[0]), list(least(tiles_of(one))))  # others may be passed over
+        must_fit = one["tile"] in (
+            list(tiles_of(one)[0]),
+            list(least(tiles_of(one))),
+        )  # others may be skipped at launch
         fits = one["shared"] <= SHARED[capability]
         assert fits or not must_fit, f"{one['shared']} bytes shared, should be {SHARED[capability]} at most: {one}"
 
 
 @pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "unaligned"))
 def test_one_variant_is_compiled_of_each_kernel(aligned, tmp_path):
-    """Whatever the sizes, heads, strides and addresses: each variant more costs seconds, and laws draw hundreds of them."""
+    """For all sizes, heads, strides and addresses: each further variant costs seconds, and laws draw hundreds of sizes."""
     found = ask({"count": {"problems": 100, "aligned": aligned}}, tmp_path)
     assert {kernel for kernel, _, _ in found} == {f"{k}_kernel" for k in ("forward", "dq", "dk_dv", "delta", "dbias")}
     assert {f"{kernel} {constants}": count for kernel, constants, count in found if count != 1} == {}

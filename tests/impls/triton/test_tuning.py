@@ -1,4 +1,4 @@
-"""Which tile a kernel is launched with: the lists to choose from, and who chooses when."""
+"""The tile that a kernel is launched with: the lists of candidates, and how one is chosen."""
 
 import copy
 import json
@@ -23,7 +23,7 @@ from impls.triton.attention import FlashAttention2
 from impls.triton.interpreter import INTERPRETED
 from impls.triton.tuning import CANDIDATES, KEY, TUNE_FROM, Tile, tuning_key
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEVICE = "cpu" if INTERPRETED else "cuda"
 KERNELS = {name: value for name, value in vars(attention).items() if isinstance(value, tuning.Kernel)}
 on_a_gpu = pytest.mark.skipif(INTERPRETED, reason="compiled kernels need a GPU")
@@ -47,8 +47,7 @@ def test_every_kernel_has_a_list_for_every_operand_and_head_dim():
 
 @pytest.mark.parametrize("tiles", LISTS)
 def test_choices_are_different_and_can_be_compiled(tiles):
-    """A block is a power of two, as Triton demands, and at least 16, as its matrix products do; a block of threads has
-    1024 at most."""
+    """Triton requires powers of two, its matrix products at least 16; a block has at most 1024 threads."""
     assert tiles and len(set(tiles)) == len(tiles)
     for tile in tiles:
         assert all(n >= 16 and n & (n - 1) == 0 for n in (tile.BLOCK_M, tile.BLOCK_N)), tile
@@ -61,17 +60,17 @@ def test_a_tile_is_written_with_all_its_numbers():
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=lambda kernel: kernel.name)
 def test_a_key_names_arguments_of_some_kernel(kernel):
-    """A name that no kernel has would count for nothing, in silence."""
+    """Triton silently ignores a name that no kernel has."""
     known = {name for each in KERNELS.values() for name in each.tuned.arg_names}
     assert set(KEY) <= known
     assert {"tuning_key", "BLOCK_D", "ALIGN"} <= set(KEY) & set(kernel.tuned.arg_names)
 
 
-# --- who chooses ------------------------------------------------------------------------------------------------------
+# --- how one is chosen ------------------------------------------------------------------------------------------------
 
 
 class Recorder:
-    """In place of a compiled kernel, or of the tuner: remembers its calls; raises OutOfResources for some tiles."""
+    """Replaces a compiled kernel or the tuner: records its calls; raises OutOfResources for some tiles."""
 
     def __init__(self, too_large=()):
         self.tiles, self.grids, self.too_large = [], [], too_large
@@ -106,7 +105,7 @@ def launch(monkeypatch):
     return launch
 
 
-def test_a_small_problem_takes_the_default(launch):
+def test_a_small_problem_uses_the_default(launch):
     kernel, tuner = launch(TUNE_FROM - 1)
     assert (kernel.tiles, tuner.tiles) == (CHOICES[:1], [])
     assert kernel.grids == [(1000 * CHOICES[0].BLOCK_M + CHOICES[0].BLOCK_N,)]
@@ -117,7 +116,7 @@ def test_a_large_problem_is_tuned(launch):
     assert kernel.tiles == [] and len(tuner.tiles) == 1
 
 
-def test_where_there_is_one_choice_nothing_is_tuned(launch):
+def test_a_single_choice_is_not_tuned(launch):
     kernel, tuner = launch(TUNE_FROM, name="delta")
     assert (kernel.tiles, tuner.tiles) == (CANDIDATES["delta"][2][128], [])
 
@@ -129,37 +128,37 @@ def test_nothing_is_tuned_while_a_graph_is_captured(launch, monkeypatch):
 
 
 @pytest.mark.parametrize("operations", (0, TUNE_FROM))
-def test_a_forced_tile_is_taken_whatever_the_size(launch, operations):
+def test_a_forced_tile_is_used_for_every_size(launch, operations):
     forced = Tile(16, 32, 2, 1)
     kernel, tuner = launch(operations, forced)
     assert (kernel.tiles, tuner.tiles) == ([forced], [])
 
 
 def test_a_forced_tile_that_does_not_fit_is_an_error(launch):
-    """Who forces a tile wants to see that one judged, and no other in its place."""
+    """A forced tile is the one to be judged, so no other replaces it."""
     forced = Tile(16, 32, 2, 1)
     with pytest.raises(triton.OutOfResources):
         launch(0, forced, too_large=[forced])
 
 
-def test_the_next_choice_is_taken_where_one_does_not_fit(launch):
+def test_the_next_choice_is_used_if_one_does_not_fit(launch):
     assert launch(0, too_large=CHOICES[:1])[0].tiles == CHOICES[:2]
     assert launch(0, too_large=CHOICES[:2])[0].tiles == CHOICES[:3]
 
 
-def test_where_none_fits_the_error_says_so(launch):
+def test_it_is_an_error_if_no_choice_fits(launch):
     with pytest.raises(triton.OutOfResources, match="shared memory, Required: 300000"):
         launch(0, too_large=CHOICES)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="is about the interpreter")
-def test_the_interpreter_takes_one_tile_for_all_and_tunes_nothing(launch, monkeypatch):
+def test_the_interpreter_uses_one_tile_and_does_not_tune(launch, monkeypatch):
     monkeypatch.setattr(tuning, "INTERPRETED", True)
     kernel, tuner = launch(TUNE_FROM)
     assert (kernel.tiles, tuner.tiles) == ([tuning.INTERPRETER_TILE], [])
 
 
-@pytest.mark.parametrize("name", [name for name in CANDIDATES if name != "delta"])  # which has no k, and no choice
+@pytest.mark.parametrize("name", [name for name in CANDIDATES if name != "delta"])  # delta has neither k nor a choice
 @pytest.mark.parametrize("dtype", (torch.float16, torch.float32), ids=str)
 def test_the_tuner_tries_the_choices_of_this_head_dim_and_operand(name, dtype, monkeypatch):
     (kernel,) = (each for each in KERNELS.values() if each.name == name)
@@ -174,15 +173,15 @@ def test_lengths_within_a_factor_of_two_share_a_key():
     different = [(1023, 1024, False), (2048, 1024, False), (1024, 1023, False), (1024, 2048, False), (1024, 1024, True)]
     keys = [tuning_key(1024, 1024, False), *(tuning_key(*lengths) for lengths in different)]
     assert len(set(keys)) == len(keys)
-    assert tuning_key(2**31, 2**31, True) < 2**31  # it is handed over as an int of 32 bits
+    assert tuning_key(2**31, 2**31, True) < 2**31  # it is passed as a 32-bit int
 
 
-# --- tuning itself ----------------------------------------------------------------------------------------------------
+# --- tuning -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def tuned(monkeypatch):
-    """Every problem is large from now on. In the interpreter a stopwatch that shows nothing runs each choice twice."""
+    """Every problem counts as large. In the interpreter a stub timer runs each choice twice."""
     monkeypatch.setattr(tuning, "TUNE_FROM", 0)
     monkeypatch.setattr(tuning, "INTERPRETED", False)
     tried = []
@@ -203,7 +202,7 @@ def tuned(monkeypatch):
 
 @pytest.mark.parametrize("atomic", (False, True), ids=("", "atomic"))
 def test_gradients_are_right_after_tuning(atomic, tuned):
-    """Each choice that is tried adds to dq as well: it starts at zero for each, and for the call that counts."""
+    """Each choice that is tried adds to dq, which must be zeroed for each, and for the final call."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, dout = (torch.randn(1, n, 1, 40, generator=generator).to(DEVICE, torch.float16) for n in (20, 70, 70, 20))
     leaves = [x.float().requires_grad_() for x in (q, k, v)]
@@ -211,7 +210,7 @@ def test_gradients_are_right_after_tuning(atomic, tuned):
     want = torch.autograd.grad(want_out, leaves, dout.float())
     way = FlashAttention2(atomic=atomic)
 
-    for _ in range(2):  # the first is tuned, the second remembers
+    for _ in range(2):  # the first is tuned, the second uses the cached choice
         out, lse = way.forward(q, k, v)
         got = way.backward(dout, q, k, v, out, lse)
 
@@ -243,8 +242,8 @@ print(json.dumps([len(tried), str(chosen)]))
 
 
 @on_a_gpu
-def test_the_choice_is_kept_on_disk(tmp_path):
-    """A second process reads it, and measures nothing."""
+def test_the_choice_is_stored_on_disk(tmp_path):
+    """A second process reads it and measures nothing."""
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     answers = []
     for _ in range(2):
