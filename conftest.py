@@ -1,4 +1,4 @@
-"""pytest glue, and only that: options, the plug-in hook, one parameter per implementation, one GPU per worker."""
+"""Options, the plug-in hook, one parameter for each implementation, one GPU for each worker. See also properties/plugin."""
 
 from __future__ import annotations
 

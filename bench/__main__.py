@@ -21,7 +21,7 @@ from bench.plan import Part, plan
 from bench.report import Measurements, print_tables
 from bench.run import Bench
 from impls import registry
-from impls.registry import Broken
+from impls.registry import Unloadable
 from properties.cases.case import Case
 from properties.plugin.report import environment
 
@@ -55,7 +55,7 @@ def main(arguments: list[str], console: Console | None = None) -> int:
 def measure(options: argparse.Namespace, parts: list[Part], measurements: Measurements, console: Console) -> int:
     """The run itself. An interrupt ends it early but still writes table, JSON and plot."""
     started, device = time.perf_counter(), options.device
-    broken = {entry.name: entry.impl for part in parts for entry in part.entries if isinstance(entry.impl, Broken)}
+    broken = {entry.name: entry.impl for part in parts for entry in part.entries if isinstance(entry.impl, Unloadable)}
     for part in parts:
         part.entries = [entry for entry in part.entries if entry.name not in broken]
     bench = Bench(measurements, device, options.seconds or SECONDS[device], options.seed)

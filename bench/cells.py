@@ -13,7 +13,7 @@ import torch
 
 from impls import registry
 from impls.contract import Absent, Implementation
-from impls.registry import Broken, Entry
+from impls.registry import Entry, Unloadable
 from properties.cases.case import DTYPES, Case, text_of
 from properties.cases.support import unsupported
 
@@ -77,7 +77,7 @@ class Grid:
 
     def entries(self, known: list[Entry], device: str) -> list[Entry]:
         """Those of ours that are timed unless some are named. What could not be loaded stays, so that it is reported."""
-        return [entry for entry in known if isinstance(entry.impl, Broken) or self._has(entry, device)]
+        return [entry for entry in known if isinstance(entry.impl, Unloadable) or self._has(entry, device)]
 
     def left_out(self, known: list[Entry], device: str) -> list[str]:
         """Why implementations that the grid names are not timed here."""
@@ -85,7 +85,7 @@ class Grid:
         for impl in (entry.impl for entry in known if entry.name in (self.impls or ())):
             if isinstance(impl, Absent):
                 found.append(f"{impl.name}: {impl.reason}")
-            elif not isinstance(impl, Broken) and device not in impl.devices:
+            elif not isinstance(impl, Unloadable) and device not in impl.devices:
                 found.append(f"{impl.name}: {impl.unavailable.get(device, f'it does not run on {device}')}")
         return found
 

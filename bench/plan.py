@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench.cells import Grid, cases, column, grids
 from impls import Absent, registry
-from impls.registry import Broken, Entry
+from impls.registry import Entry, Unloadable
 from properties.cases.case import DTYPES, Case
 
 
@@ -47,7 +47,7 @@ def _by_default(grid: Grid, known: list[Entry], mine: list[Entry], device: str) 
 
 
 def _check(entry: Entry, device: str) -> None:
-    if isinstance(entry.impl, Broken):
+    if isinstance(entry.impl, Unloadable):
         raise registry.RegistryError(f"{entry.name}: {entry.impl.problem}")
     if isinstance(entry.impl, Absent):
         raise registry.RegistryError(f"{entry.name}: {entry.impl.reason}")
@@ -58,4 +58,4 @@ def _check(entry: Entry, device: str) -> None:
 
 
 def _takes_one_of(entry: Entry, dtypes: tuple[str, ...]) -> bool:
-    return isinstance(entry.impl, Broken) or any(DTYPES[dtype] in entry.impl.supports.dtypes for dtype in dtypes)
+    return isinstance(entry.impl, Unloadable) or any(DTYPES[dtype] in entry.impl.supports.dtypes for dtype in dtypes)

@@ -44,7 +44,7 @@ class Peak:
 
 def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
     """x in the implementation's layout -> a call of its forward."""
-    given = keywords(impl, causal=causal, bias=None, softmax_scale=None)
+    given = keywords(impl.supports, causal=causal)
 
     def call():
         with torch.no_grad():
@@ -55,7 +55,7 @@ def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], 
 
 def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
     """x in the implementation's layout -> a call of its backward alone: dq, dk, dv; the forward is done here, once."""
-    given = keywords(impl, causal=causal, bias=None, softmax_scale=None)
+    given = keywords(impl.supports, causal=causal)
     if impl.backward == "autograd":
         leaves = [tensor.detach().requires_grad_() for tensor in (x.q, x.k, x.v)]
         result = impl.forward(*leaves, **given)

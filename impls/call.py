@@ -1,4 +1,4 @@
-"""The one place where an implementation is called: inputs go over in its layout, outputs come back in the public one.
+"""Calls implementations; nothing else does. Inputs go over in their layout, outputs come back in the public one.
 
 Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nheads, seqlen_q), natural log.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Any
 
 import torch
 
-from impls.contract import ContractError, Implementation
+from impls.contract import KEYWORDS, ContractError, Implementation, Supports
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,11 @@ class Inputs:
     bias: torch.Tensor | None = None
 
     def with_(self, **changed: torch.Tensor) -> Inputs:
-        """The same inputs with some of them exchanged."""
+        """The same inputs with some of them replaced."""
         return replace(self, **changed)
 
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """(name, tensor) of every input that is there."""
+        """(name, tensor) of every input that is not None."""
         for field in fields(self):
             if (tensor := getattr(self, field.name)) is not None:
                 yield field.name, tensor
@@ -47,7 +49,7 @@ class Outputs:
     dbias: torch.Tensor | None = None
 
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """(name, tensor) of every output that is there."""
+        """(name, tensor) of every output that is not None."""
         for field in fields(self):
             if (tensor := getattr(self, field.name)) is not None:
                 yield field.name, tensor
@@ -63,59 +65,78 @@ def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
 
 
-def keywords(impl: Implementation, *, causal: bool, bias: torch.Tensor | None, softmax_scale: float | None) -> dict:
-    """The keywords that `supports` declares, and no others."""
-    supports, given = impl.supports, {}
-    if supports.causal == "optional":
-        given["causal"] = causal
-    if supports.bias_kinds:
-        given["bias"] = bias
-    if supports.softmax_scale:
-        given["softmax_scale"] = softmax_scale
-    return given
+def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
+    """The keywords that `supports` declares, and no others, with the values of `options` or their defaults.
+
+    Raises TypeError for an option that is no keyword.
+    """
+    if unknown := sorted(set(options) - set(KEYWORDS)):
+        raise TypeError(f"{', '.join(unknown)}: no keyword of an implementation; those are {', '.join(KEYWORDS)}")
+    return {
+        name: options.get(name, keyword.default) for name, keyword in KEYWORDS.items() if keyword.declared(supports)
+    }
+
+
+class Phase(Enum):
+    """What a call is doing."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class Call:
+    """One call of an implementation; `phase` says how far it came, also after an exception.
+
+    x: inputs in the implementation's layout. backward: whether gradients are asked for. wrt: the inputs that require a
+    gradient (for backward="autograd"); None means all that have one. options: causal, softmax_scale, ... (KEYWORDS).
+    """
+
+    def __init__(
+        self, impl: Implementation, x: Inputs, backward: bool = False, wrt: Iterable[str] | None = None, **options: Any
+    ):
+        self.impl, self.x, self.backward, self.options = impl, x, backward, options
+        self.phase = Phase.FORWARD
+        if wrt is None:
+            wrt = ("q", "k", "v", "bias") if x.bias is not None and impl.supports.bias_grad else ("q", "k", "v")
+        self.wrt = tuple(wrt)
+
+    def run(self) -> Outputs:
+        """Outputs in the public layout, with the gradients if they are asked for.
+
+        Raises ContractError if what comes back has the wrong number, shape, dtype or device.
+        """
+        impl, x = self.impl, self.x
+        differentiate = self.backward and impl.backward == "autograd"
+        leaves = dict(q=x.q, k=x.k, v=x.v, bias=x.bias)
+        if differentiate:
+            leaves = {
+                name: tensor if tensor is None else tensor.detach().requires_grad_(name in self.wrt)
+                for name, tensor in leaves.items()
+            }
+        operands = leaves["q"], leaves["k"], leaves["v"]
+        given = keywords(impl.supports, bias=leaves["bias"], **self.options)
+        with torch.set_grad_enabled(differentiate):
+            out, lse = _forward_result(impl, impl.forward(*operands, **given))
+        _check_forward(impl, x, out, lse)
+        self.phase = Phase.BACKWARD
+        gradients: dict[str, torch.Tensor] = {}
+        if differentiate:
+            gradients = _autograd(out, x.dout, leaves, self.wrt)
+        elif self.backward:
+            with torch.no_grad():
+                gradients = _backward_result(impl, x, impl.backward(x.dout, *operands, out, lse, **given))
+        _check_gradients(x, gradients)
+        public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
+        if lse is not None:
+            lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()
+        return Outputs(out=from_layout(impl, out.detach()), lse=lse, **public)
 
 
 def run(
-    impl: Implementation,
-    x: Inputs,
-    *,
-    causal: bool = False,
-    softmax_scale: float | None = None,
-    backward: bool = False,
-    wrt: Iterable[str] | None = None,
+    impl: Implementation, x: Inputs, *, backward: bool = False, wrt: Iterable[str] | None = None, **options: Any
 ) -> Outputs:
-    """Inputs in the implementation's layout -> Outputs in the public one; with `backward`, also the gradients.
-
-    `wrt` names the inputs that require a gradient (for backward="autograd"); None means all that have one.
-    Raises ContractError if what comes back has the wrong number, shape, dtype or device.
-    """
-    bias = x.bias
-    q, k, v = x.q, x.k, x.v
-    differentiate = backward and impl.backward == "autograd"
-    if differentiate:
-        if wrt is None:
-            wrt = ("q", "k", "v", "bias") if bias is not None and impl.supports.bias_grad else ("q", "k", "v")
-        wrt = tuple(wrt)
-        q, k, v, bias = (
-            tensor.detach().requires_grad_(name in wrt) if tensor is not None else None
-            for name, tensor in zip(("q", "k", "v", "bias"), (q, k, v, bias), strict=True)
-        )
-    given = keywords(impl, causal=causal, bias=bias, softmax_scale=softmax_scale)
-    with torch.set_grad_enabled(differentiate):
-        out, lse = _forward_result(impl, impl.forward(q, k, v, **given))
-    _check_forward(impl, x, out, lse)
-    results: dict[str, torch.Tensor] = {}
-    if differentiate:
-        results = _autograd(out, x.dout, dict(q=q, k=k, v=v, bias=bias), wrt)
-    elif backward:
-        with torch.no_grad():
-            grads = impl.backward(x.dout, q, k, v, out, lse, **given)
-        results = _backward_result(impl, x, grads)
-    _check_gradients(x, results)
-    public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in results.items()}
-    if lse is not None:
-        lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()
-    return Outputs(out=from_layout(impl, out.detach()), lse=lse, **public)
+    """Call(...).run(): inputs in the implementation's layout -> Outputs in the public one."""
+    return Call(impl, x, backward, wrt, **options).run()
 
 
 def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -67,6 +67,20 @@ class Supports:
         return [d for d in range(1, LARGEST_HEADDIM + 1) if d in self.headdims]
 
 
+class Keyword(NamedTuple):
+    """A keyword of forward and backward: its value where a caller does not say, and who gets it."""
+
+    default: Any
+    declared: Callable[[Supports], bool]
+
+
+KEYWORDS = {
+    "causal": Keyword(False, lambda supports: supports.causal == "optional"),
+    "bias": Keyword(None, lambda supports: bool(supports.bias_kinds)),
+    "softmax_scale": Keyword(None, lambda supports: supports.softmax_scale),
+}
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One implementation of attention, and what it promises. See docs/adding-an-implementation.md.
@@ -82,7 +96,7 @@ class Implementation:
     backward: Callable[..., Any] | Literal["autograd"] | None = None
     layout: Literal["bshd", "bhsd"] = "bshd"
     devices: Collection[str] = frozenset({"cuda", "cpu"})
-    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks for it, in words
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks for it
     supports: Supports = field(default_factory=Supports)
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
@@ -112,14 +126,14 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Absent:
-    """In place of an Implementation that cannot be here, as what it is written in is not installed: it is refused."""
+    """Takes the place of an Implementation whose language is not installed. Its laws are refused with the reason."""
 
     name: str
     reason: str
 
 
 def declaration_problems(impl: Implementation) -> list[str]:
-    """Everything that is wrong with the declaration itself, each in words that say what to change."""
+    """Everything that is wrong with the declaration itself. Each problem says what to change."""
     problems: list[str] = []
 
     def must(ok: bool, text: str) -> None:
@@ -177,7 +191,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
     must(tile_fits, f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
     must(
         impl.traced is False or (impl.traced is True and _subset(impl.devices, DEVICES) and "cpu" in impl.devices),
-        f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, as kernels are traced there',
+        f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, where kernels are traced',
     )
     must(
         _is_share(impl.share),

@@ -1,7 +1,6 @@
-"""Three doors, one registry: a file (--impl-from), a plug-in's hook (pytest_attention_impls), and our own impls/.
+"""Finds implementations: in a file (--impl-from), through a plug-in's hook (pytest_attention_impls), and in impls/.
 
-What cannot be loaded does not stop the others: it becomes a `Broken` entry, which is judged like the rest and fails
-with the reason.
+What cannot be loaded does not stop the others: it becomes an `Unloadable` entry, whose contract check fails with the reason.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ NOT_IMPLEMENTATIONS = {"__init__", "arguments", "contract", "call", "registry"}
 
 
 class RegistryError(ValueError):
-    """The selection makes no sense: no such file, an unknown name, or two implementations of one name."""
+    """The selection is invalid: no such file, an unknown name, or two implementations of one name."""
 
 
 @dataclass(frozen=True)
-class Broken:
+class Unloadable:
     """A plug-in that gave no implementation: its name (for test ids) and what to change."""
 
     name: str
@@ -37,9 +36,9 @@ class Broken:
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation (or Broken), the file it came from, and how to name it on a command line."""
+    """An implementation (or Unloadable), the file it came from, and how to name it on a command line."""
 
-    impl: Implementation | Absent | Broken
+    impl: Implementation | Absent | Unloadable
     file: str
     option: str = ""  # "--impl-from=my_file.py" for the replay command; "" for our own
 
@@ -58,7 +57,7 @@ def ours() -> list[Entry]:
         try:
             module = importlib.import_module(f"impls.{path.stem}")
         except Exception as error:
-            entries.append(Entry(Broken(path.stem, _import_problem(path, error)), str(path)))
+            entries.append(Entry(Unloadable(path.stem, _import_problem(path, error)), str(path)))
             continue
         entries += [Entry(impl, str(path)) for impl in _declared(module, None, path)]
     return entries
@@ -84,12 +83,12 @@ def from_file(argument: str) -> list[Entry]:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        return [Entry(Broken(_as_name(path.stem), _import_problem(path, error)), str(path), option)]
+        return [Entry(Unloadable(_as_name(path.stem), _import_problem(path, error)), str(path), option)]
     return [Entry(impl, str(path), option) for impl in _declared(module, name, path)]
 
 
 def from_hook(results: Iterable[object]) -> list[Entry]:
-    """What the plug-ins' pytest_attention_impls returned -> entries; what is no Implementation becomes Broken."""
+    """What the plug-ins' pytest_attention_impls returned -> entries; what is no Implementation becomes Unloadable."""
     entries = []
     for result in results:
         for impl in result if isinstance(result, (list, tuple)) else [result]:
@@ -97,7 +96,7 @@ def from_hook(results: Iterable[object]) -> list[Entry]:
                 entries.append(Entry(impl, _file_of(impl)))
             else:
                 problem = f"pytest_attention_impls returned {impl!r}: should be a list of Implementation"
-                entries.append(Entry(Broken("plugin", problem), "a plug-in"))
+                entries.append(Entry(Unloadable("plugin", problem), "a plug-in"))
     return entries
 
 
@@ -120,7 +119,7 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     return [by_name[name] for name in sorted(set(wanted))]
 
 
-def _declared(module, name: str | None, path: Path) -> list[Implementation | Absent | Broken]:
+def _declared(module, name: str | None, path: Path) -> list[Implementation | Absent | Unloadable]:
     default = getattr(module, "IMPL", getattr(module, "IMPLS", None))
     found = default if name is None else getattr(module, name, None)
     impls = list(found) if isinstance(found, (list, tuple)) else [found]
@@ -132,7 +131,7 @@ def _declared(module, name: str | None, path: Path) -> list[Implementation | Abs
     problem = f"{path}: {what} should be an Implementation, or a list of them{hint}"
     if name is not None and not hasattr(module, name):
         raise RegistryError(f"--impl-from {path}:{name}: there is no {name} in it{hint}")
-    return [Broken(_as_name(path.stem), problem)]
+    return [Unloadable(_as_name(path.stem), problem)]
 
 
 def _import_problem(path: Path, error: BaseException) -> str:

@@ -1,21 +1,23 @@
 """What attention is, how far from it rounding may take a correct kernel, and how far a given one is.
 
-want = attention(...)                      forward and backward in float64
-sigma = budget(..., want, precision=...)   the standard deviation of a correct kernel's error, per element
-sigma.score("out", got.out, want.out)      the error in those units; z <= Z_LIMIT and rms_ratio <= RMS_LIMIT
+want = attention(q, k, v, variant)                        forward, and with dout backward, in float64
+sigma = budget(q, k, v, variant, want, precision=...)     the standard deviation of a correct kernel's error, per element
+score(got.out, want.out, sigma.out, dtype)              the error in those units; z <= Z_LIMIT and rms_ratio <= RMS_LIMIT
 
-Nothing here knows of any implementation.
+`variant` is everything beside q, k and v: Variant(mask=Mask(causal=True), bias=..., softmax_scale=...). Nothing here imports
+an implementation or the suite.
 """
 
 from .attention import Attention, attention
 from .budget import FORM_OF_REGIME, INDEPENDENT, LINEAR, Budget, budget, form_of
 from .conservation import conservation
-from .masks import visible
+from .masks import ALIGNMENTS, Mask
 from .noise import roundoff, smallest_subnormal
 from .score import RMS_LIMIT, Z_LIMIT, Score, pair_score, score
-from .tiled import tiled_attention
+from .variant import Variant
 
 __all__ = [
+    "ALIGNMENTS",
     "FORM_OF_REGIME",
     "INDEPENDENT",
     "LINEAR",
@@ -23,7 +25,9 @@ __all__ = [
     "Z_LIMIT",
     "Attention",
     "Budget",
+    "Mask",
     "Score",
+    "Variant",
     "attention",
     "budget",
     "conservation",
@@ -32,6 +36,4 @@ __all__ = [
     "roundoff",
     "score",
     "smallest_subnormal",
-    "tiled_attention",
-    "visible",
 ]

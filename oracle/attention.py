@@ -8,19 +8,19 @@
     dq_i  = softmax_scale * sum_j T_ij k_j                     dbias = T, summed over what bias was broadcast over
     dk_j  = softmax_scale * sum_i T_ij q_i                     dv_j  = sum_i P_ij dout_i
 
-A row that sees no key has P = 0, hence out = 0, lse = ln 0 = -inf and no gradient. Nothing here is fast on purpose,
-except that queries are taken in chunks, because S does not fit in memory at the lengths that kernels are made for.
+A row that sees no key has P = 0, hence out = 0, lse = ln 0 = -inf and no gradient. This code is written to be read, not to be
+fast. It takes queries in chunks only because S does not fit in memory at the lengths that kernels are made for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from . import masks
+from .variant import Variant
 
 # Elements of S held at once: 2^24 float64 are 128 MiB. The budget keeps about 15 such matrices, hence some 2 GiB beside
 # its inputs and results, so that 16 heads of 8192 x 8192 fit in 8 GiB; small cases are one chunk.
@@ -43,25 +43,24 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """q, dout (batch, nheads, rows, headdim), k, v (batch, nheads, seqlen_k, headdim): float64, heads already paired.
+class Operands:
+    """q, dout (batch, nheads, seqlen_q, headdim), k, v (batch, nheads, seqlen_k, headdim): float64, heads already paired.
 
-    rows are the queries looked at; last (rows) is the last key that each sees, None if not causal; bias is as given.
+    group: how many query heads share a key head. The bias of `variant` is detached, and otherwise as given.
     """
 
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
     dout: torch.Tensor | None
-    bias: torch.Tensor | None
-    last: torch.Tensor | None
+    variant: Variant
     scale: float
     group: int
 
     @property
     def masked(self) -> bool:
         """Whether any score may be -inf."""
-        return self.last is not None or self.bias is not None
+        return self.variant.bias is not None or not self.variant.mask.sees_all
 
     def chunks(self) -> Iterator[slice]:
         """Slices of rows, each with at most SCORES_PER_CHUNK scores (and at least one row)."""
@@ -76,11 +75,12 @@ class Problem:
 
     def mask(self, products: torch.Tensor, chunk: slice) -> torch.Tensor:
         """products (batch, nheads, i, j) -> S, the same shape: bias added, -inf where query i does not see key j."""
-        s = products
-        if self.bias is not None:
-            s = s + (self.bias[:, :, chunk] if self.bias.shape[2] > 1 else self.bias)
-        if self.last is not None:
-            s = s.masked_fill(~masks.keys_visible(self.last[chunk], self.k.shape[2]), -math.inf)
+        s, bias, mask = products, self.variant.bias, self.variant.mask
+        if bias is not None:
+            s = s + (bias[:, :, chunk] if bias.shape[2] > 1 else bias)
+        if not mask.sees_all:
+            seen = mask.visible(self.q.shape[2], self.k.shape[2], chunk, device=s.device)
+            s = s.masked_fill(~seen, -math.inf)
         return s
 
     def sum_group(self, x: torch.Tensor) -> torch.Tensor:
@@ -88,22 +88,14 @@ class Problem:
         return x if self.group == 1 else x.unflatten(1, (-1, self.group)).sum(2)
 
 
-def problem(q, k, v, *, causal, alignment, bias, softmax_scale, dout, rows) -> Problem:
-    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim), rows (n) | None."""
-    seqlen_q, nheads, headdim = q.shape[1:]
-    seqlen_k, nheads_k = k.shape[1:3]
+def operands(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, variant: Variant, dout: torch.Tensor | None = None
+) -> Operands:
+    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) of any dtype -> Operands."""
+    nheads, nheads_k = q.shape[2], k.shape[2]
     if nheads_k == 0 or nheads % nheads_k:
         raise ValueError(f"nheads_k={nheads_k} should divide nheads={nheads}")
     group = nheads // nheads_k
-    last = None
-    if rows is not None:
-        rows = rows.to(q.device)
-        q = q[:, rows]
-        dout = None if dout is None else dout[:, rows]
-        bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, rows]
-    if causal:
-        index = torch.arange(seqlen_q, device=q.device) if rows is None else rows
-        last = masks.last_visible(index, seqlen_q, seqlen_k, alignment)
 
     def heads_first(x: torch.Tensor) -> torch.Tensor:
         return x.detach().transpose(1, 2).double()
@@ -111,14 +103,13 @@ def problem(q, k, v, *, causal, alignment, bias, softmax_scale, dout, rows) -> P
     k, v = heads_first(k), heads_first(v)
     if group > 1:  # query head h reads key head h // group
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    return Problem(
+    return Operands(
         q=heads_first(q),
         k=k,
         v=v,
         dout=None if dout is None else heads_first(dout),
-        bias=None if bias is None else bias.detach(),
-        last=last,
-        scale=1 / math.sqrt(headdim) if softmax_scale is None else float(softmax_scale),
+        variant=variant if variant.bias is None else replace(variant, bias=variant.bias.detach()),
+        scale=variant.scale(q.shape[3]),
         group=group,
     )
 
@@ -142,31 +133,17 @@ def sum_broadcast(t: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 
 def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool = False,
-    alignment: str = "bottom_right",
-    bias: torch.Tensor | None = None,
-    softmax_scale: float | None = None,
-    dout: torch.Tensor | None = None,
-    rows: torch.Tensor | None = None,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, variant: Variant, *, dout: torch.Tensor | None = None
 ) -> Attention:
     """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) -> Attention, in float64.
 
-    bias (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) may hold -inf anywhere. softmax_scale None is 1/sqrt(headdim).
-    rows (n): compute only these queries. q, dout and bias are still given whole, the mask uses the true indices, and
-    out, lse, dq come back with n queries; dk, dv, dbias, which need every query, are None.
+    Raises ValueError unless nheads_k divides nheads.
     """
-    p = problem(
-        q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=rows
-    )
-    backward, whole = dout is not None, dout is not None and rows is None
+    p, bias = operands(q, k, v, variant, dout), variant.bias
+    backward = dout is not None
     out, lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])
-    dq = torch.zeros_like(p.q) if backward else None
-    dk, dv = (torch.zeros_like(p.k), torch.zeros_like(p.v)) if whole else (None, None)
-    dbias = torch.zeros_like(bias, dtype=torch.float64) if whole and bias is not None else None
+    dq, dk, dv = (torch.zeros_like(x) if backward else None for x in (p.q, p.k, p.v))
+    dbias = torch.zeros_like(bias, dtype=torch.float64) if backward and bias is not None else None
     for chunk in p.chunks():
         probs, _, row_lse = softmax(p.mask(p.products(chunk), chunk))
         out[:, :, chunk] = o = probs @ p.v
@@ -177,9 +154,8 @@ def attention(
         delta = (dout_rows * o).sum(-1, keepdim=True)
         t = probs * (dout_rows @ p.v.mT - delta)
         dq[:, :, chunk] = p.scale * (t @ p.k)
-        if whole:
-            dk += p.scale * (t.mT @ p.q[:, :, chunk])
-            dv += probs.mT @ dout_rows
+        dk += p.scale * (t.mT @ p.q[:, :, chunk])
+        dv += probs.mT @ dout_rows
         if dbias is not None:
             dbias[:, :, chunk if bias.shape[2] > 1 else slice(None)] += sum_broadcast(t, bias)
 
@@ -190,7 +166,7 @@ def attention(
         out=heads_last(out),
         lse=lse,
         dq=heads_last(dq),
-        dk=heads_last(p.sum_group(dk)) if whole else None,
-        dv=heads_last(p.sum_group(dv)) if whole else None,
+        dk=heads_last(p.sum_group(dk)) if backward else None,
+        dv=heads_last(p.sum_group(dv)) if backward else None,
         dbias=dbias,
     )

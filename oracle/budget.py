@@ -45,9 +45,9 @@ from dataclasses import dataclass
 
 import torch
 
-from .attention import Attention, Problem, problem, sum_broadcast
+from .attention import Attention, Operands, operands, sum_broadcast
 from .noise import FLOAT32, FORMS, Units, noise, units
-from .score import Score, score
+from .variant import Variant
 
 INDEPENDENT, LINEAR = "independent", "linear"
 FORM_OF_REGIME = {
@@ -71,10 +71,7 @@ def form_of(regime: str, dtype: torch.dtype, precision: object) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """out .. dbias: sigma of each output, shaped like it, float64; None where the output is None.
-
-    dtype is that of out, dq, dk, dv; bias_dtype that of dbias; lse is float32. form says how sigma was made.
-    """
+    """out .. dbias: sigma of each output, shaped like it, float64; None where the output is None."""
 
     out: torch.Tensor
     lse: torch.Tensor
@@ -82,58 +79,39 @@ class Budget:
     dk: torch.Tensor | None
     dv: torch.Tensor | None
     dbias: torch.Tensor | None
-    dtype: torch.dtype
-    bias_dtype: torch.dtype | None
-    form: str
-
-    def out_dtype(self, name: str) -> torch.dtype:
-        """What the output called `name` is rounded to in the end."""
-        return {"lse": torch.float32, "dbias": self.bias_dtype}.get(name, self.dtype)
-
-    def score(self, name: str, got: torch.Tensor, want: torch.Tensor) -> Score:
-        """got, want shaped like the output called `name` -> Score, with its dtype and this form."""
-        return score(got, want, getattr(self, name), self.out_dtype(name), self.form)
 
 
 def budget(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    variant: Variant,
     want: Attention,
     *,
-    causal: bool = False,
-    alignment: str = "bottom_right",
-    bias: torch.Tensor | None = None,
-    softmax_scale: float | None = None,
     dout: torch.Tensor | None = None,
-    dtype: torch.dtype | None = None,
     precision: object,
     form: str = INDEPENDENT,
-    rows: torch.Tensor | None = None,
 ) -> Budget:
     """The arguments of `attention` and what it returned -> Budget: sigma (float64) shaped like each output of want.
 
-    dtype: the operands' and outputs', q's by default. precision has multiply, accumulate and probabilities, as
-    impls.Precision. form: "independent" or "linear", see the top of this file. rows: as in `attention`.
+    Operands and outputs have q's dtype. precision has multiply, accumulate and probabilities, as impls.Precision.
+    form: "independent" or "linear", see the top of this file.
     """
     algebra = FORMS[form]
     size = algebra.size
-    dtype = q.dtype if dtype is None else dtype
-    p = problem(
-        q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=rows
-    )
-    un = units(dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
-    backward, whole = dout is not None, dout is not None and rows is None
+    p, bias = operands(q, k, v, variant, dout), variant.bias
+    un = units(q.dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
+    backward = dout is not None
     seqlen_k = p.k.shape[2]
     e_out, e_lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])
     e_dq = torch.zeros_like(p.q) if backward else None
     # dk, dv: their noise, and the sizes of their terms
-    e_dk, terms_dk, e_dv, terms_dv = (torch.zeros_like(p.k) if whole else None for _ in range(4))
+    e_dk, terms_dk, e_dv, terms_dv = (torch.zeros_like(p.k) if backward else None for _ in range(4))
     e_dbias, terms_dbias = (
-        torch.zeros_like(bias, dtype=torch.float64) if whole and bias is not None else None for _ in range(2)
+        torch.zeros_like(bias, dtype=torch.float64) if backward and bias is not None else None for _ in range(2)
     )
     # dk and dv of each query head, which may be stored before the heads of a group are summed (as FA2 does)
-    dk_heads, dv_heads = (torch.zeros_like(p.k) if whole and p.group > 1 else None for _ in range(2))
+    dk_heads, dv_heads = (torch.zeros_like(p.k) if backward and p.group > 1 else None for _ in range(2))
     lost_dk, lost_dv, lost_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     size_k = size(p.k) if backward else None
     size_scale = size(p.scale)
@@ -149,8 +127,6 @@ def budget(
             + algebra.total(seqlen_k, un.acc, dq_rows, dq_terms)
             + size(dq_rows) * algebra.steps(4)
         )
-        if not whole:
-            continue
         size_q, size_dout = size(p.q[:, :, chunk]), size(p.dout[:, :, chunk])
         e_t = n.e_t + n.size_p * n.e_delta + size_t * n.e_lse
         e_dk += e_t.mT @ size_q
@@ -176,7 +152,7 @@ def budget(
             return None
         return algebra.sigma(noise_of.transpose(1, 2) if heads_first else noise_of)
 
-    if whole:
+    if backward:
         n_terms = p.q.shape[2] * p.group
         e_dk *= size_scale
         if dk_heads is not None:
@@ -199,9 +175,6 @@ def budget(
         dk=sigma(e_dk),
         dv=sigma(e_dv),
         dbias=sigma(e_dbias, heads_first=False),
-        dtype=dtype,
-        bias_dtype=None if bias is None else bias.dtype,
-        form=form,
     )
 
 
@@ -212,7 +185,7 @@ def _of_dv(n, un: Units, algebra: type) -> torch.Tensor:
 
 
 def _summed(
-    p: Problem,
+    p: Operands,
     algebra: type,
     un: Units,
     n: int,

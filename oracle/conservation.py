@@ -1,4 +1,4 @@
-"""Sums over the gradients that must be 0: laws that need no oracle, and so hold at lengths where none fits.
+"""Sums over the gradients that must be 0. They need no oracle, so they can be checked at lengths where none fits in memory.
 
 The rows of P sum to 1 and those of T = P (dP - delta) to 0, with any bias and any mask; hence
 
@@ -26,28 +26,27 @@ n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of
 rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
 the adding-up to x, as its total there is the larger of two sizes (here their sum, which is no smaller).
 
-Roundings of outputs are measured. All else is summed over every row, however many there are: one of 500 may have it all.
+The roundings of outputs are measured. Everything else is summed over every row: a single row can carry all the error, so rows
+are not sampled.
 """
 
 from __future__ import annotations
 
 import torch
 
-from .attention import problem, sum_broadcast
+from .attention import operands, sum_broadcast
 from .noise import FLUSH, FORMS, noise, roundoff, smallest_subnormal, units
+from .variant import Variant
 
 
 def conservation(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    variant: Variant,
     dout: torch.Tensor,
     got: object,
     *,
-    causal: bool = False,
-    alignment: str = "bottom_right",
-    bias: torch.Tensor | None = None,
-    softmax_scale: float | None = None,
     precision: object,
     form: str = "independent",
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
@@ -60,9 +59,7 @@ def conservation(
     size, unit = algebra.size, algebra.unit
     un = units(dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
     seqlen_q, seqlen_k = q.shape[1], k.shape[1]
-    p = problem(
-        q, k, v, causal=causal, alignment=alignment, bias=bias, softmax_scale=softmax_scale, dout=dout, rows=None
-    )
+    p, bias = operands(q, k, v, variant, dout), variant.bias
     sums = _row_sums(p, algebra, un)
 
     def measured(x: torch.Tensor) -> torch.Tensor:

@@ -1,32 +1,58 @@
-"""Which query sees which key."""
+"""Which query sees which key: the only place that knows."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 
 ALIGNMENTS = ("bottom_right", "top_left")
 
 
-def visible(
-    seqlen_q: int, seqlen_k: int, *, causal: bool, alignment: str = "bottom_right", device: torch.device | str = "cpu"
-) -> torch.Tensor:
-    """-> bool (seqlen_q, seqlen_k): whether query i sees key j.
+@dataclass(frozen=True)
+class Mask:
+    """The keys that attention hides from a query by position alone (a bias of -inf hides keys by value).
 
-    bottom_right: j <= i + seqlen_k - seqlen_q (the last query sees every key); top_left: j <= i.
+    causal: query i sees key j only if j <= i + seqlen_k - seqlen_q ("bottom_right": the last query sees every key), or
+    j <= i ("top_left"). Raises ValueError for an unknown alignment.
     """
-    if not causal:
-        return torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=device)
-    rows = torch.arange(seqlen_q, device=device)
-    return keys_visible(last_visible(rows, seqlen_q, seqlen_k, alignment), seqlen_k)
 
+    causal: bool = False
+    alignment: str = "bottom_right"
 
-def last_visible(rows: torch.Tensor, seqlen_q: int, seqlen_k: int, alignment: str) -> torch.Tensor:
-    """rows (n) query indices -> (n) the last key that each of them sees under the causal mask; negative where none."""
-    if alignment not in ALIGNMENTS:
-        raise ValueError(f"alignment={alignment!r}: should be one of {', '.join(map(repr, ALIGNMENTS))}")
-    return rows + (seqlen_k - seqlen_q) if alignment == "bottom_right" else rows
+    def __post_init__(self):
+        if self.alignment not in ALIGNMENTS:
+            known = ", ".join(map(repr, ALIGNMENTS))
+            raise ValueError(f"alignment={self.alignment!r}: should be one of {known}")
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether every query sees every key, whatever the lengths."""
+        return not self.causal
 
-def keys_visible(last: torch.Tensor, seqlen_k: int) -> torch.Tensor:
-    """last (n) -> bool (n, seqlen_k): j <= last."""
-    return torch.arange(seqlen_k, device=last.device) <= last[:, None]
+    def bounds(self, rows: torch.Tensor, seqlen_q: int, seqlen_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """rows (n) query indices -> first, last (n): each query sees the keys first .. last, as far as they exist.
+
+        It sees none where last < first, or last < 0. Every mask that hides a prefix and a suffix of the keys fits this form.
+        """
+        first, last = torch.zeros_like(rows), torch.full_like(rows, seqlen_k - 1)
+        if self.causal:
+            last = rows + (seqlen_k - seqlen_q) if self.alignment == "bottom_right" else rows
+        return first, last
+
+    def visible(
+        self,
+        seqlen_q: int,
+        seqlen_k: int,
+        rows: slice = slice(None),
+        device: torch.device | str = "cpu",
+    ) -> torch.Tensor:
+        """-> bool (n, seqlen_k): whether each query of `rows` (all seqlen_q by default) sees each key."""
+        first, last = self.bounds(torch.arange(seqlen_q, device=device)[rows], seqlen_q, seqlen_k)
+        keys = torch.arange(seqlen_k, device=device)
+        return (first[:, None] <= keys) & (keys <= last[:, None])
+
+    def hides_all_keys(self, seqlen_q: int, seqlen_k: int) -> bool:
+        """Whether some query sees no key at all."""
+        first, last = self.bounds(torch.arange(seqlen_q), seqlen_q, seqlen_k)
+        return bool((torch.clamp(last, max=seqlen_k - 1) < first).any())

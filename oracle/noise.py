@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from .attention import Problem, softmax
+from .attention import Operands, softmax
 
 FLOAT32 = 2.0**-24
 TF32 = 2.0**-11  # 10 explicit bits
@@ -197,7 +197,7 @@ class Noise:
     lost_delta: torch.Tensor | None = None
 
 
-def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
+def noise(p: Operands, chunk: slice, form: type, un: Units) -> Noise:
     """-> Noise of the rows in chunk: matrices (batch, nheads, i, j).
 
     score   E_s   = 2 unit(u_mul) qk + total_headdim + truncated_headdim + (size(S) + size(m - S)) steps(1) + steps(4)
@@ -247,7 +247,7 @@ def noise(p: Problem, chunk: slice, form: type, un: Units) -> Noise:
         s, gap = s.masked_fill(hidden, 0.0), (m - s).masked_fill_(hidden, 0.0)
     else:
         gap = m - s
-    if p.bias is not None:
+    if p.variant.bias is not None:
         e_s += size(r) * form.steps(1)
     e_s += (size(s) + size(gap)).mul_(form.steps(1)) + form.steps(4)
     del s, gap

@@ -1,7 +1,7 @@
 """How close do correct kernels come to the limits?   python -m properties.calibrate --impl torch_math --cases 5000
 
-For each input regime: every output and gradient of the drawn cases against its budget. A correct implementation stays
-within it in every regime; docs/measured.md has the figures of the kernels that the thresholds were checked on.
+For each input regime it compares every output and gradient of the drawn cases with its budget. A correct implementation stays
+within it in every regime. docs/measured.md has the figures of the kernels that the thresholds were checked on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
             if not result.within:
                 beyond.append(f"{name} z {result.worst_z:.3g} rms {result.rms_ratio:.3g}   {case}")
 
-    drawn = given(case=attention_cases(impl, device, Draws(regimes=(regime,))))(judge)
+    drawn = given(case=attention_cases(impl, device, Draws.of(regime=regime)))(judge)
     configured = settings(max_examples=cases, deadline=None, database=None, phases=(Phase.generate,),
                           suppress_health_check=list(HealthCheck))  # fmt: skip
     seed(number)(configured(drawn))()
@@ -55,7 +55,7 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
 
 
 def main(arguments: list[str]) -> int:
-    """Print a line for each implementation and regime as it is done; exit status 1 if anything went beyond a limit."""
+    """Print a line for each implementation and regime as it is done. Exit status 1 if anything exceeded a limit."""
     parser = argparse.ArgumentParser(prog="python -m properties.calibrate", description=__doc__.splitlines()[0])
     parser.add_argument("--impl", help="these implementations only, separated by commas (all that run on the device)")
     parser.add_argument("--impl-from", action="append", default=[], metavar="FILE.py[:NAME]")
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
     return int(broken)
 
 
-def reason_of(entry: Absent | registry.Broken) -> str:
+def reason_of(entry: Absent | registry.Unloadable) -> str:
     """Why there is no implementation."""
     return entry.reason if isinstance(entry, Absent) else entry.problem
 

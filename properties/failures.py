@@ -1,15 +1,30 @@
-"""What a law raises when it does not hold."""
+"""What stops a law: it is broken, it needs another case, or it cannot be decided; and the reasons for a missing verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
+
+
+class Reason(Enum):
+    """Why a law has no verdict of pass or fail. results.json holds the value as `why`, beside the reason in words."""
+
+    NOT_DECLARED = "not declared"  # refused: the implementation does not declare what the law needs
+    NO_CASE = "no case"  # refused: the implementation supports no case that the law wants
+    NOT_INSTALLED = "not installed"  # refused: what the implementation is written in is not there
+    OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
+    LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
+    CONTRACT = "contract"  # unknown: the implementation breaks the contract
+    RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
+    CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU
+    WORKER_DIED = "worker died"  # unknown: the process ended during the law
 
 
 class LawBroken(AssertionError):
     """A law does not hold: `headline` alone is enough to file an issue, `observed` are the facts below it.
 
-    `suggests` is a guess read off the pattern, and is shown as one. `investigate` finds out more by further calls, once,
-    when the smallest case is known: a phrase for the end of the headline, and lines for what was observed.
+    `suggests` is a guess read off the pattern, and is shown as one. `investigate` makes further calls, once, when the
+    smallest case is known: it returns a phrase for the end of the headline, and lines for what was observed.
     """
 
     def __init__(
@@ -27,12 +42,16 @@ class LawBroken(AssertionError):
 
 
 class Raises(LawBroken):
-    """The implementation raised an exception inside its promise: which law was being judged does not matter."""
+    """The implementation raised an exception for a case that it declares to support, whichever law was being judged."""
 
 
 class AnotherCase(Exception):
-    """The case does not suit: the law would need what the implementation does not support. Draw another."""
+    """The law says nothing about this case, or would need what the implementation does not support. Draw another."""
 
 
 class Undecided(Exception):
-    """It could not be decided on this machine (out of memory, say): the verdict is unknown, with this reason."""
+    """The law could not be decided on this machine: the verdict is unknown, with this reason."""
+
+    def __init__(self, text: str, why: Reason = Reason.RESOURCES):
+        super().__init__(text)
+        self.why = why

@@ -1,10 +1,10 @@
-"""What a law is: a function of a trial, the cases that it wants, and what an implementation needs for it to apply.
+"""What a law is: a function of a trial, the cases that it wants, and what an implementation must declare for it to apply.
 
     @law(causal=True, needs=("lse",), bug="masks")
     def test_query_sees_exactly_its_prefix(trial): ...
 
-The decorated name is an ordinary pytest test of (impl, judge); the Law itself hangs on it as `.law`, for callers that
-judge without pytest (mutants/, tests/). The docstring of the function is the rule that a failure shows.
+The decorated name is an ordinary pytest test of (impl, judge). The Law itself is its attribute `law`, for callers that judge
+without pytest (mutants/, tests/). The docstring of the function is the rule that a failure shows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from properties.trial import Trial
 class Law:
     """One law. `bug` is its section in docs/bugs.md; `share` is its part of the profile's number of cases.
 
-    `device` is where it shows; None for everywhere. "cpu": it is judged there, whatever device the run is on.
+    `device` is where it can fail; None for everywhere. With "cpu" it is judged there, whatever device the run is on.
     """
 
     function: Callable[[Trial], None]
@@ -39,7 +39,7 @@ class Law:
     device: str | None = None
 
     def hold(self, trial: Trial) -> None:
-        """Try the law: LawBroken, or Undecided where there was no memory for it, whoever asked for it (the oracle, say)."""
+        """Try the law. Raises LawBroken, or Undecided if memory ran out anywhere, the oracle included."""
         try:
             self.function(trial)
         except torch.OutOfMemoryError as error:
@@ -77,10 +77,11 @@ def laws() -> dict[str, Law]:
 def law(
     *, needs: tuple[str, ...] = (), bug: str, share: float = 1.0, device: str | None = None, **draws: Any
 ) -> Callable:
-    """Make a pytest test of a function of a Trial; keywords that are not Law's are Draws'."""
+    """Make a pytest test of a function of a Trial; keywords that are not Law's go to Draws.of."""
+    wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        made = Law(function, Draws(**draws), needs, bug, share, device)
+        made = Law(function, wanted, needs, bug, share, device)
 
         def test(impl, judge):
             judge(made, impl)

@@ -18,7 +18,7 @@ def test_gradients_match_the_definition(trial):
     check_budget(trial, got, None, *(name for name, _ in got.items() if name.startswith("d")))
 
 
-@law(needs=("backward",), regimes=("spread", "mean"), bug="backward")
+@law(needs=("backward",), regime=("spread", "mean"), bug="backward")
 def test_equal_values_give_no_score_gradient(trial):
     """If every key carries the same v, no score matters: dP_ij is the same for all j, so dS = P (dP - delta) = 0.
 
@@ -39,7 +39,7 @@ def test_no_dout_gives_no_gradient(trial):
 
 
 @law(
-    needs=("backward",), dtypes=(torch.float32, torch.bfloat16), regimes=("spread", "flat", "mean"), bug="backward",
+    needs=("backward",), dtype=(torch.float32, torch.bfloat16), regime=("spread", "flat", "mean"), bug="backward",
     share=0.5,
 )  # fmt: skip
 def test_gradients_double_with_dout(trial):

@@ -2,7 +2,7 @@
 
 import torch
 
-from properties.cases.inputs import WINS, Draw
+from properties.cases.inputs import WINS, RandomTensors
 from properties.checks.comparisons import (
     check_agree,
     check_all_agree,
@@ -25,7 +25,7 @@ def test_biased_attention_matches_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(bias=True, needs=("bias",), bias_masks=("none",), bug="masks")
+@law(bias=True, needs=("bias",), bias_mask=("none",), bug="masks")
 def test_broadcast_bias_equals_its_copy(trial):
     """A bias of size 1 along batch, heads or queries means the same as its copies written out. Within the budget of both."""
     x, case = trial.x, trial.case
@@ -38,14 +38,14 @@ def test_broadcast_bias_equals_its_copy(trial):
     check_all_agree(trial, got, copied, budget, "with the bias written out it is")
 
 
-@law(bias=True, needs=("bias", "lse"), bias_masks=("none", "right"), bug="softmax-and-lse")
+@law(bias=True, needs=("bias", "lse"), bias_mask=("none", "right"), bug="softmax-and-lse")
 def test_constant_in_bias_changes_only_lse(trial):
     """softmax(s + c) = softmax(s), and lse grows by c: a constant added to each row of the bias leaves out as it was."""
     x = trial.x
     random = trial.random("constant")
     added = random.integers((*x.bias.shape[:3], 1), -8, 8)
     moved = x.with_(bias=(x.bias.float() + added).to(x.bias.dtype))
-    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()  # half the time a half bias would round
+    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()  # in a half dtype the sum would often round
     x = x.with_(bias=torch.where(exact, x.bias, 0))
     moved = x.with_(bias=torch.where(exact, moved.bias, added.to(x.bias.dtype)))
     before, after = trial.run(x), trial.run(moved)
@@ -55,11 +55,11 @@ def test_constant_in_bias_changes_only_lse(trial):
     check_agree(trial, "lse", after.lse, want, budget.lse, "with the constant added it should be")
 
 
-@law(bias=True, bias_masks=HIDING, needs=("bias", "lse"), bug="masks")
+@law(bias=True, bias_mask=HIDING, needs=("bias", "lse"), bug="masks")
 def test_infinite_bias_hides_exactly_its_keys(trial):
-    """A bias of -inf hides a key, and 0 leaves it: with q = 0, exp(lse) counts the keys that are left. A whole number.
+    """With q = 0 and a bias of 0 or -inf, exp(lse) counts the keys that the bias does not hide: a whole number.
 
-    Right and left padding, a window, one dead row: whole tiles are hidden first, last, or all along.
+    Right and left padding, a window and a dead row hide whole tiles at the start, at the end, or everywhere.
     """
     x = trial.zeroed("q")
     hidden = x.bias.isinf()
@@ -67,9 +67,9 @@ def test_infinite_bias_hides_exactly_its_keys(trial):
     check_counts(trial, x, trial.visible() & ~hidden)
 
 
-@law(bias=True, bias_masks=("right", "left"), needs=("bias",), bug="masks")
+@law(bias=True, bias_mask=("right", "left"), needs=("bias",), bug="masks")
 def test_keys_hidden_by_bias_change_no_bit(trial):
-    """Keys that -inf hides from every query and head have no say: other k and v there leave every output as it was.
+    """Keys that -inf hides from every query and head have no influence: with other k and v there every output stays the same.
 
     Bit for bit (within the budget where not declared repeatable); their own dk and dv are 0 before and after.
     """
@@ -83,13 +83,13 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
     check_unchanged(trial, before, after, "as only hidden keys changed it should still be")
 
 
-@law(bias=True, needs=("bias",), bias_masks=("alibi",), regimes=("spread", "mean"), scales=(), bug="masks")
+@law(bias=True, needs=("bias",), bias_mask=("alibi",), regime=("spread", "mean"), softmax_scale=False, bug="masks")
 def test_alibi_matches_the_definition(trial):
     """ALiBi, bias_ij = -slope_h |i + seqlen_k - seqlen_q - j|: each head and each diagonal has its own value."""
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(bias=True, bias_masks=("none",), causal=False, needs=("bias",), bug="boundaries")
+@law(bias=True, bias_mask=("none",), causal=False, needs=("bias",), bug="boundaries")
 def test_bias_picks_its_key(trial):
     """With q = 0 the bias alone decides: one key of each row stands 128 above the rest, so out is its row of v, bit for bit.
 
@@ -105,6 +105,6 @@ def test_bias_picks_its_key(trial):
     check_copied(trial, got, want, "its bias picks the key whose v is")
 
 
-def _one_key_each(random: Draw, shape: tuple[int, ...]) -> torch.Tensor:
+def _one_key_each(random: RandomTensors, shape: tuple[int, ...]) -> torch.Tensor:
     """(b | 1, h | 1, 1 | sq, sk) -> indices of keys (b | 1, h | 1, 1 | sq, 1)."""
     return random.integers((*shape[:3], 1), 0, shape[3] - 1).long()

@@ -1,4 +1,4 @@
-"""How calls come about in a model: on a stream of the caller's, from autograd."""
+"""Calls as a model makes them: on a stream of the caller's, and from autograd."""
 
 import time
 
@@ -10,27 +10,27 @@ from properties.law import law
 from properties.trial import Trial
 from races.poison import PATTERNS, leave_behind
 
-PATIENCE = (0.01, 0.5)  # seconds that the inputs are late: three times what a call takes, within these
-CYCLES = 2.0e9  # of a GPU in a second, at most
+DELAY = (0.01, 0.5)  # seconds by which the inputs are late: three times what a call takes, within these bounds
+CYCLES = 2.0e9  # clock cycles of a GPU in a second, at most
 
 
-@law(device="cuda", share=0.3, scales=(), bug="calling")
+@law(device="cuda", share=0.3, softmax_scale=False, bug="calling")
 def test_work_waits_on_the_current_stream(trial):
-    """Under torch.cuda.stream(s) a call takes inputs that s has yet to write, and s itself may read what it gives.
+    """Under torch.cuda.stream(s) a call runs after earlier work on s, which may write its inputs, and before later work.
 
-    Until then the inputs hold NaN. What is launched on another stream, as on the default one with `<<<blocks, threads>>>`,
-    reads them too early. It may also write too late, which shows if it takes longer than a launch.
+    The inputs hold NaN until s writes them. A kernel launched on another stream, such as the default one with
+    `<<<blocks, threads>>>`, reads them too early. It may also write too late, which shows if it takes longer than a launch.
     """
-    usual, patience = _timed(trial)
+    usual, delay = _timed(trial)
     stored = trial.stored(trial.x)
     late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
     torch.cuda.synchronize()
-    # The default stream does not wait for this one, nor it for that. Urgent, so that it is not by chance that it is late.
+    # This stream and the default one do not wait for each other. A high priority keeps other work from delaying it.
     with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
-        torch.cuda._sleep(int(CYCLES * patience))
+        torch.cuda._sleep(int(CYCLES * delay))
         for name, tensor in late.items():
             tensor.copy_(getattr(stored, name))
-        # Not FillFresh: what it fills during the call may be meant for a stream that has waited for this one already.
+        # FillFresh does not work here: it could overwrite memory that another stream already uses.
         leave_behind(PATTERNS[1], trial.device, trial.nbytes)
         got = trial.call(late, backward=trial.backward, then=_copied)
     check_unchanged(trial, usual, got, "on a stream that is busy; on the default stream it was")
@@ -38,7 +38,7 @@ def test_work_waits_on_the_current_stream(trial):
 
 @law(needs=("backward", "strides"), bug="calling", share=0.5)
 def test_expanded_dout_equals_its_copy(trial):
-    """out.sum().backward() hands over dout as one number with stride 0 everywhere: the gradients are those of its copy.
+    """out.sum().backward() passes dout as one number with stride 0 everywhere: the gradients are those of its copy.
 
     Within the budget of both, as another layout may take another path.
     """
@@ -52,11 +52,11 @@ def test_expanded_dout_equals_its_copy(trial):
 
 
 def _timed(trial: Trial) -> tuple[Outputs, float]:
-    """The outputs of a second call, as the first may compile, and for how many seconds inputs are to be late."""
+    """The outputs of a second call, as the first may compile, and by how many seconds the inputs are to be late."""
     for _ in range(2):
         started = time.perf_counter()
         outputs = trial.run(backward=trial.backward)
-    least, most = PATIENCE
+    least, most = DELAY
     return outputs, min(most, max(least, 3 * (time.perf_counter() - started)))
 
 

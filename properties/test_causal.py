@@ -1,9 +1,9 @@
-"""Query i sees exactly the keys of its prefix: counted, changed behind its back, cut off, and aligned as declared."""
+"""Query i sees exactly the keys of its prefix: counted, changed where hidden, cut off, and aligned as declared."""
 
 import torch
 
-import oracle
 from impls.call import Outputs
+from properties.cases.features import mask_of
 from properties.checks.comparisons import check_agree, check_copied, check_counts, check_same, check_unchanged
 from properties.failures import LawBroken
 from properties.law import law
@@ -43,7 +43,7 @@ def test_out_averages_exactly_its_prefix(trial):
 
 @law(causal=True, needs=("causal",), bug="masks")
 def test_hidden_keys_change_no_bit(trial):
-    """What a query does not see cannot change it: new k and v from some key on leave every query before it as it was.
+    """Keys that a query does not see cannot change it: with new k and v from some key on, the queries before stay the same.
 
     out, lse and dq of those queries are the same bit for bit (within the budget where not declared repeatable).
     """
@@ -83,14 +83,14 @@ def test_prefix_alone_equals_prefix_of_the_whole(trial):
 @law(causal=True, cross=True, bias=False, needs=("causal", "lse", "cross"), bug="masks",
      where=lambda case: case.seqlen_q != case.seqlen_k)  # fmt: skip
 def test_alignment_is_as_declared(trial):
-    """With seqlen_q != seqlen_k the mask hangs on a corner: bottom_right j <= i + seqlen_k - seqlen_q, top_left j <= i.
+    """With seqlen_q != seqlen_k the mask is aligned to a corner: bottom_right j <= i + seqlen_k - seqlen_q, top_left j <= i.
 
     With q = 0, exp(lse) counts the visible keys of each query, and the counts tell the two apart.
     """
     case, declared = trial.case, trial.impl.causal_alignment
     other = {"bottom_right": "top_left", "top_left": "bottom_right"}[declared]
     got = trial.run(trial.zeroed("q")).lse.double().exp().round()
-    counts = oracle.visible(case.seqlen_q, case.seqlen_k, causal=True, alignment=other, device=trial.device).sum(dim=1)
+    counts = mask_of(case, other).visible(case.seqlen_q, case.seqlen_k, device=trial.device).sum(dim=1)
     if bool((got == counts).all()):
         raise LawBroken(
             f"causal mask is aligned {other}, but {declared} is declared",

@@ -1,4 +1,4 @@
-"""An implementation loads, takes what it declares, and gives back what it declares. Everything wrong is told at once."""
+"""An implementation loads, takes what it declares, and returns what it declares. All problems are reported at once."""
 
 
 def test_contract_is_kept(impl, judge):

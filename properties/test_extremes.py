@@ -1,8 +1,9 @@
-"""The ends of every range: huge and tiny scores, rows that see nothing, one key, no key, scale 0 and negative."""
+"""The ends of every range: huge and tiny scores, rows without a visible key, one key, no key, scale 0 and negative."""
 
 import torch
 
 from properties.cases.case import Case
+from properties.cases.features import mask_of
 from properties.checks.comparisons import check_budget, check_copied, check_same, check_unchanged
 from properties.law import law
 from properties.trial import Trial
@@ -12,7 +13,8 @@ MAY_BE_EMPTY = ("dead_row", "left", "none")
 
 def may_be_empty(case: Case) -> bool:
     """Whether a query may be left without a key: hidden by the bias, or before the first key."""
-    return case.bias_mask in ("dead_row", "left") or (case.causal and case.seqlen_q > case.seqlen_k)
+    by_position = mask_of(case, "bottom_right").hides_all_keys(case.seqlen_q, case.seqlen_k)
+    return case.bias_mask in ("dead_row", "left") or by_position
 
 
 def toward_empty(case: Case) -> Case:
@@ -22,22 +24,26 @@ def toward_empty(case: Case) -> Case:
     return case.but(bias_mask="left") if case.causal else case.but(bias="matrix", bias_mask="dead_row")
 
 
-@law(regimes=("shifted_up", "shifted_down", "large", "peaked"), scales=(1.0, -1.0, 2.0), bug="softmax-and-lse")
+@law(
+    regime=("shifted_up", "shifted_down", "large", "peaked"),
+    softmax_scale=(None, 1.0, -1.0, 2.0),
+    bug="softmax-and-lse",
+)
 def test_huge_scores_match_the_definition(trial):
     """Scores of +-160 and up to thousands: exp overflows without the row maximum, underflows with a wrong one.
 
-    softmax does not care: out, lse and every gradient stay finite and within the error budget.
+    softmax is not affected: out, lse and every gradient stay finite and within the error budget.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(regimes=("flat", "exact"), scales=(2.0**-10, -(2.0**-10)), bug="softmax-and-lse")
+@law(regime=("flat", "exact"), softmax_scale=(None, 2.0**-10, -(2.0**-10)), bug="softmax-and-lse")
 def test_tiny_scores_match_the_definition(trial):
-    """Scores within 0.01 of each other, or scaled to nothing: out is close to the mean of v, and the difference counts."""
+    """Scores within 0.01 of each other, or scaled to almost 0: out is close to the mean of v, and the difference counts."""
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(needs=("empty rows",), bug="masks", bias_masks=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
+@law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_give_zero(trial):
     """A row that sees no key (all masked, or before the first key under bottom-right alignment) has an empty sum:
 
@@ -58,9 +64,9 @@ def test_rows_without_keys_give_zero(trial):
         )
 
 
-@law(needs=("empty rows",), bug="masks", bias_masks=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
+@law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_leave_the_others_alone(trial):
-    """One row that sees nothing must not turn dk and dv of all keys, or its neighbours, into NaN: 0 * inf, inf - inf."""
+    """A row that sees no key must not turn dk and dv of all keys, or neighbouring rows, into NaN (0 * inf, inf - inf)."""
     trial.needs(bool(_empty_rows(trial).any()))
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -80,7 +86,7 @@ def test_single_query_matches_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(seqlen_k=(0, 0), cross=True, needs=("cross", "empty rows"), bug="boundaries", share=0.5, bias_masks=("none",))
+@law(seqlen_k=(0, 0), cross=True, needs=("cross", "empty rows"), bug="boundaries", share=0.5, bias_mask=("none",))
 def test_no_keys_give_zero(trial):
     """seqlen_k = 0: every row is an empty sum. out = 0, lse = -inf, dq = 0; dk, dv and dbias have no elements."""
     got = trial.run(backward=trial.backward)
@@ -89,7 +95,7 @@ def test_no_keys_give_zero(trial):
         check_same(trial, name, tensor, want, "there is no key, so it should be")
 
 
-@law(seqlen_q=(0, 0), cross=True, needs=("cross",), bug="boundaries", share=0.5, bias_masks=("none",))
+@law(seqlen_q=(0, 0), cross=True, needs=("cross",), bug="boundaries", share=0.5, bias_mask=("none",))
 def test_no_queries_give_no_gradient(trial):
     """seqlen_q = 0: out and dq have no elements, and nothing reaches the keys: dk, dv and dbias are 0."""
     got = trial.run(backward=trial.backward)
@@ -97,14 +103,14 @@ def test_no_queries_give_no_gradient(trial):
         check_same(trial, name, tensor, torch.zeros_like(tensor), "there is no query, so it should be")
 
 
-@law(default_scale=False, scales=(0.0,), needs=("softmax_scale",), bug="softmax-and-lse")
+@law(softmax_scale=(0.0,), needs=("softmax_scale",), bug="softmax-and-lse")
 def test_scale_zero_is_q_zero(trial):
     """softmax_scale = 0 makes every score 0, as q = 0 does: out and lse have the same bits. 0 is not "the default"."""
     scaled, zeroed = trial.run(), trial.run(trial.zeroed("q"))
     check_unchanged(trial, zeroed, scaled, "with q = 0 it is")
 
 
-@law(default_scale=False, scales=(0.5, 0.1, 1.0), needs=("softmax_scale",), bug="softmax-and-lse")
+@law(softmax_scale=(0.5, 0.1, 1.0), needs=("softmax_scale",), bug="softmax-and-lse")
 def test_negative_scale_is_negated_q(trial):
     """softmax_scale <-q, k> = -softmax_scale <q, k>, exactly: the scale -s on q gives the bits of the scale s on -q.
 
@@ -116,7 +122,7 @@ def test_negative_scale_is_negated_q(trial):
     check_unchanged(trial, negated, scaled, f"with scale {s} and -q it is", softmax_scale=-s)
 
 
-@law(default_scale=False, scales=(0.5, 0.125, 1.0), regimes=("spread", "exact", "mean"), needs=("softmax_scale",),
+@law(softmax_scale=(0.5, 0.125, 1.0), regime=("spread", "exact", "mean"), needs=("softmax_scale",),
      bug="softmax-and-lse")  # fmt: skip
 def test_powers_of_four_move_between_q_and_scale(trial):
     """(s / 4) <4 q, k> = s <q, k>, exactly: a quarter of the scale on four times the q gives the same bits.

@@ -23,7 +23,7 @@ def test_lse_matches_the_definition(trial):
     check_budget(trial, trial.run(), None, "lse")
 
 
-@law(regimes=("selecting",), scales=(), bias_masks=("none",), bug="boundaries")
+@law(regime=("selecting",), softmax_scale=False, bias_mask=("none",), bug="boundaries")
 def test_winning_key_is_copied(trial):
     """Where one score stands 64 above all others, P is 1 there and 0 elsewhere: out is that row of v, bit for bit.
 

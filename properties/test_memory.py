@@ -1,4 +1,4 @@
-"""What lies around the inputs is neither read nor written, what lay in the outputs before does not matter."""
+"""Memory around the inputs is neither read nor written, and what fresh memory held before does not matter."""
 
 import torch
 
@@ -13,10 +13,10 @@ from properties.law import law
 from properties.trial import Trial
 from races.poison import PATTERNS, poisoned
 
-AROUND = 7.0  # an innocent value to compare NaN with
+AROUND = 7.0  # a harmless value to compare NaN with
 
 
-@law(layouts=LAYOUTS, bug="memory")
+@law(layout=LAYOUTS, bug="memory")
 def test_memory_around_inputs_is_not_read(trial):
     """NaN before, after and between the rows of every input changes nothing: each output equals the one with 7 there.
 
@@ -26,7 +26,7 @@ def test_memory_around_inputs_is_not_read(trial):
                   "with NaN around the inputs; with 7 there it is")  # fmt: skip
 
 
-@law(layouts=LAYOUTS, bug="memory")
+@law(layout=LAYOUTS, bug="memory")
 def test_inputs_come_back_unchanged(trial):
     """Every input, and 256 elements before and after it, have the same bits after the call as before it."""
     handed, placed = trial.place(trial.x, torch.nan)
@@ -45,7 +45,7 @@ def test_inputs_come_back_unchanged(trial):
             )
 
 
-@law(layouts=LAYOUTS[1:], needs=("strides",), bug="calling")
+@law(layout=LAYOUTS[1:], needs=("strides",), bug="calling")
 def test_any_layout_equals_the_contiguous_one(trial):
     """How q, k, v and dout lie in memory (transposed, packed with others, with gaps, with strides) changes no value.
 
@@ -58,9 +58,9 @@ def test_any_layout_equals_the_contiguous_one(trial):
 
 
 def _of_several(case: Case) -> Case:
-    """At least two batches, heads and keys, and a bias of each, as a single index is nowhere to be spread.
+    """The case with at least two batches, heads and keys, and a bias for each: a single index cannot be spread.
 
-    One query may stay alone among many keys: decoding has kernels of its own.
+    A single query over many keys stays single: decoding has kernels of its own.
     """
     batch, nheads_k = max(case.batch, 2), max(case.nheads_k, 2)
     nheads = nheads_k * (case.nheads // case.nheads_k)
@@ -72,11 +72,11 @@ def _of_several(case: Case) -> Case:
 
 @law(needs=("strides",), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.5, toward=_of_several, bug="boundaries")
 def test_offsets_need_64_bits(trial):
-    """Elements that lie 2^32 elements behind the first, as in a cache of keys for many sequences, are found there.
+    """Elements that lie 2^32 elements behind the first, as in a key cache of many sequences, are addressed correctly.
 
-    One dimension after the other is spread that far in every input, in memory that takes space only where it is touched.
-    Around it is 0, so an offset cut to 32 bits finds that, or another element. Within the budget of both, as for other
-    layouts. An error is no wrong number: who says that a stride is too large has not promised to take it.
+    One dimension after the other is spread that far in every input, in sparse memory. The memory between is 0, so an offset
+    that is cut to 32 bits reads 0 or another element. Within the budget of both, as for other layouts. An error is accepted:
+    an implementation may refuse a stride that is too large.
     """
     backward, stored, answered = trial.backward, trial.stored(trial.x), 0
     plain = trial.run(backward=backward)
@@ -108,7 +108,7 @@ def test_what_memory_held_before_does_not_matter(trial):
 
 
 def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, budget: oracle.Budget, should: str) -> None:
-    """But where `plain` is NaN, which is what other laws find, and no other layout's fault."""
+    """Leaves out elements that are NaN in `plain`: other laws find those, and the layout did not cause them."""
     got, plain = (
         Outputs(**{name: x.masked_fill(getattr(plain, name).isnan(), 0.0) for name, x in outputs.items()})
         for outputs in (got, plain)

@@ -25,7 +25,7 @@ def _traceable(case: Case) -> Case:
 
 
 @law(
-    share=0.1, regimes=("spread", "peaked", "mean"), scales=(), bug="races",
+    share=0.1, regime=("spread", "peaked", "mean"), softmax_scale=False, bug="races",
     seqlen_q=(24, None), seqlen_k=(24, None),  # a race needs something to race with
 )  # fmt: skip
 def test_repeats_agree(trial):
@@ -72,7 +72,7 @@ def test_repeats_agree(trial):
 
 
 @law(
-    needs=("traced",), device="cpu", share=0.5, regimes=("spread",), scales=(), bug="races",
+    needs=("traced",), device="cpu", share=0.5, regime=("spread",), softmax_scale=False, bug="races",
     where=lambda case: _work(case) <= TRACED, toward=_traceable,
 )  # fmt: skip
 def test_no_race_is_traced(trial):

@@ -32,7 +32,7 @@ def toward_an_edge(case: Case) -> Case:
     return case if near_an_edge(case) else case.but(seqlen_k=nearest, seqlen_q=nearest if same else case.seqlen_q)
 
 
-@law(regimes=("shifted_down", "spread", "mean"), bug="boundaries", where=near_an_edge, toward=toward_an_edge)
+@law(regime=("shifted_down", "spread", "mean"), bug="boundaries", where=near_an_edge, toward=toward_an_edge)
 def test_ragged_sizes_match_the_definition(trial):
     """Lengths next to a power of two, any head dim: out, lse and every gradient stay within the error budget.
 
@@ -42,7 +42,7 @@ def test_ragged_sizes_match_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(causal=False, bias=False, scales=(), needs=("not causal",), regimes=("spread", "large"), bug="boundaries")
+@law(causal=False, bias=False, softmax_scale=False, needs=("not causal",), regime=("spread", "large"), bug="boundaries")
 def test_every_column_of_headdim_matters(trial):
     """Key j is the unit vector of column c(j), each column at most once; query i is 128/scale times that of one of them.
 
@@ -68,8 +68,8 @@ def test_every_column_of_headdim_matters(trial):
 
 @law(bias=False, needs=("lse",), stretch=LONG, seqlen_q=(200, None), seqlen_k=(200, None), share=0.1, bug="masks")
 def test_long_sequences_see_their_keys(trial):
-    """The keys of each query are counted (q = 0, exp(lse)) at lengths where other laws would be slow, causal or not.
+    """With q = 0, exp(lse) counts the keys of each query at lengths where other laws would be slow, causal or not.
 
-    What only goes wrong from the tenth tile on, or where an offset overflows, is not seen at 100 keys.
+    Bugs that start at the tenth tile, or where an offset overflows, do not show at 100 keys.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())

@@ -1,4 +1,4 @@
-"""One implementation on one case: builds the inputs, runs, asks the oracle, and keeps the time and the distances."""
+"""One implementation on one case: builds the inputs, runs it, asks the oracle, and measures time and error."""
 
 from __future__ import annotations
 
@@ -13,36 +13,31 @@ import torch
 
 import oracle
 from impls import ContractError, Implementation, call
-from impls.call import Inputs, Outputs
+from impls.call import Call, Inputs, Outputs
 from properties.cases.case import Case
-from properties.cases.inputs import Draw, build
+from properties.cases.features import keywords_of, mask_of, variant_of
+from properties.cases.inputs import RandomTensors, build
 from properties.cases.layouts import Placed, lay_out, layout_of, place
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided
 
-MESSAGE_WIDTH = 200  # of an exception that is told in passing
-MESSAGE_LINES = 8  # of an exception whose first line announces more: a compiler's errors
+MESSAGE_WIDTH = 200  # of an exception that a note mentions
+MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compiler's do
 
 
 def frames_of(error: BaseException) -> list[str]:
-    """Where in the implementation an exception came from: its own first frame, and the last."""
+    """Where in the implementation an exception came from: the first frame of its own, and the last."""
     frames = traceback.extract_tb(error.__traceback__)
     inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]
     shown = dict.fromkeys(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in [*inner[:1], *inner[-1:]])
     return list(shown)
 
 
-def _in_forward(error: BaseException) -> bool:
-    """Whether the forward raised it, in a call that goes backward, too."""
-    calls = [f.line for f in traceback.extract_tb(error.__traceback__) if f.filename == call.__file__]
-    return any("impl.forward(" in line for line in calls if line)
-
-
 def _words_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # its __str__ is the implementation's, too
-        return "(without words: its __str__ raises)"
+    except Exception:  # the implementation wrote its __str__, too
+        return "(no message: its __str__ raises)"
 
 
 @dataclass
@@ -54,9 +49,9 @@ class Meter:
     in_oracle: float = 0.0  # seconds
     worst_z: dict[str, float] = field(default_factory=dict)
     repeats: int = 0
-    launches: int = 0  # that were traced
-    refusals: int = 0  # calls that were answered with an error, by a law that lets it pass
-    note: str = ""  # what the law wants to say beside its verdict, "none in 300 repeats, p < 1 %"
+    launches: int = 0  # traced ones
+    refusals: int = 0  # calls that raised, in a law that allows it
+    note: str = ""  # what the law says beside its verdict: "none in 300 repeats, p < 1 %"
 
     def saw(self, name: str, z: float) -> None:
         """Remember the worst z of a tensor."""
@@ -94,7 +89,7 @@ class Trial:
 
     @property
     def nbytes(self) -> list[int]:
-        """The sizes of the inputs, which are those that an implementation is likely to ask for."""
+        """The sizes of the inputs. An implementation is likely to allocate such sizes."""
         return [tensor.nbytes for _, tensor in self.x.items()]
 
     @property
@@ -106,17 +101,17 @@ class Trial:
         """The inputs of the case with some of them 0."""
         return self.x.with_(**{name: torch.zeros_like(getattr(self.x, name)) for name in names})
 
-    def random(self, word: str) -> Draw:
+    def random(self, word: str) -> RandomTensors:
         """Random numbers of this case, for what a law draws by itself; `word` keeps two such draws apart."""
-        return Draw(self.case, self.device, word)
+        return RandomTensors(self.case, self.device, word)
 
     def needs(self, holds: bool) -> None:
-        """Draw another case, if this one has nothing of what the law is about."""
+        """Draw another case unless this holds: the law says nothing about this one."""
         if not holds:
             raise AnotherCase
 
     def needs_supported(self, case: Case) -> None:
-        """Draw another case, if the implementation does not support a second one that the law would run."""
+        """Draw another case if the implementation does not support a second one that the law would run."""
         if unsupported(self.impl, case) is not None:
             raise AnotherCase
 
@@ -128,9 +123,10 @@ class Trial:
         wrt: tuple[str, ...] | None = None,
         **changed: bool | float | str | None,
     ) -> Outputs:
-        """Call the implementation on x (public layout), handed over in the case's storage layout.
+        """Call the implementation on x (public layout), stored in the case's layout.
 
-        `changed` exchanges causal, softmax_scale or layout. An exception of the implementation breaks the law.
+        `changed` names fields of the case that this call has otherwise (softmax_scale, layout, ...). An exception of the
+        implementation breaks the law.
         """
         x = self.x if x is None else x
         layout = changed.pop("layout", self.case.layout)
@@ -164,10 +160,10 @@ class Trial:
         **changed,
     ) -> Outputs:
         """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done."""
-        settings = dict(causal=self.case.causal, softmax_scale=self.case.softmax_scale) | changed
+        call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
         try:
             with self.meter.clock("in_implementation"):
-                got = then(call.run(self.impl, handed, backward=backward, wrt=wrt, **settings))
+                got = then(call.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
             return got
@@ -177,20 +173,19 @@ class Trial:
             raise Undecided(f"out of memory on {self.case}") from error
         except (Exception, SystemExit) as error:
             first, *others = _words_of(error).strip().splitlines() or [""]
-            # What a first line announces is a compiler's; what follows a CUDA error is PyTorch's advice.
+            # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
             announced = others[:MESSAGE_LINES] if first.endswith(":") else []
-            which = "backward" if backward and not _in_forward(error) else "forward"
             raise Raises(
-                f"{which} raises {type(error).__name__}{first and f': {first}'}",
+                f"{call.phase.value} raises {type(error).__name__}{first and f': {first}'}",
                 *announced,
                 *frames_of(error),
-                "the case lies inside what the implementation declares: support it, or declare that it is not supported",
+                "the implementation declares that it supports this case: support it, or declare less",
             ) from error
 
     def answer(self, handed: Inputs, *, backward: bool = False) -> Outputs | None:
-        """`call`, or None where it raises: an error is let pass, and told beside the verdict.
+        """`call`, or None where it raises or runs out of memory: the note beside the verdict then counts the error.
 
-        So is memory that the call lacks. Not an error after which the device no longer works.
+        An error after which the device no longer works is raised.
         """
         try:
             return self.call(handed, backward=backward)
@@ -215,7 +210,7 @@ class Trial:
         """The oracle's answer in float64."""
         x = self.x if x is None else x
         with self.meter.clock("in_oracle"):
-            return oracle.attention(x.q, x.k, x.v, dout=x.dout if backward else None, **self.terms(x, **changed))
+            return oracle.attention(x.q, x.k, x.v, self.variant(x, **changed), dout=x.dout if backward else None)
 
     def budget(self, want: oracle.Attention, x: Inputs | None = None, *, backward: bool = False, **changed):
         """How wrong each output may be: sigma per element (oracle/budget.py)."""
@@ -225,32 +220,19 @@ class Trial:
                 x.q,
                 x.k,
                 x.v,
+                self.variant(x, **changed),
                 want,
                 dout=x.dout if backward else None,
                 precision=self.impl.precision,
                 form=self.form,
-                **self.terms(x, **changed),
             )
 
-    def terms(self, x: Inputs, **changed) -> dict:
-        """What the oracle has to know beside q, k and v."""
-        return (
-            dict(
-                causal=self.case.causal,
-                alignment=self.impl.causal_alignment,
-                bias=x.bias,
-                softmax_scale=self.case.softmax_scale,
-            )
-            | changed
-        )
+    def variant(self, x: Inputs | None = None, **changed) -> oracle.Variant:
+        """What the oracle has to know beside q, k and v; `changed` names fields of the case that differ."""
+        x = self.x if x is None else x
+        return variant_of(self.case.but(**changed), self.impl.causal_alignment, x.bias)
 
     def visible(self) -> torch.Tensor:
-        """bool (sq, sk): which keys each query sees, by the declared causal mask alone."""
+        """bool (sq, sk): which keys each query sees by position (a bias may hide more)."""
         case = self.case
-        return oracle.visible(
-            case.seqlen_q,
-            case.seqlen_k,
-            causal=case.causal,
-            alignment=self.impl.causal_alignment,
-            device=self.device,
-        )
+        return mask_of(case, self.impl.causal_alignment).visible(case.seqlen_q, case.seqlen_k, device=self.device)

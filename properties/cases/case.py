@@ -1,4 +1,4 @@
-"""A case is a specification, never tensors: a frozen record that prints as one line and is read back from it."""
+"""A case: the specification of one call of attention. It prints as one line and is read back from that line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BIAS_MASKS = ("none", "right", "left", "window", "dead_row", "finite", "alibi")
 
 
 class CaseError(ValueError):
-    """A case that cannot be: the message names the field and the value."""
+    """An impossible case: the message names the field and the value."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Case:
         return (self.bias_batch, self.bias_nheads, self.seqlen_q if self.bias == "matrix" else 1, self.seqlen_k)
 
     def but(self, **changed: Any) -> Case:
-        """The same case with some fields changed; sizes that hang on them follow (nheads_k, bias broadcasting)."""
+        """The same case with some fields changed; sizes that depend on them follow (nheads_k, bias broadcasting)."""
         if "nheads" in changed and "nheads_k" not in changed and changed["nheads"] % self.nheads_k:
             changed["nheads_k"] = changed["nheads"]
         for size, of in (("bias_batch", "batch"), ("bias_nheads", "nheads")):
@@ -103,9 +103,9 @@ _ALLOWED = dict(
 
 
 def parse_case(text: str) -> Case:
-    """ "seqlen_q=65 headdim=64 dtype=float16" -> Case; what is not named has its default, seqlen_k follows seqlen_q.
+    """ "seqlen_q=65 headdim=64 dtype=float16" -> Case. Fields that are not named have their defaults.
 
-    nheads_k follows nheads. Raises CaseError, naming the word and the known ones.
+    seqlen_k follows seqlen_q and nheads_k follows nheads. Raises CaseError, which names the word and the known fields.
     """
     known = {f.name: f for f in fields(Case)}
     values: dict[str, Any] = {}
@@ -145,7 +145,7 @@ def _read(name: str, value: str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value of a case as its text has it: torch.float16 is "float16"."""
+    """A value of a case as text: torch.float16 is "float16"."""
     return str(value).removeprefix("torch.")
 
 

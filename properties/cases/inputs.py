@@ -1,8 +1,8 @@
-"""From a case to its tensors. The distribution of the inputs decides which bugs can be seen, more than any tolerance.
+"""From a case to its tensors. The distribution of the inputs decides which bugs can be seen, more than any tolerance does.
 
 spread        scores with a standard deviation of 1, v and dout randn: the everyday case
-peaked        scores with one of 6: a few keys take nearly everything
-flat          scores with one of 0.01: every key weighs nearly the same, so one key too many or too few shows
+peaked        scores with a standard deviation of 6: a few keys take nearly all the weight
+flat          scores with a standard deviation of 0.01: all keys weigh nearly the same, so one key too many or too few shows
 shifted_down  every score near -160 (lse < -90): exp(0 - lse) of a forgotten padding key overflows
 shifted_up    every score near +160: exp without the row maximum overflows
 large         |x| <= 10
@@ -10,7 +10,7 @@ exact         small integers: sums are exact, bits can be compared
 selecting     one key wins by more than 64, so out is a row of v, bit for bit
 mean          v and dout around 1: sums do not cancel
 
-Every tensor is a function of the case and the device alone, whatever else was drawn before.
+Every tensor depends on the case and the device alone, not on what was drawn before.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import zlib
 import torch
 
 from impls.call import Inputs
+from oracle import ALIGNMENTS
 from properties.cases.case import Case
+from properties.cases.features import mask_of
 
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
-GAP = (
-    64.0  # how far the winner stands above the rest in the selecting regime; exp(-64) is below half an ulp of anything
-)
-WINS = 128.0  # where a law lets one key win by itself: exp(-128) vanishes beside 1 in every dtype
+GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype
+WINS = 128.0  # the lead where a law lets one key win by itself; exp(-128) vanishes beside 1 in every dtype
 FINITE_MASK = -1e4  # the mask value of kernels that avoid -inf
 
 
 def build(case: Case, device: str | torch.device) -> Inputs:
     """Case -> q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) or None, all contiguous."""
-    random = Draw(case, device)
+    random = RandomTensors(case, device)
     q_shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     k_shape = (case.batch, case.seqlen_k, case.nheads_k, case.headdim)
     q, k = _scores(case, random, q_shape, k_shape)
@@ -43,8 +43,8 @@ def build(case: Case, device: str | torch.device) -> Inputs:
     return Inputs(q=q, k=k, v=v, dout=dout, bias=None if bias is None else bias.to(case.bias_dtype))
 
 
-class Draw:
-    """Random float32 tensors on one device, from a case's seed (and a word, for draws that a law makes by itself)."""
+class RandomTensors:
+    """Random float32 tensors on one device, from a case's seed and a word that keeps several draws of a case apart."""
 
     def __init__(self, case: Case, device: str | torch.device, word: str = ""):
         self.device = device
@@ -71,7 +71,7 @@ class Draw:
         return int(self.integers((1,), low, high))
 
 
-def _scores(case: Case, random: Draw, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
     regime = case.regime
     if regime == "selecting":
         return _selecting(case, random, q_shape, k_shape)
@@ -92,7 +92,7 @@ def _scores(case: Case, random: Draw, q_shape: tuple, k_shape: tuple) -> tuple[t
     return q, k
 
 
-def _selecting(case: Case, random: Draw, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys are distinct vectors of +-1 (as many as headdim allows; the rest are 0), each query a multiple of one of them.
 
     Two distinct codes differ in one place at least, so the wanted key wins by 2 * factor * |scale| >= GAP.
@@ -107,14 +107,9 @@ def _selecting(case: Case, random: Draw, q_shape: tuple, k_shape: tuple) -> tupl
     for b in range(batch):
         for h in range(nheads_k):
             k[b, random.order(seqlen_k)[:codes], h] = signs
-    # A query only wants a key that it sees under either causal alignment.
-    i = torch.arange(case.seqlen_q, device=random.device)
-    seen = (
-        seqlen_k
-        if not case.causal
-        else torch.minimum(i + 1, i + 1 + seqlen_k - case.seqlen_q).clamp(1, max(seqlen_k, 1))
-    )
-    wanted = (random.uniform((batch, case.seqlen_q), 0, 1) * seen).long().clamp(0, max(seqlen_k - 1, 0))
+    first, count = _seen_under_any_alignment(case, random.device)
+    wanted = first + (random.uniform((batch, case.seqlen_q), 0, 1) * count).long()
+    wanted = wanted.clamp(0, max(seqlen_k - 1, 0))
     factor = 2.0 ** math.ceil(math.log2(GAP / 2 / abs(case.scale))) if case.scale else 1.0
     if not seqlen_k:
         return torch.zeros(q_shape, device=random.device), k
@@ -123,7 +118,16 @@ def _selecting(case: Case, random: Draw, q_shape: tuple, k_shape: tuple) -> tupl
     return per_head * math.copysign(factor, case.scale), k
 
 
-def _values(case: Case, random: Draw, shape: tuple[int, ...]) -> torch.Tensor:
+def _seen_under_any_alignment(case: Case, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(sq,) each: the first key that a query sees under every alignment, and how many such keys there are (at least 1)."""
+    rows = torch.arange(case.seqlen_q, device=device)
+    bounds = [mask_of(case, alignment).bounds(rows, case.seqlen_q, case.seqlen_k) for alignment in ALIGNMENTS]
+    first = torch.stack([first for first, _ in bounds]).amax(0)
+    last = torch.stack([last for _, last in bounds]).amin(0)
+    return first, (last - first + 1).clamp(1, max(case.seqlen_k, 1))
+
+
+def _values(case: Case, random: RandomTensors, shape: tuple[int, ...]) -> torch.Tensor:
     if case.regime == "exact":
         return random.integers(shape, -3, 3)
     if case.regime == "large":
@@ -133,7 +137,7 @@ def _values(case: Case, random: Draw, shape: tuple[int, ...]) -> torch.Tensor:
     return random.normal(shape)
 
 
-def _bias(case: Case, random: Draw) -> torch.Tensor:
+def _bias(case: Case, random: RandomTensors) -> torch.Tensor:
     shape = case.bias_shape
     if case.bias_mask == "alibi":
         return _alibi(case, random)
@@ -147,7 +151,7 @@ def _bias(case: Case, random: Draw) -> torch.Tensor:
     return bias.masked_fill(hidden, FINITE_MASK if case.bias_mask == "finite" else float("-inf"))
 
 
-def hidden_by_bias(case: Case, random: Draw) -> torch.Tensor | None:
+def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
     """Which entries of the bias hide their key: bool, broadcastable to the bias; None if none does."""
     kind, (batch, nheads, rows, keys) = case.bias_mask, case.bias_shape
     if kind == "none" or keys == 0 or rows == 0:
@@ -165,7 +169,7 @@ def hidden_by_bias(case: Case, random: Draw) -> torch.Tensor | None:
     return (torch.arange(rows, device=random.device)[:, None] == dead).expand(batch, nheads, rows, keys)
 
 
-def _alibi(case: Case, random: Draw) -> torch.Tensor:
+def _alibi(case: Case, random: RandomTensors) -> torch.Tensor:
     """-slope_h * |i + seqlen_k - seqlen_q - j|, slopes 2^(-8 (h + 1) / nheads) (Press et al. 2022)."""
     batch, nheads, rows, keys = case.bias_shape
     slopes = 2.0 ** (-8.0 * torch.arange(1, nheads + 1, device=random.device) / nheads)

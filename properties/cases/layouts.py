@@ -1,7 +1,7 @@
-"""How a tensor lies in memory: the storage forms that real models hand over, with what lies around them under control.
+"""The storage layouts that real models pass to attention, inside buffers whose surroundings the suite controls.
 
-Every form is carved out of a buffer with a margin before and after and, where the form has them, gaps between rows.
-The suite fills all of that with a value of its choice and looks afterwards whether it is still there.
+Every layout is cut out of a buffer with a margin before and after it and, where the layout has them, gaps between rows. The
+suite fills margins and gaps with a value and checks afterwards that it is unchanged.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def layout_of(name: str, layout: str) -> str:
-    """The storage form of one input: in "mixed" each has its own, so that strides taken from another show."""
+    """The layout of one input. In "mixed" each input has its own, so that strides of the wrong tensor show."""
     return MIXED[name] if layout == "mixed" else layout
 
 
 def place(tensor: torch.Tensor, layout: str, fill: float) -> Placed:
-    """A 4-D tensor (w, x, y, z) -> the same values stored as `layout` says, everything around them set to `fill`.
+    """A 4-D tensor (w, x, y, z) -> the same values stored as `layout` says; everything around them is `fill`.
 
     contiguous    as torch makes it
     transposed    the two middle dimensions exchanged in memory

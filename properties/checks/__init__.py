@@ -1,0 +1,1 @@
+"""Comparisons, and the words and pictures for what they find."""

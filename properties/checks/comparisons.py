@@ -1,4 +1,4 @@
-"""The comparisons that laws end with. Each either returns, having remembered how close it came, or raises LawBroken."""
+"""The comparisons that laws end with. Each records how close the error came to its limit, or raises LawBroken."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from properties.checks.visible_keys import picture
 from properties.failures import LawBroken
 from properties.trial import Trial
 
-# Doubling is exact, but for numbers below 2^-126, which round in other steps or are flushed to 0. A sum of some thousand
-# terms can be off by 2^-114 for having met them, and so be rounded to another neighbour: below this size now and then,
-# above it never (2^-114 is 2^-27 of an ulp there).
+# Doubling is exact except for numbers below 2^-126, which round in other steps or are flushed to 0. A sum of some thousand
+# terms that contains such numbers can be off by 2^-114 and so round to another neighbour. That happens below this size
+# only (above it 2^-114 is less than 2^-27 of an ulp).
 NEGLIGIBLE = 2.0**-64
 
 
@@ -42,13 +42,13 @@ def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
         raise LawBroken(
             f"{name}: the error over all elements is {result.rms_ratio:.3g} times what rounding explains "
             f"(rms; {RMS_LIMIT} allowed)",
-            f"no single element stands out: the worst has z {number(result.worst_z)} where {Z_LIMIT:g} is allowed",
+            f"no single element exceeds its limit: the worst has z {number(result.worst_z)}, {Z_LIMIT:g} allowed",
             suggests="a systematic loss of precision: a sum in too narrow a type, a cast too early, or tf32 undeclared",
         )
 
 
 def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
-    """Two results of the same implementation that mathematics makes equal: both carry `sigma` (per element)."""
+    """Two results of one implementation that should be equal by mathematics agree. Both carry `sigma` (per element)."""
     with trial.meter.clock("in_oracle"):
         result = oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
     trial.meter.saw(name, result.worst_z)
@@ -70,13 +70,13 @@ def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:
 
 
 def storing(trial: Trial, result: torch.Tensor) -> torch.Tensor:
-    """The most that rounding a result to the case's dtype changed each element, where a law goes on with it."""
+    """The most that rounding to the case's dtype changed each element of a result, for a law that computes on with it."""
     dtype = trial.case.dtype
     return oracle.roundoff(dtype) * result.abs() + oracle.smallest_subnormal(dtype) / 2
 
 
 def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
-    """The dtype whose rounding an output ends with: lse's is float32 whatever it was converted to."""
+    """The dtype that an output was rounded to. That of lse is float32, whatever it was converted to afterwards."""
     return torch.float32 if name == "lse" else got.dtype if got.dtype != torch.float64 else trial.case.dtype
 
 
@@ -98,7 +98,7 @@ def _far(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
 
 
 def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
-    """Two tensors have equal values in every element (0.0 equals -0.0, NaN equals nothing)."""
+    """Two tensors have equal values in every element (0.0 equals -0.0; NaN does not equal NaN)."""
     bad = ~(got == want)
     if bool(bad.any()):
         at = tuple(int(i) for i in bad.nonzero()[0])
@@ -113,8 +113,10 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
 
 
 def check_copied(trial: Trial, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
-    """out is a row of v: the same values in a half dtype. In float32 within 4 roundings, as P at the row maximum may be
-    1 +- an ulp (exp2 of a fused multiply-add) and out = P v / P; where tf32 is declared, within its rounding of v (2^-10).
+    """out is a row of v.
+
+    In a half dtype the values are equal. In float32 they agree within 4 roundings, as P at the row maximum may be 1 +- an ulp
+    (exp2 of a fused multiply-add) and out = P v / P; where tf32 is declared, within its rounding of v (2^-10).
     """
     if trial.case.dtype == torch.float32:
         allowed = 2.0**-10 if trial.impl.precision.multiply == "tf32" else 4 * 2.0**-24
@@ -127,7 +129,7 @@ def check_unchanged(
 ) -> None:
     """Every output of `after` is as in `before`: bit for bit where declared repeatable, else within the budget of both.
 
-    The budget is that of inputs x (the case's) and is only asked for where it is needed.
+    The budget belongs to the inputs x (by default the case's) and is computed only if it is needed.
     """
     names = [name for name, _ in after.items()]
     budget = None
@@ -139,7 +141,7 @@ def check_unchanged(
 
 
 def check_same_or_agree(trial: Trial, name: str, got: Outputs, want: Outputs, sigma, should: str) -> None:
-    """Bit for bit where the output is declared repeatable, within the budget of both where it is not."""
+    """One output is the same: bit for bit if it is declared repeatable, within the budget of both if not."""
     a, b = getattr(got, name), getattr(want, name)
     if name in trial.impl.repeatable:
         check_same(trial, name, a, b, should)
@@ -181,19 +183,19 @@ def _count_pattern(off: torch.Tensor, bad: torch.Tensor) -> str | None:
 
 
 def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
-    """A guess from the values alone."""
+    """A guess at the cause, from the values alone."""
     g, w = got[bad].double(), want.broadcast_to(got.shape)[bad].double()
     if bool(g.isnan().any()):
-        return "NaN: inf - inf in the softmax, 0 * inf, or memory that nothing wrote"
+        return "NaN: inf - inf in the softmax, 0 * inf, or uninitialised memory"
     if bool((g == 0).all()):
-        return "zeros: rows or columns that were never written, or a launch that failed unnoticed"
+        return "zeros: rows or columns that were never written, or a failed launch whose error was not checked"
     known = w.isfinite() & g.isfinite() & (w.abs() > 1e-6 * w.abs().amax().clamp(min=1e-30))
     if int(known.sum()) < 8 or int(bad.sum()) < 0.5 * bad.numel():
         return None
     ratio = (g[known] / w[known]).median().item()
     off = ((g[known] - ratio * w[known]).abs().median() / (w[known].abs().median() + 1e-30)).item()
     if off < 0.02 and abs(ratio - 1) > 0.002:
-        known_as = {1.4427: "base 2 instead of e", 0.6931: "ln 2 too many"}
+        known_as = {1.4427: "base 2 instead of e", 0.6931: "an extra factor of ln 2"}
         named = next((f" ({text})" for value, text in known_as.items() if abs(ratio - value) < 2e-3), "")
         return f"a constant factor: got is {ratio:.4g} times what it should be{named}"
     return None

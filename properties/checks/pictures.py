@@ -1,4 +1,4 @@
-"""Words and small tables for messages: where in a tensor things are wrong, in the field's words."""
+"""Words and small tables for messages: where in a tensor the wrong elements lie."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def share(marked: torch.Tensor) -> str:
 
 
 def number(value: float, beside: float | None = None) -> str:
-    """A float in 6 digits, or in as many as it takes to tell it from the one it stands beside."""
+    """A float in 6 digits, or in as many as it takes to distinguish it from `beside`."""
     for digits in (6, 9, 17):
         text = f"{value:.{digits}g}"
         if beside is None or value == beside or text != f"{beside:.{digits}g}":

@@ -1,6 +1,6 @@
-"""Which keys a query really weighs, found out by asking: for messages, after a law is broken, never while judging.
+"""Measures which keys each query attends to, for the message of a broken law. It is not used for judging.
 
-out is linear in v, so with v_j the unit vector of one column, that column of out is the weight P_ij itself.
+out is linear in v: if v_j is the unit vector of one column, that column of out is the weight P_ij itself.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from impls.call import Inputs
 from properties.checks.pictures import ranges
 from properties.trial import Trial
 
-MOST_KEYS = 512  # a message is not worth more calls than that
+MOST_KEYS = 512  # more would take too many calls for a message
 SHOWN_KEYS, SHOWN_QUERIES = 12, 4
-LEGEND = "1 seen   0 hidden, rightly   . hidden, wrongly   ! seen, wrongly"
+LEGEND = "1 attended   0 masked   . missing   ! extra"
 
 
 def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
-    """P (b, h, sq, sk) as the implementation has it, headdim keys per call; None if that would be too many calls."""
+    """P (b, h, sq, sk) of the implementation, headdim keys per call; None if that would take too many calls."""
     case = trial.case
     if case.seqlen_k > MOST_KEYS:
         return None
@@ -31,9 +31,10 @@ def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
 
 
 def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int]) -> tuple[str, list[str]]:
-    """What the row at (b, h, i) sees beside what it should (seen: bool, (b, h, sq, sk)): a phrase, and a drawing.
+    """Which keys the row at (b, h, i) attends to, beside those that it should (seen: bool, (b, h, sq, sk)).
 
-    ("key 64 is missing", [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]); nothing where it cannot be found out.
+    A phrase and a drawing: ("key 64 is missing", [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]). Both are empty
+    where the weights cannot be measured.
     """
     p = weights(trial, x)
     b, h, i = at
@@ -42,11 +43,11 @@ def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int
     got, want = p[b, h] != 0, seen[b, h]
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
     if not wrong:
-        own = p[b, h, i].sum().item()  # 1, if nothing but its own keys was weighed; half an output's rounding is 2^-9
-        return ("padding is weighed too" if own < 0.99 else "out weighs the right keys, so lse itself is wrong"), []
+        own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding moves it by 2^-9 at most
+        return ("padding has weight, too" if own < 0.99 else "out has the right keys, so lse itself is wrong"), []
     missing = [j for j in wrong if want[i, j]]
     extra = [j for j in wrong if not want[i, j]]
-    phrases = [f"{_keys(keys)} {what}" for keys, what in ((missing, "missing"), (extra, "too many")) if keys]
+    phrases = [f"{_keys(keys)} {what}" for keys, what in ((missing, "missing"), (extra, "extra")) if keys]
     first = max(0, min(wrong[0] - SHOWN_KEYS // 2, want.shape[1] - SHOWN_KEYS))
     keys = range(first, min(first + SHOWN_KEYS, want.shape[1]))
     start = max(0, min(i - SHOWN_QUERIES // 2, want.shape[0] - SHOWN_QUERIES))

@@ -1,5 +1,6 @@
-"""The contract, tried out once for each implementation: every problem is reported together, in words that say what to
-change. Only what no law can judge belongs here: whether calls go through, and what comes back is what was declared.
+"""Tries out the contract, once for each implementation, and reports every problem together with what to change.
+
+Only what no law can judge belongs here: whether calls go through, and whether what comes back is what was declared.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ from collections.abc import Callable
 
 import torch
 
-from impls.contract import DTYPES, ContractError, Implementation
+from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
+from properties.cases.features import FEATURES
 from properties.cases.strategies import Draws, fitted
 from properties.failures import AnotherCase, LawBroken
 from properties.law import laws
 from properties.trial import Trial
 
-_known: dict[tuple[int, str], tuple[Implementation, list[str]]] = {}  # holds on to each, so that no id comes back
+ANYTHING = Draws.of(layout=FEATURES["layout"].values)
+
+# By id and device. The implementation is kept with its problems, so that its id is not used again.
+_known: dict[tuple[int, str], tuple[Implementation, list[str]]] = {}
 
 
 def problems(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> list[str]:
-    """What breaks the contract, each in a line that says what to change; [] if nothing does. Tried once, then known.
+    """What breaks the contract, each in a line that says what to change; [] if nothing does. The answer is kept.
 
     write_down is called with each case before it is launched. Raises Undecided where this machine could not tell.
     """
@@ -47,31 +52,22 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
 
 
 def sample(impl: Implementation) -> list[tuple[str, Case]]:
-    """One plain case, and one for each feature that is declared."""
+    """One plain case, and one for each value of a feature that is declared and worth a try (`Feature.tried`)."""
     s = impl.supports
-    dtypes = [t for t in DTYPES if t in s.dtypes]
     headdim = min(s.headdim_list, key=lambda d: abs(d - 64))
-    causal = s.causal == "always"
+    dtype = FEATURES["dtype"].drawn(s, None)[0]
     plain = Case(
-        batch=2, seqlen_q=64, seqlen_k=64, nheads=3, nheads_k=3, headdim=headdim, dtype=dtypes[0], causal=causal
-    )
+        batch=2, seqlen_q=64, seqlen_k=64, nheads=3, nheads_k=3, headdim=headdim, dtype=dtype,
+        causal=s.causal == "always",
+    )  # fmt: skip
     wanted = [("plain", plain)]
-    wanted += [(f"dtype {str(t).removeprefix('torch.')}", plain.but(dtype=t)) for t in dtypes[1:]]
-    if s.causal == "optional":
-        wanted.append(("causal=True", plain.but(causal=True)))
-    wanted += [(f"bias {kind}", plain.but(bias=kind)) for kind in s.bias_kinds]
-    if s.cross:
-        wanted.append(("seqlen_k != seqlen_q", plain.but(seqlen_k=128)))
-    if s.gqa:
-        wanted.append(("nheads_k < nheads", plain.but(nheads=6, nheads_k=3)))
-    if s.softmax_scale:
-        wanted.append(("softmax_scale=0.5", plain.but(softmax_scale=0.5)))
-    if s.strides:
-        wanted.append(("strided inputs", plain.but(layout="transposed")))
+    for feature in FEATURES.values():
+        taken = [value for value in feature.tried if feature.takes(s, value) and value != feature.value(plain)]
+        wanted += [(feature.words(value), feature.changed(plain, value)) for value in taken]
     fitting = []
     for feature, case in wanted:
         try:
-            fitting.append((feature, fitted(impl, case, Draws())))
+            fitting.append((feature, fitted(impl, case, ANYTHING)))
         except AnotherCase:
             continue
     return fitting
@@ -92,7 +88,7 @@ def _problems_of(impl: Implementation, case: Case, device: str) -> list[str]:
 
 
 def _lse_problems(trial: Trial, lse: torch.Tensor) -> list[str]:
-    """The usual other meanings of "lse", told apart by the values of one plain case."""
+    """Recognises the usual other meanings of "lse" by the values of one plain case."""
     want = trial.want().lse
     seen = want.isfinite()
     got, want = lse.double()[seen], want[seen]
@@ -114,14 +110,10 @@ def _lse_problems(trial: Trial, lse: torch.Tensor) -> list[str]:
 
 
 def _with_advice(headline: str) -> str:
-    keyword = re.search(r"unexpected keyword argument '(\w+)'", headline)
+    keyword = re.search(r"unexpected keyword argument '(\w+)'", headline)  # Python's words
     if keyword:
-        other = {
-            "causal": 'supports.causal="never" or "always"',
-            "bias": 'supports.bias="none"',
-            "softmax_scale": "supports.softmax_scale=False",
-        }.get(keyword[1], "less in supports")
-        return f"{headline}: take the keyword, or declare {other}"
+        known = FEATURES.get(keyword[1])
+        return f"{headline}: take the keyword, or declare {known.advice if known else 'less in supports'}"
     absent = re.search(r"missing \d+ required .*argument", headline)
     if absent:
         return f"{headline}: only declared keywords are passed; give the others a default"

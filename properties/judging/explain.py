@@ -1,7 +1,7 @@
-"""The failing message: what an expert would want to see first. See docs/reading-a-failure.md.
+"""Writes the message of a failure (docs/reading-a-failure.md).
 
-A first line that is enough to file an issue; the case; the rule; what was observed; a guess, marked as one; the replay.
-Neighbouring sizes and repeats are tried once, after shrinking, never in each of its steps.
+It has a first line that is enough to file an issue, the case, the rule, what was observed, a guess marked as one, and the
+replay command. Neighbouring sizes and repeats are tried once, after shrinking.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from properties.law import Law
 from properties.trial import Trial
 
 REPEATS = 3
-SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way: not a race, as far as repeating can tell"
+SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way: repeating shows no race"
 
 
 def explain(
@@ -40,7 +40,7 @@ def explain(
         if repeated == [SAME_AGAIN]:
             observed += _investigated(broken) + _neighbours(law, impl, case, plan)
         observed += repeated
-    elif again and flaky:  # (a law on races has repeated by itself, and knows better)
+    elif again and flaky:  # a law about races has already repeated the call, more often
         observed += [line for line in _repeats(law, impl, case, broken.headline, plan) if line != SAME_AGAIN]
     parts = [
         broken.headline,
@@ -65,7 +65,7 @@ def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "")
 
 
 def _investigated(broken: LawBroken) -> list[str]:
-    """What the check itself can find out by further calls; its phrase joins the headline."""
+    """What the check finds out by further calls. Its phrase is added to the headline."""
     if broken.investigate is None:
         return []
     try:
@@ -82,7 +82,7 @@ def _section(title: str, lines: list[str]) -> list[str]:
 
 
 def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> LawBroken | None | str:
-    """LawBroken, None where the law holds, or a word where it says nothing."""
+    """LawBroken, None where the law holds, or a word where it does not apply."""
     plan.write_down(f"{law.test_id(impl.name)} {case}")
     try:
         law.hold(Trial(impl, case, plan.device, repeats=plan.repeats_for(impl)))
@@ -123,7 +123,7 @@ def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[
 
 
 def _nearby_lengths(at: int) -> list[int]:
-    """Lengths an expert would try: a few short ones, and the edges of the powers of two from half of `at` to twice it."""
+    """Lengths to try: a few short ones, and the edges of the powers of two from half of `at` to twice it."""
     return sorted({1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at})
 
 
@@ -138,5 +138,5 @@ def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Pl
     if same == REPEATS:
         return [SAME_AGAIN]
     found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
-    why = "a race, memory that nothing wrote, or state kept from a call before"
+    why = "a race, uninitialised memory, or state kept from an earlier call"
     return [found, f"the same call gives different results: {why}"]

@@ -1,7 +1,7 @@
-"""Judge one implementation by one law: draw cases, build, run, compare; shrink what fails; explain it once.
+"""Judges one implementation by one law: draws cases, runs them, shrinks what fails, explains it once.
 
-This is the way of every case through the suite: properties/strategies.py draws it, regimes.py builds its tensors,
-trial.py runs the implementation, checks.py judges, shrink.py makes the last steps, explain.py says what was seen.
+The way of a case: cases/strategies.py draws it, cases/inputs.py builds its tensors, trial.py runs the implementation through
+impls/call.py, checks/comparisons.py compares, shrink.py takes the last steps, explain.py writes the message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
@@ -19,79 +19,99 @@ from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
 from properties.cases.strategies import attention_cases
 from properties.cases.support import missing, not_here, unsupported
-from properties.failures import AnotherCase, LawBroken, Undecided
+from properties.failures import AnotherCase, LawBroken, Reason, Undecided
 from properties.judging import conformance
 from properties.judging.explain import explain, replay_command
 from properties.judging.plan import Plan
 from properties.judging.shrink import smallest
-from properties.judging.verdict import FAIL, PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN, Result
+from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
 from properties.trial import Meter, Trial
 
 
 class ContextLost(BaseException):
-    """The GPU's context is gone; nothing can be launched in this process any more. Hypothesis must not go on."""
+    """The GPU context is lost: this process can launch nothing more, and Hypothesis must stop."""
 
     def __init__(self, broken: LawBroken, case: Case):
         super().__init__(broken.headline)
         self.broken, self.case = broken, case
 
 
-_lost_in = ""  # the test after which this process could launch nothing more
+_lost_in = ""  # the test in which this process lost its GPU context
+
+
+@dataclass
+class Outcome:
+    """A verdict on its way to a Result: the reason in words, why there is none, the message, the smallest failing case."""
+
+    verdict: str
+    reason: str = ""
+    why: Reason | None = None
+    message: str = ""
+    case: Case | None = None
 
 
 def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     """The verdict of one law on one implementation. Never raises for what the implementation does."""
     started = time.perf_counter()
     meter = Meter()
-    if law.device == "cpu" and not missing(impl, law.needs):  # which there is beside every GPU, but not the other way
+    if law.device == "cpu" and not missing(impl, law.needs):  # every machine with a GPU has a CPU, too
         plan = replace(plan, device="cpu")
-    result = Result(impl.name, law.chapter, law.name, UNKNOWN)
-    result.verdict, result.reason, result.message, case = _verdict(law, impl, plan, meter)
-    result.cases, result.worst_z = meter.cases, meter.worst_z
+    outcome = _outcome(law, impl, plan, meter)
+    result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
+    result.message, result.cases, result.worst_z = outcome.message, meter.cases, meter.worst_z
     result.seconds = time.perf_counter() - started
     result.seconds_implementation, result.seconds_oracle = meter.in_implementation, meter.in_oracle
-    if case is not None:
-        result.smallest, result.replay = str(case), replay_command(law, impl, case, plan.origin)
+    if outcome.case is not None:
+        result.smallest, result.replay = str(outcome.case), replay_command(law, impl, outcome.case, plan.origin)
     return result
 
 
-def _verdict(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[str, str, str, Case | None]:
-    if reason := not_here(impl, plan.device):
-        return UNKNOWN, reason, "", None
-    if _lost_in:
-        return UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", "", None
-    if reason := missing(impl, law.needs):
-        return REFUSED, reason, "", None
-    if law.device not in (None, plan.device):
-        if law.device not in {*impl.devices, *impl.unavailable}:
-            return REFUSED, f"never on {law.device}, where this shows", "", None
-        return UNKNOWN, f"shows on {law.device}{SHOWS_ELSEWHERE}{plan.device}", "", None
+def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcome:
+    if outcome := _not_judged(law, impl, plan):
+        return outcome
     try:
         with meter.clock("in_implementation"):
             problems = conformance.problems(impl, plan.device, plan.write_down)
-    except Undecided as undecided:
-        return UNKNOWN, str(undecided), "", None
-    if problems:
-        return UNKNOWN, f"the contract is broken (see test_contract): {problems[0]}", "", None
-    try:
+        if problems:
+            what = f"the contract is broken (see test_contract): {problems[0]}"
+            return Outcome(UNKNOWN, what, Reason.CONTRACT)
         if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
-            return REFUSED, reason, "", None
+            return Outcome(REFUSED, reason, Reason.NO_CASE)
         broken, case, flaky = _search(law, impl, plan, meter)
     except Undecided as undecided:
-        return UNKNOWN, str(undecided), "", None
+        return Outcome(UNKNOWN, str(undecided), undecided.why)
     except ContractError as error:
-        return FAIL, error.problems[0], "\n".join(error.problems), None
+        return Outcome(FAIL, error.problems[0], message="\n".join(error.problems))
     except AnotherCase:
-        return REFUSED, meter.note or "the case has nothing of what the law is about", "", None
+        return Outcome(REFUSED, meter.note or "the law says nothing about this case", Reason.NO_CASE)
     except Unsatisfiable:
-        return REFUSED, meter.note or "no case that the law wants lies in what the implementation supports", "", None
+        none = "no case that the law wants lies in what the implementation supports"
+        return Outcome(REFUSED, meter.note or none, Reason.NO_CASE)
     except ContextLost as lost:
-        return FAIL, lost.broken.headline, explain(law, impl, lost.case, lost.broken, plan, again=False), lost.case
+        message = explain(law, impl, lost.case, lost.broken, plan, again=False)
+        return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case)
     if broken is None:
-        return PASS, meter.note, "", None
-    message = explain(law, impl, case, broken, plan, flaky=flaky)  # which may add to the headline
-    return FAIL, broken.headline, message, case
+        return Outcome(PASS, meter.note)
+    message = explain(law, impl, case, broken, plan, flaky=flaky)  # this may add to the headline
+    return Outcome(FAIL, broken.headline, message=message, case=case)
+
+
+def _not_judged(law: Law, impl: Implementation, plan: Plan) -> Outcome | None:
+    """The outcome where nothing is launched; None if the law is to be judged."""
+    if reason := not_here(impl, plan.device):
+        return Outcome(UNKNOWN, reason, Reason.OTHER_DEVICE)
+    if _lost_in:
+        return Outcome(UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", Reason.CONTEXT_LOST)
+    if reason := missing(impl, law.needs):
+        return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
+    if law.device not in (None, plan.device):
+        if law.device not in {*impl.devices, *impl.unavailable}:
+            reason = f"the law applies on {law.device}, where this implementation never runs"
+            return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
+        reason = f"law not applicable on {plan.device}, only on {law.device}"
+        return Outcome(UNKNOWN, reason, Reason.LAW_OF_OTHER_DEVICE)
+    return None
 
 
 def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:
@@ -130,9 +150,9 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
         case = next(c for b, c in reversed(failures) if b is broken)
         return *smallest(law, impl, case, broken, holds), False
     except (FlakyFailure, FlakyReplay):
-        if undecided and not failures:  # there was memory for a case once, and once there was not
+        if undecided and not failures:  # memory sufficed in one run of the case and not in the other
             raise undecided[0] from None
-        # The same case failed once and held once: that is the finding, not a reason to try again.
+        # The same case failed once and held once. That is the finding; trying again would hide it.
         broken, case = min(failures, key=lambda found: _size(found[1]))
         broken.headline = f"not on every run: {broken.headline}"
         return broken, case, True

@@ -1,4 +1,4 @@
-"""How a run judges, decided once and handed to everything that launches a case."""
+"""How a run judges: decided once, and passed to everything that launches a case."""
 
 from __future__ import annotations
 

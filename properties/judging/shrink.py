@@ -1,23 +1,24 @@
 """The last steps to the smallest failing case, after Hypothesis.
 
-Hypothesis shrinks what was drawn, seed and all. But another length means other random tensors, so a shorter case may fail
-with a seed that it never tries. Here every step is tried with a few seeds, sizes first, until no step is left.
+Hypothesis shrinks what was drawn, the seed included. But another length means other random tensors, so a shorter case may
+fail only with a seed that Hypothesis never tries. Here every step is tried with a few seeds, sizes first, until none helps.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 
-from impls.contract import DTYPES, Implementation
+from impls.contract import Implementation
 from properties.cases.case import Case, CaseError
+from properties.cases.features import BIAS_DETAILS, NO_BIAS
+from properties.cases.strategies import TOGETHER
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Undecided
 from properties.law import Law
 
 SEEDS = 4  # beside the case's own
-MOST_TRIALS, MOST_SECONDS = 400, 20.0  # a slow kernel gets a somewhat larger case, not a longer wait
+MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel the case stays larger, and nobody waits longer
 
 
 def smallest(
@@ -70,22 +71,11 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
         yield from ({"nheads": n, "nheads_k": n} for n in _below(case.nheads))
     lower = [d for d in impl.supports.headdim_list if d < case.headdim]
     yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
-    yield {"bias": None, "bias_mask": "none", "bias_batch": 1, "bias_nheads": 1, "bias_dtype": Case.bias_dtype}
-    plain = {field.name: field.default for field in fields(Case)}
-    plain |= {"regime": law.draws.regimes[0], "dtype": next(t for t in DTYPES if t in impl.supports.dtypes)}
-    for name in (
-        "bias_mask",
-        "bias_batch",
-        "bias_nheads",
-        "bias_dtype",
-        "layout",
-        "regime",
-        "softmax_scale",
-        "causal",
-        "dtype",
-    ):
-        if getattr(case, name) != plain[name]:
-            yield {name: plain[name]}
+    yield NO_BIAS
+    yield from ({name: NO_BIAS[name]} for name in BIAS_DETAILS)
+    for name in reversed(TOGETHER):
+        if simplest := law.draws.values(name, impl)[:1]:
+            yield {name: simplest[0]}
 
 
 def _below(n: int) -> list[int]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
+from properties.failures import Reason
+
 PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
-ELSEWHERE = " only; this run judges on "  # in the reason of an implementation that does not run on this device
-SHOWS_ELSEWHERE = " only, not where this run judges: "  # in that of a law which cannot break here, whoever is judged
-WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows, if its laws differ
+WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows if its laws differ
 
 
 @dataclass
@@ -18,7 +18,8 @@ class Result:
     chapter: str
     law: str
     verdict: str
-    reason: str = ""
+    reason: str = ""  # in words
+    why: Reason | None = None  # of a verdict of refused or unknown
     cases: int = 0
     seconds: float = 0.0
     seconds_implementation: float = 0.0
@@ -32,6 +33,7 @@ class Result:
     def as_dict(self) -> dict:
         """JSON-ready; an infinite or NaN z becomes a word, as JSON has no number for it."""
         record = asdict(self)
+        record["why"] = self.why.value if self.why else ""
         record["seconds"] = round(self.seconds, 4)
         record["seconds_implementation"] = round(self.seconds_implementation, 4)
         record["seconds_oracle"] = round(self.seconds_oracle, 4)

@@ -1,4 +1,4 @@
-"""The report: results.json, written after every verdict and always whole; index.html; the table on the terminal."""
+"""Writes the report: results.json, complete after every verdict; index.html; the table on the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 def environment(device: str, **more: object) -> dict:
-    """What a verdict was reached with: versions, device, and what the caller adds (seed, profile, command)."""
+    """The environment of a run: versions, device, and what the caller adds (seed, profile, command)."""
     import torch
 
     versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
@@ -48,20 +48,20 @@ def environment(device: str, **more: object) -> dict:
 
 
 class Report:
-    """Results so far, kept on disk: a run that is interrupted loses nothing that was decided."""
+    """Keeps the results so far on disk, so that an interrupted run loses no verdict."""
 
     def __init__(self, directory: Path):
         self.directory = directory
         self.environment: dict = {}
         self.results: list[dict] = []
-        self._written: list[str] = []  # each of them as JSON: made once, not again with every later one
+        self._written: list[str] = []  # each result as JSON, so that it is converted only once
 
     @property
     def json_file(self) -> Path:
         return self.directory / "results.json"
 
     def add(self, result: dict) -> None:
-        """One more verdict; results.json is whole again when this returns."""
+        """Add a verdict. results.json is complete when this returns."""
         self.results.append(result)
         self._written.append(json.dumps(result, indent=1))
         results = ",\n".join(self._written)
@@ -69,7 +69,7 @@ class Report:
         self._write(self.json_file, f'{{"environment": {environment},\n"results": [\n{results}\n]}}\n')
 
     def finish(self) -> None:
-        """index.html, which needs no network and no other file."""
+        """Write index.html, which needs no network and no other file."""
         template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
             TEMPLATE.read_text()
         )
@@ -112,7 +112,7 @@ def _line(chapter: str, laws: list[dict]) -> dict:
 
 
 def remarks(results: list[dict]) -> list[tuple[str, str, str]]:
-    """(impl, verdict, text) of what the table cannot say: why laws were refused or left undecided, what passing means."""
+    """(impl, verdict, text) of what the table does not show: why laws were refused or undecided, what a pass means."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for result in results:
         if result["reason"] and result["verdict"] != FAIL:
@@ -125,8 +125,9 @@ def remarks(results: list[dict]) -> list[tuple[str, str, str]]:
 
 
 def print_table(report: Report, console: Console) -> None:
-    """implementation x chapter: verdict, laws, cases, worst z, seconds. Below it reasons, and each failure in a line,
-    as it would head an issue. An implementation of which nothing was judged has no lines in the table.
+    """Print verdict, laws, cases, worst z and seconds by implementation and chapter, then reasons, then each failure.
+
+    An implementation without any judged law has no lines in the table.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, justify in [("implementation", "left"), ("chapter", "left"), ("verdict", "left"), ("laws", "left"),

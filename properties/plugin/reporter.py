@@ -1,4 +1,4 @@
-"""The pytest plug-in behind conftest.py: collects verdicts (from all workers), reports them, and sets the exit status."""
+"""The pytest plug-in: collects verdicts from all workers, reports them, and sets the exit status."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from rich.console import Console
 from impls import registry
 from impls.registry import Entry, RegistryError
 from properties.cases.case import CaseError, parse_case
+from properties.failures import Reason
 from properties.judging.plan import Plan
-from properties.judging.verdict import ELSEWHERE, FAIL, PASS, SHOWS_ELSEWHERE, UNKNOWN, Result
+from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.plugin.report import Report, environment, print_table, where_the_time_went
 from properties.plugin.session import Judge, conclude
 
@@ -103,7 +104,7 @@ class Reporter:
     # --- hooks ----------------------------------------------------------------------------------------------------------
 
     def pytest_sessionstart(self) -> None:
-        """What was asked for and cannot be is answered here, before anything runs."""
+        """Refuses invalid options before anything runs."""
         option = self.config.getoption
         if option("--device") == "cuda":
             self.device()
@@ -156,7 +157,7 @@ class Reporter:
             self.report.add(result)
 
     def _crashed(self, report) -> dict | None:
-        """The worker died in a law: what it had last written down is the case to look at."""
+        """The worker died in a law: the case that it wrote down last is the one to look at."""
         path, _, test = report.nodeid.partition("::")
         law, _, impl = test.rstrip("]").partition("[")
         if not impl or not path.startswith("properties/"):
@@ -167,7 +168,8 @@ class Reporter:
         options = [entry.option for entry in self.entries if entry.name == impl and entry.option]
         replay = " ".join([f"pytest '{report.nodeid}'", *options, f"--case '{case.partition(' ')[2]}'"])
         report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
-        return Result(impl, Path(path).stem, law, UNKNOWN, reason, message=reason, replay=replay).as_dict()
+        result = Result(impl, Path(path).stem, law, UNKNOWN, reason, Reason.WORKER_DIED, message=reason, replay=replay)
+        return result.as_dict()
 
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         if self._judge is not None:
@@ -201,11 +203,11 @@ class Reporter:
 def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
     """Why a run without a failure is no green run; "" if it is one.
 
-    Laws that cannot break here do not count, nor implementations that cannot run here and that nobody asked for by name.
-    A replay counts only if a law took its case.
+    Laws that do not apply on this device do not count. Implementations of another device count only if asked for by name.
+    A replay is green only if a law took its case.
     """
-    reasons = [r["reason"] for r in results if r["verdict"] == UNKNOWN and SHOWS_ELSEWHERE not in r["reason"]]
-    if undecided := sum(asked_for or ELSEWHERE not in reason for reason in reasons):
+    excused = {Reason.LAW_OF_OTHER_DEVICE.value} | (set() if asked_for else {Reason.OTHER_DEVICE.value})
+    if undecided := sum(r["verdict"] == UNKNOWN and r["why"] not in excused for r in results):
         return f"{undecided} could not be decided"
     laws = [result for result in results if result["chapter"] != "test_contract"]
     if replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
@@ -231,8 +233,8 @@ def _seed(config: pytest.Config) -> int:
 def _start(device: str, worker) -> None:
     import torch
 
-    if worker is not None or device == "cpu":  # small tensors are quicker on one thread, many times so on busy cores
+    if worker is not None or device == "cpu":  # small tensors are faster on one thread, above all on busy cores
         torch.set_num_threads(1)
-    torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which belong to no law
+    torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with
     gc.collect()
-    gc.freeze()  # what is imported stays: looking through all of torch takes 0.2 s each time, in whichever law it falls
+    gc.freeze()  # imported modules stay; otherwise each collection walks all of torch, which takes 0.2 s

@@ -1,4 +1,4 @@
-"""One pytest run on one process: the plan it judges by, and how verdicts become pytest's outcomes."""
+"""One pytest run in one process: the plan that it judges by, and how verdicts become pytest's outcomes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from impls.contract import Absent, Implementation
-from impls.registry import Broken, Entry
+from impls.registry import Entry, Unloadable
 from properties.cases.support import not_here
-from properties.failures import Undecided
+from properties.failures import Reason, Undecided
 from properties.judging import conformance
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
@@ -19,7 +19,7 @@ from properties.law import Law
 
 
 class LawFails(Exception):
-    """A verdict of fail on its way to pytest's report; the message is the whole of it, no traceback is shown."""
+    """A verdict of fail on its way to pytest's report, which shows the message and no traceback."""
 
 
 class Judge:
@@ -33,7 +33,7 @@ class Judge:
         plan.write_down = self.write_down
 
     def write_down(self, text: str) -> None:
-        """Keep what is about to be launched on disk, so that a process that dies still names its case."""
+        """Keep what is about to be launched on disk, so that the case is known if the process dies."""
         if self._file is None:
             self.last_case.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self.last_case, "w")  # noqa: SIM115
@@ -43,7 +43,7 @@ class Judge:
         self._file.flush()
 
     def close(self) -> None:
-        """The process ends as it should: nothing is left to name."""
+        """Remove the file of the last case: the process ends normally."""
         if self._file is not None:
             self._file.close()
             self.last_case.unlink(missing_ok=True)
@@ -53,21 +53,21 @@ class Judge:
         self.plan.origin = self.options.get(impl.name, "")
         return judge(law, impl, self.plan)
 
-    def contract(self, impl: Implementation | Absent | Broken) -> Result:
+    def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """The verdict of the contract check, in the same form as a law's."""
         result = Result(impl.name, "test_contract", "test_contract_is_kept", PASS)
         started = time.perf_counter()
-        if isinstance(impl, Broken):
+        if isinstance(impl, Unloadable):
             found, result.verdict = [impl.problem], FAIL
         elif isinstance(impl, Absent):
-            found, result.verdict, result.reason = [], REFUSED, impl.reason
+            found, result.verdict, result.reason, result.why = [], REFUSED, impl.reason, Reason.NOT_INSTALLED
         elif reason := not_here(impl, self.plan.device):
-            found, result.verdict, result.reason = [], UNKNOWN, reason
+            found, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
                 found = conformance.problems(impl, self.plan.device, self.write_down)
             except Undecided as undecided:
-                result.verdict, result.reason, found = UNKNOWN, str(undecided), []
+                found, result.verdict, result.reason, result.why = [], UNKNOWN, str(undecided), undecided.why
         if found:
             result.verdict, result.reason = FAIL, found[0].splitlines()[0]
             result.replay = " ".join(
@@ -78,11 +78,10 @@ class Judge:
         return result
 
 
-def conclude(result: Result, impl: Implementation | Absent | Broken) -> None:
+def conclude(result: Result, impl: Implementation | Absent | Unloadable) -> None:
     """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail.
 
-    A known failure (declared, with its issue) is an expected one; if it passes, that is a failure, as it should be
-    taken off the list.
+    A failure listed in known_failures is expected. A pass that is listed there is a failure: the list is out of date.
     """
     known = getattr(impl, "known_failures", {}).get(result.law)
     if result.verdict == FAIL and known:

@@ -10,9 +10,9 @@ import torch
 from bench import cells
 from bench.cells import flops, visible_pairs
 from impls import Absent, Implementation, Precision, Supports
-from impls.registry import Broken, Entry, ours
+from impls.registry import Entry, Unloadable, ours
 from impls.torch_math import IMPL as MANUAL
-from oracle.masks import visible
+from oracle import Mask
 from properties.cases.case import Case
 
 # --- what is counted, and in which product ----------------------------------------------------------------------------
@@ -21,7 +21,7 @@ from properties.cases.case import Case
 @pytest.mark.parametrize("seqlen", [1, 2, 7, 64, 129])
 @pytest.mark.parametrize("causal", [False, True])
 def test_visible_pairs_are_those_of_the_mask(seqlen, causal):
-    assert visible_pairs(seqlen, causal) == int(visible(seqlen, seqlen, causal=causal).sum())
+    assert visible_pairs(seqlen, causal) == int(Mask(causal).visible(seqlen, seqlen).sum())
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -110,7 +110,7 @@ def test_kernels_without_matrix_units_are_measured_in_float32():
 
 
 def test_an_implementation_that_cannot_be_loaded_stays_in_the_grid():
-    broken = Entry(Broken("triton", "no compiler"), "triton")
+    broken = Entry(Unloadable("triton", "no compiler"), "triton")
     assert cells.GRIDS["cuda"][0].entries([broken], "cuda") == [broken]
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import oracle
 from emulator.cuda import load, trace
 from emulator.tracing import tracing
 from impls import Precision
+from tests.oracle.calls import attention, budget
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 CU = EXAMPLES / "flash_forward.cu"
@@ -76,9 +76,9 @@ def run(function, q, k, v, causal=False):
 
 
 def is_right(q, k, v, out, lse, causal=False, softmax_scale=None):
-    want = oracle.attention(q, k, v, causal=causal, softmax_scale=softmax_scale)
-    budget = oracle.budget(q, k, v, want, causal=causal, softmax_scale=softmax_scale, precision=Precision())
-    return budget.score("out", out, want.out).within and budget.score("lse", lse, want.lse).within
+    want = attention(q, k, v, causal=causal, softmax_scale=softmax_scale)
+    sigma = budget(q, k, v, want, causal=causal, softmax_scale=softmax_scale, precision=Precision())
+    return sigma.score("out", out, want.out).within and sigma.score("lse", lse, want.lse).within
 
 
 def array_of(report):

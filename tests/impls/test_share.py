@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from impls import ContractError, torch_math
-from properties.cases.strategies import Sizes
+from properties.cases.strategies import Limits
 from properties.judging.plan import Plan
 from tests.impls.runs import python, results
 
@@ -38,8 +38,8 @@ def test_a_share_may_be_for_one_device():
 
 
 def test_cases_have_a_share_of_the_elements():
-    assert Sizes.on("cpu", 0.1).elements == Sizes.on("cpu").elements // 10
-    assert Sizes.on("cpu", 0.1).seqlen == Sizes.on("cpu").seqlen
+    assert Limits.on("cpu", 0.1).elements == Limits.on("cpu").elements // 10
+    assert Limits.on("cpu", 0.1).seqlen == Limits.on("cpu").seqlen
 
 
 def test_results_show_the_share(tmp_path):

@@ -8,9 +8,10 @@ import torch
 from torch.nn.attention import SDPBackend
 
 import oracle
-from oracle import FORM_OF_REGIME, Z_LIMIT, attention, budget
+from oracle import FORM_OF_REGIME, Z_LIMIT
 from oracle.noise import FORMS, units
 from tests.oracle.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
+from tests.oracle.calls import attention, budget
 
 NAMES = ("out", "dq", "dk", "dv")
 USUAL = Precision()

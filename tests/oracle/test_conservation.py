@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
-from oracle import FORM_OF_REGIME, Z_LIMIT, conservation, score
+from oracle import FORM_OF_REGIME, Z_LIMIT, score
 from tests.oracle.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
+from tests.oracle.calls import conservation
 
 LAW_SIZES = ((1, 129, 257, 2, 64), (2, 7, 5, 3, 16), (1, 1500, 700, 1, 32))
 

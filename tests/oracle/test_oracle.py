@@ -10,10 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oracle
-from oracle import attention, tiled_attention, visible
+from oracle import Mask
+from oracle.attention import operands
+from tests.oracle.calls import attention, budget, variant
+from tests.oracle.tiled import tiled_attention
 
-# the module: in the package, its name is the function's
+# The module; in the package `attention` is the function.
 attention_module = importlib.import_module("oracle.attention")
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
@@ -155,27 +157,12 @@ def test_chunks_of_queries_change_nothing(problem, scores):
     (q, k, v, dout, bias), options = problem
     keywords = dict(options, bias=bias, dout=dout)
     whole = attention(q, k, v, **keywords)
-    budget = budget_of(q, k, v, whole, **keywords)
+    sigma = budget_of(q, k, v, whole, **keywords)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention_module, "SCORES_PER_CHUNK", scores)
         assert_same(attention(q, k, v, **keywords), whole)
         chunked = budget_of(q, k, v, whole, **keywords)
-    assert_same(chunked, budget, rtol=1e-9, atol=0)
-
-
-@settings(max_examples=40, deadline=None)
-@given(problems(), st.data())
-def test_rows_are_the_rows_of_the_whole(problem, data):
-    (q, k, v, dout, bias), options = problem
-    rows = torch.tensor(data.draw(st.lists(st.integers(0, q.shape[1] - 1), min_size=1, max_size=5)))
-    keywords = dict(options, bias=bias, dout=dout)
-    whole, some = attention(q, k, v, **keywords), attention(q, k, v, rows=rows, **keywords)
-    assert some.dk is some.dv is some.dbias is None
-    sigma, some_sigma = budget_of(q, k, v, whole, **keywords), budget_of(q, k, v, some, rows=rows, **keywords)
-    for got, want in ((some, whole), (some_sigma, sigma)):
-        torch.testing.assert_close(got.out, want.out[:, rows], rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(got.lse, want.lse[:, :, rows], rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(got.dq, want.dq[:, rows], rtol=1e-9, atol=1e-12)
+    assert_same(chunked, sigma, rtol=1e-9, atol=0)
 
 
 class HalfPrecision:
@@ -183,7 +170,7 @@ class HalfPrecision:
 
 
 def budget_of(*args, **keywords):
-    return oracle.budget(*args, dtype=torch.float16, precision=HalfPrecision, **keywords)
+    return budget(*args, precision=HalfPrecision, **keywords)
 
 
 def test_gradients_are_finite_differences():
@@ -251,10 +238,14 @@ def test_huge_scores_still_give_a_softmax():
     ],
 )
 def test_visible_counts(seqlen_q, seqlen_k, alignment, counts):
-    seen = visible(seqlen_q, seqlen_k, causal=True, alignment=alignment)
+    mask = Mask(causal=True, alignment=alignment)
+    seen = mask.visible(seqlen_q, seqlen_k)
     assert seen.dtype == torch.bool and seen.sum(1).tolist() == counts
     assert (seen.int().diff(dim=1) <= 0).all()  # a prefix
-    assert visible(seqlen_q, seqlen_k, causal=False).all()
+    assert mask.hides_all_keys(seqlen_q, seqlen_k) == (0 in counts)
+    assert torch.equal(mask.visible(seqlen_q, seqlen_k, slice(1, 3)), seen[1:3])
+    assert Mask().visible(seqlen_q, seqlen_k).all() and not Mask().hides_all_keys(seqlen_q, seqlen_k)
+    assert Mask().hides_all_keys(2, 0) and not Mask().hides_all_keys(0, 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -274,10 +265,7 @@ def test_arguments_that_make_no_sense_are_refused():
 
 def test_no_chunk_is_larger_than_promised():
     q = torch.zeros(1, 8192, 16, 1)
-    problem = attention_module.problem(
-        q, q, q, causal=True, alignment="top_left", bias=None, softmax_scale=None, dout=None, rows=None
-    )
-    chunks = list(problem.chunks())
+    chunks = list(operands(q, q, q, variant(causal=True, alignment="top_left")).chunks())
     assert chunks[0].start == 0 and chunks[-1].stop >= 8192
     assert all(a.stop == b.start for a, b in itertools.pairwise(chunks))
     assert max(c.stop - c.start for c in chunks) * 16 * 8192 <= attention_module.SCORES_PER_CHUNK

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from properties.cases.case import BIAS_MASKS, Case
-from properties.cases.inputs import FINITE_MASK, Draw, build, hidden_by_bias
+from properties.cases.inputs import FINITE_MASK, RandomTensors, build, hidden_by_bias
 
 INF = math.inf
 
@@ -105,4 +105,4 @@ def test_batches_and_heads_are_padded_differently():
 
 def test_no_keys_have_no_mask():
     c = biased("left", seqlen_k=0)
-    assert hidden_by_bias(c, Draw(c, "cpu")) is None
+    assert hidden_by_bias(c, RandomTensors(c, "cpu")) is None

@@ -6,8 +6,8 @@ import torch
 import oracle
 from impls.call import Inputs
 from properties.cases.case import DTYPES, REGIMES, Case
-from properties.cases.inputs import GAP, Draw, build
-from properties.cases.strategies import SCALES
+from properties.cases.features import SCALES, mask_of, variant_of
+from properties.cases.inputs import GAP, RandomTensors, build
 
 HEADDIMS = (1, 2, 3, 8, 40, 64, 65, 128, 256)
 
@@ -26,13 +26,13 @@ def scores(c: Case, x: Inputs | None = None) -> torch.Tensor:
 
 def lse(c: Case) -> torch.Tensor:
     x = build(c, "cpu")
-    return oracle.attention(x.q, x.k, x.v, causal=c.causal, softmax_scale=c.softmax_scale).lse
+    return oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", None)).lse
 
 
 each_headdim = pytest.mark.parametrize("headdim", HEADDIMS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 each_regime = pytest.mark.parametrize("regime", REGIMES)
-each_scale = pytest.mark.parametrize("scale", [None, *SCALES, -1.0, 2.0])
+each_scale = pytest.mark.parametrize("scale", [*SCALES, -1.0, 2.0])
 
 
 # --- regimes ----------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ each_scale = pytest.mark.parametrize("scale", [None, *SCALES, -1.0, 2.0])
 def test_inputs_are_finite_in_every_dtype(regime, dtype):
     """float16 ends at 65504."""
     for headdim in (1, 64, 1024):
-        for scale in (None, *SCALES, 0.0, -1.0, 2.0, 2.0**-10):
+        for scale in (*SCALES, 0.0, -1.0, 2.0, 2.0**-10):
             x = build(case(regime, headdim=headdim, dtype=dtype, softmax_scale=scale), "cpu")
             assert all(bool(t.isfinite().all()) for _, t in x.items()), (headdim, scale)
 
@@ -139,10 +139,10 @@ def test_spread_is_standard_normal():
 def decided(c: Case) -> torch.Tensor:
     """bool (b, i, h): rows where the oracle's out is a row of v, and the best visible score leads by GAP."""
     x = build(c, "cpu")
-    seen = oracle.visible(c.seqlen_q, c.seqlen_k, causal=c.causal)
+    seen = mask_of(c, "bottom_right").visible(c.seqlen_q, c.seqlen_k)
     top = scores(c, x).masked_fill(~seen, -1e9).topk(2, dim=-1)
     leads = (top.values[..., 0] - top.values[..., 1] >= GAP).transpose(1, 2)
-    out = oracle.attention(x.q, x.k, x.v, causal=c.causal, softmax_scale=c.softmax_scale).out
+    out = oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", None)).out
     v = x.v.double().gather(1, top.indices[..., 0].transpose(1, 2)[..., None].expand(-1, -1, -1, c.headdim))
     return leads & (out == v).all(-1)
 
@@ -158,7 +158,7 @@ def test_selecting_decides_every_row(headdim, scale, dtype):
 def test_selected_key_is_visible_under_causal(sizes):
     seqlen_q, seqlen_k = sizes
     rows = decided(case("selecting", seqlen_q=seqlen_q, seqlen_k=seqlen_k, causal=True))
-    sees_two = oracle.visible(seqlen_q, seqlen_k, causal=True).sum(1) > 1
+    sees_two = oracle.Mask(causal=True).visible(seqlen_q, seqlen_k).sum(1) > 1
     assert rows[:, sees_two].all()
 
 
@@ -182,18 +182,18 @@ def test_query_heads_of_a_group_pick_the_same_key():
 
 
 def test_a_word_keeps_two_draws_of_a_case_apart():
-    a, b = (Draw(Case(), "cpu", word).normal((8,)) for word in ("keys", "order"))
+    a, b = (RandomTensors(Case(), "cpu", word).normal((8,)) for word in ("keys", "order"))
     assert not torch.equal(a, b)
 
 
 def test_a_draw_depends_on_case_and_word_alone():
-    before = Draw(Case(seed=3), "cpu", "keys").normal((8,))
+    before = RandomTensors(Case(seed=3), "cpu", "keys").normal((8,))
     torch.manual_seed(5)
-    assert torch.equal(Draw(Case(seed=3), "cpu", "keys").normal((8,)), before)
+    assert torch.equal(RandomTensors(Case(seed=3), "cpu", "keys").normal((8,)), before)
 
 
 def test_draws_keep_to_their_bounds():
-    draw = Draw(Case(), "cpu")
+    draw = RandomTensors(Case(), "cpu")
     assert set(draw.integers((500,), -2, 2).tolist()) == {-2, -1, 0, 1, 2}
     assert -3 <= draw.uniform((500,), -3, 5).min() < -2.5 and 4.5 < draw.uniform((500,), -3, 5).max() <= 5
     assert sorted(draw.order(9).tolist()) == list(range(9))

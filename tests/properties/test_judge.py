@@ -87,13 +87,13 @@ OF_STREAMS = laws()["test_work_waits_on_the_current_stream"]
 
 def test_a_law_that_shows_elsewhere_is_unknown_and_spoils_no_run():
     result = judge(OF_STREAMS, torch_math.IMPL, Plan(device="cpu"))
-    assert (result.verdict, result.reason) == (UNKNOWN, "shows on cuda only, not where this run judges: cpu")
+    assert (result.verdict, result.reason) == (UNKNOWN, "law not applicable on cpu, only on cuda")
     assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
 
 
 def test_a_law_that_shows_where_an_implementation_never_runs_is_refused():
     result = judge(OF_STREAMS, replace(torch_math.IMPL, devices={"cpu"}), Plan(device="cpu"))
-    assert (result.verdict, result.reason) == (REFUSED, "never on cuda, where this shows")
+    assert (result.verdict, result.reason) == (REFUSED, "the law applies on cuda, where this implementation never runs")
     elsewhere = replace(torch_math.IMPL, devices={"cpu"}, unavailable={"cuda": NO_NVCC})
     assert judge(OF_STREAMS, elsewhere, Plan(device="cpu")).verdict == UNKNOWN
 
@@ -135,7 +135,7 @@ class Wordless(Exception):
 @pytest.mark.parametrize(
     ("raised", "headline"),
     [
-        (Wordless(), "forward raises Wordless: (without words: its __str__ raises)"),
+        (Wordless(), "forward raises Wordless: (no message: its __str__ raises)"),
         (SystemExit(3), "forward raises SystemExit: 3"),
         (RuntimeError("no"), "forward raises RuntimeError: no"),
     ],

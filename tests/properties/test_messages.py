@@ -47,8 +47,8 @@ HELD_BEFORE = test_memory.test_what_memory_held_before_does_not_matter.law
 UNCHANGED = test_memory.test_inputs_come_back_unchanged.law
 REPEATS = test_races.test_repeats_agree.law
 # What comes and goes cannot be shrunk, so its case is the one that was drawn: here only its seed is left to chance.
-OUT_AT_65 = replace(OUT, draws=Draws(
-    seqlen_q=(65, 65), regimes=("spread",), where=lambda case: case.batch * case.nheads == 1
+OUT_AT_65 = replace(OUT, draws=Draws.of(
+    seqlen_q=(65, 65), regime="spread", where=lambda case: case.batch * case.nheads == 1
 ))  # fmt: skip
 
 

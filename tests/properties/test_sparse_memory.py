@@ -11,9 +11,10 @@ import torch
 from impls import torch_math
 from properties.cases import sparse_memory as far
 from properties.cases.sparse_memory import BEFORE, BEHIND, spread
+from properties.failures import Reason
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS, REFUSED, SHOWS_ELSEWHERE, UNKNOWN
+from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from properties.law import laws
 from properties.trial import Trial
 
@@ -75,8 +76,8 @@ def test_without_such_memory_it_is_unknown_and_the_run_green(monkeypatch):
 
     monkeypatch.setattr(far.mmap, "mmap", none)
     result = judge(LAW, torch_math.IMPL, Plan(examples=20))
-    assert result.verdict == UNKNOWN and SHOWS_ELSEWHERE in result.reason
-    assert re.search(r"cpu \(\d+ GiB more for one of its inputs: Cannot allocate memory\)$", result.reason)
+    assert result.verdict == UNKNOWN and result.why == Reason.LAW_OF_OTHER_DEVICE
+    assert re.search(r"needs \d+ GiB of address space: Cannot allocate memory$", result.reason)
 
 
 @pytest.mark.parametrize("limit, verdict", [(2**31, PASS), (2**20, REFUSED)])
@@ -88,7 +89,7 @@ def test_who_says_that_a_stride_is_too_large_is_not_wrong(limit, verdict):
             raise ValueError(f"strides up to {max(q.stride())}: should be below {limit}")
         return torch_math.forward(q, k, v, **options)
 
-    few = replace(LAW.draws, bias=False)
+    few = replace(LAW.draws, features={"bias": (None,)})
     result = judge(replace(LAW, draws=few), replace(torch_math.IMPL, forward=forward), Plan(examples=40))
     assert result.verdict == verdict
     assert re.match(r"errors let pass: \d+, such as: forward raises ValueError: strides up to \d+: ", result.reason)

@@ -1,4 +1,4 @@
-"""Strategies: cases drawn inside every promise, as the law wants them, and shrunk to what a person would have chosen."""
+"""Strategies: cases are inside the promise, as the law wants them, and shrink to what a person would have chosen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from impls import Implementation, Supports
 from properties.cases.case import DTYPES, LAYOUTS, REGIMES, Case, parse_case
-from properties.cases.strategies import SCALES, Draws, Sizes, attention_cases, edges
+from properties.cases.features import SCALES
+from properties.cases.strategies import Draws, Limits, attention_cases, edges
 from properties.cases.support import may_have_empty_rows, unsupported
 
 QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -80,7 +81,7 @@ def _drawn(number: int, draws: Draws, n: int, device: str) -> tuple[list[Case], 
 def smallest(impl: Implementation, condition, start: int = 0, **draws) -> Case:
     """The case that a law which fails under this condition would show."""
     configured = settings(QUIET, max_examples=2000)
-    return find(attention_cases(impl, "cpu", Draws(**draws)), condition, settings=configured, random=Random(start))
+    return find(attention_cases(impl, "cpu", Draws.of(**draws)), condition, settings=configured, random=Random(start))
 
 
 # --- every draw lies inside the promise -------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ def test_every_drawn_case_is_supported(declared):
 
 @each_impl
 def test_few_draws_are_given_up(declared):
-    """Hypothesis gives up at 10 failed draws for each good one, and what is left by then is no fair choice."""
+    """Hypothesis gives up at 10 failed draws for each good one, and the draws that remain by then are biased."""
     cases, rejected = drawn(declared)
     assert len(cases) == 100 and rejected <= 10
 
@@ -106,7 +107,7 @@ def test_draws_are_not_all_alike(declared):
 
 
 @QUIET
-@given(attention_cases(ALL, "cpu", Draws(layouts=LAYOUTS)))
+@given(attention_cases(ALL, "cpu", Draws.of(layout=LAYOUTS)))
 def test_drawn_cases_are_read_back_as_they_print(case):
     assert parse_case(str(case)) == case
 
@@ -194,7 +195,7 @@ def test_every_regime_is_drawn():
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_score_matrices_fit_the_device(device):
     cases, _ = drawn(ALL, device=device)
-    sizes = Sizes.on(device)
+    sizes = Limits.on(device)
     assert max(c.batch * c.nheads * c.seqlen_q * c.seqlen_k for c in cases) <= sizes.elements
     assert max(max(c.seqlen_q, c.seqlen_k) for c in cases) <= sizes.seqlen
 
@@ -205,7 +206,7 @@ def test_a_gpu_gets_longer_sequences():
 
 
 def test_stretched_sequences_are_longer():
-    cases, _ = drawn(ALL, Draws(stretch=8))
+    cases, _ = drawn(ALL, Draws.of(stretch=8))
     assert max(case.seqlen_q for case in cases) > 260
 
 
@@ -228,22 +229,22 @@ def test_edges_keep_to_their_bounds():
 # --- what a law wants -------------------------------------------------------------------------------------------------
 
 WANTS = {
-    "causal": Draws(causal=True),
-    "not_causal": Draws(causal=False),
-    "cross": Draws(cross=True),
-    "square": Draws(cross=False),
-    "gqa": Draws(gqa=True),
-    "no_gqa": Draws(gqa=False),
-    "bias": Draws(bias=True),
-    "no_bias": Draws(bias=False),
-    "matrix": Draws(bias="matrix"),
-    "masks": Draws(bias=True, bias_masks=("right", "dead_row")),
-    "regimes": Draws(regimes=("exact", "flat")),
-    "scales": Draws(default_scale=False, scales=(0.0, 2.0)),
-    "dtypes": Draws(dtypes=(torch.float16,)),
-    "layouts": Draws(layouts=("packed", "gapped")),
-    "lengths": Draws(seqlen_q=(2, 9), seqlen_k=(0, 3), cross=True),
-    "where": Draws(where=lambda case: case.seqlen_q % 2 == 0),
+    "causal": Draws.of(causal=True),
+    "not_causal": Draws.of(causal=False),
+    "cross": Draws.of(cross=True),
+    "square": Draws.of(cross=False),
+    "gqa": Draws.of(gqa=True),
+    "no_gqa": Draws.of(gqa=False),
+    "bias": Draws.of(bias=True),
+    "no_bias": Draws.of(bias=False),
+    "matrix": Draws.of(bias="matrix"),
+    "masks": Draws.of(bias=True, bias_mask=("right", "dead_row")),
+    "regimes": Draws.of(regime=("exact", "flat")),
+    "scales": Draws.of(softmax_scale=(0.0, 2.0)),
+    "dtypes": Draws.of(dtype=torch.float16),
+    "layouts": Draws.of(layout=("packed", "gapped")),
+    "lengths": Draws.of(seqlen_q=(2, 9), seqlen_k=(0, 3), cross=True),
+    "where": Draws.of(where=lambda case: case.seqlen_q % 2 == 0),
 }
 FACTS = {
     "causal": lambda c: c.causal,
@@ -274,14 +275,14 @@ def test_draws_are_what_the_law_wants(want):
 
 @each_want
 def test_nothing_drawn_is_excluded(want):
-    """`excludes` judges a case given by --case; it must let pass what the law would have drawn."""
+    """`excludes` judges a case given by --case: it must accept what the law would have drawn."""
     cases, _ = drawn(ALL, WANTS[want], n=60)
     assert [reason for case in cases if (reason := WANTS[want].excludes(case))] == []
 
 
 @each_want
 def test_what_a_law_does_not_want_is_excluded(want):
-    """Over cases drawn without any wish."""
+    """Looks at cases drawn for a law that wants nothing in particular."""
     for case in _of_any_kind(want):
         if not FACTS[want](case):
             assert WANTS[want].excludes(case) is not None, case
@@ -295,33 +296,33 @@ def test_what_a_law_wants_is_not_excluded(want):
 
 
 def _of_any_kind(want: str) -> list[Case]:
-    return drawn(ALL, Draws(layouts=LAYOUTS if want == "layouts" else ("contiguous",)), n=200)[0]
+    return drawn(ALL, Draws.of(layout=LAYOUTS if want == "layouts" else ("contiguous",)), n=200)[0]
 
 
-def test_reasons_for_exclusion_name_the_field():
-    reason = Draws(regimes=("exact", "flat")).excludes(Case())
-    assert reason == "the law wants regime in exact, flat"
+def test_reasons_for_exclusion_name_the_feature():
+    reason = Draws.of(regime=("exact", "flat")).excludes(Case())
+    assert reason == "the law wants regime exact or regime flat"
 
 
-def test_given_scales_stand_beside_the_default():
-    cases, _ = drawn(ALL, Draws(scales=(2.0,)))
+def test_named_scales_are_drawn():
+    cases, _ = drawn(ALL, Draws.of(softmax_scale=(None, 2.0)))
     assert {case.softmax_scale for case in cases} == {None, 2.0}
 
 
-def test_no_further_scales_leave_the_default():
-    assert {case.softmax_scale for case in drawn(ALL, Draws(scales=()))[0]} == {None}
+def test_a_feature_that_is_not_wanted_keeps_its_neutral_value():
+    assert {case.softmax_scale for case in drawn(ALL, Draws.of(softmax_scale=False))[0]} == {None}
 
 
 def test_usual_scales_are_drawn_unless_a_law_says_otherwise():
-    assert {case.softmax_scale for case in drawn(ALL)[0]} == {None, *SCALES}
+    assert {case.softmax_scale for case in drawn(ALL)[0]} == set(SCALES)
 
 
 def test_scales_are_not_drawn_where_none_is_taken():
-    assert {case.softmax_scale for case in drawn(LEAST, Draws(scales=(2.0,)))[0]} == {None}
+    assert {case.softmax_scale for case in drawn(LEAST, Draws.of(softmax_scale=(None, 2.0)))[0]} == {None}
 
 
 def test_layouts_are_contiguous_where_strides_are_not_taken():
-    assert {case.layout for case in drawn(LEAST, Draws(layouts=LAYOUTS))[0]} == {"contiguous"}
+    assert {case.layout for case in drawn(LEAST, Draws.of(layout=LAYOUTS))[0]} == {"contiguous"}
 
 
 # --- shrinking --------------------------------------------------------------------------------------------------------
@@ -342,7 +343,7 @@ def test_whatever_fails_shrinks_to_the_least_case():
 
 
 def test_a_head_dim_shrinks_to_the_least_that_fails():
-    """Not to the least of those drawn now and then (255): a search may come by any way."""
+    """It does not stop at a head dim that is drawn rarely (255), whatever the search tries first."""
     found = {smallest(ALL, lambda c: c.headdim > 64, start=n).headdim for n in range(4)}
     assert found == {65}
 
@@ -360,7 +361,7 @@ def test_masked_and_causal_shrink_together():
     case = smallest(
         ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
     )
-    # (The heads are left to properties/shrink.py: what they are decides what the bias's choices mean.)
+    # (Heads are left to properties/judging/shrink.py: their number decides what the bias's choices mean.)
     assert case.but(nheads=1, nheads_k=1) == Case(
         seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
     )

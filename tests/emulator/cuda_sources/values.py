@@ -2,8 +2,8 @@
 
 import torch
 
-import oracle
 from impls import Precision
+from tests.oracle.calls import attention, budget
 
 
 def randn(*shape, device="cpu", dtype=torch.float32, seed=0):
@@ -15,8 +15,8 @@ def is_attention(got, q, k, v, bias=None, dout=None, **options):
     """Every output in `got` is within the budget of the oracle. options: causal, alignment, softmax_scale."""
     q, k, v, bias, dout = (x if x is None else x.detach().cpu() for x in (q, k, v, bias, dout))
     options |= dict(bias=bias, dout=dout)
-    want = oracle.attention(q, k, v, **options)
-    budget = oracle.budget(q, k, v, want, precision=Precision(probabilities="float32"), **options)
+    want = attention(q, k, v, **options)
+    sigma = budget(q, k, v, want, precision=Precision(probabilities="float32"), **options)
     for name, x in got.items():
-        score = budget.score(name, x.detach().cpu(), getattr(want, name))
+        score = sigma.score(name, x.detach().cpu(), getattr(want, name))
         assert score.within, f"{name}: z={score.worst_z}, rms_ratio={score.rms_ratio}"

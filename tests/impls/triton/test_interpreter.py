@@ -58,7 +58,7 @@ def test_without_triton_every_tile_is_refused_too():
         "print(from_file('impls/triton/every_tile.py'), 'triton' in sys.modules)"  # fmt: skip
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
-    assert REASON in run.stdout and "Broken" not in run.stdout and run.stdout.strip().endswith("False")
+    assert REASON in run.stdout and "Unloadable" not in run.stdout and run.stdout.strip().endswith("False")
 
 
 @with_triton
@@ -91,11 +91,11 @@ def test_importing_triton_first_without_a_gpu_is_the_same_error():
 
 @with_triton
 def test_importing_triton_first_does_not_affect_other_implementations():
-    program = "import triton, os; os.environ['TRITON_INTERPRET'] = '1'; from impls.registry import ours, Broken; " \
+    program = "import triton, os; os.environ['TRITON_INTERPRET'] = '1'; from impls.registry import ours, Unloadable; " \
         "print([(e.name, type(e.impl).__name__) for e in ours()])"  # fmt: skip
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
-    assert "('triton', 'Broken')" in run.stdout and "('torch_math', 'Implementation')" in run.stdout
+    assert "('triton', 'Unloadable')" in run.stdout and "('torch_math', 'Implementation')" in run.stdout
 
 
 @with_triton

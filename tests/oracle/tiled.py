@@ -1,7 +1,7 @@
 """A second form of attention, as kernels compute it, to check the first with: tiles of keys and an online softmax.
 
 Nothing is shared with attention.py: masks and head pairing are written again, each row's visible keys are counted
-instead of compared, and the backward recomputes P from lse. float64; slow; for tests of the oracle only.
+instead of compared, and the backward recomputes P from lse. float64, and slow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from .attention import Attention
+from oracle import Attention
 
 
 def tiled_attention(

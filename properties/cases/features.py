@@ -1,0 +1,228 @@
+"""The features of attention: one table, read by everything that varies them or asks whether they are declared.
+
+A case has a value of each feature. From the table come: what strategies draw, what shrinking tries, what is refused and in
+which words, what the contract check tries out, the keywords of a call, the oracle's variant, and the table of features in
+docs/adding-an-implementation.md (python -m properties.cases.features prints it).
+
+A new feature needs an entry here, a field of Case (case.py), a declaration in Supports and, if implementations get a keyword,
+an entry in KEYWORDS (both in impls/contract.py), and its mathematics in the oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from impls.contract import DTYPES, KEYWORDS, Supports
+from oracle import Mask, Variant
+from properties.cases.case import BIASES, LAYOUTS, REGIMES, Case, text_of
+
+SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes name 0 and further negative ones
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a law may need of a feature: that one of these values is taken. `reason` is shown where none is."""
+
+    values: tuple
+    reason: str
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature of attention.
+
+    name: as laws and tables call it.
+    values: what is drawn, the simplest first.
+    takes: (supports, value) -> whether an implementation with this declaration promises that value.
+    words: value -> the value as messages put it: "bias vector".
+    of: case -> its value; by default the field of a case that has the feature's name.
+    with_value: (case, value) -> the case with that value; by default that field is changed.
+    declare: how `Supports` declares it, as documentation shows it.
+    neutral: the value that leaves the feature off, if it has one; the first of `values` otherwise.
+    unnamed: the values that a law gets if it does not name the feature; None means all.
+    together: whether the value is drawn in one product with others; strategies.py draws the rest by hand, with the sizes.
+    part: "mask" if it is an argument of oracle.Mask, "variant" of oracle.Variant (a bias is a tensor, and handed over apart).
+    advice: what to declare where an implementation does not take the keyword.
+    needs: the needs of laws that it decides, by name.
+    tried: the values that the contract check tries out, one by one.
+    """
+
+    name: str
+    values: tuple
+    takes: Callable[[Supports, Any], bool]
+    words: Callable[[Any], str]
+    of: Callable[[Case], Any] | None = None
+    with_value: Callable[[Case, Any], Case] | None = None
+    declare: str = ""
+    neutral: Any = None
+    unnamed: tuple | None = None
+    together: bool = False
+    part: str = ""
+    advice: str = ""
+    needs: Mapping[str, Need] = field(default_factory=dict)
+    tried: tuple = ()
+
+    def value(self, case: Case) -> Any:
+        """The value that a case has."""
+        return self.of(case) if self.of else getattr(case, self.name)
+
+    def changed(self, case: Case, value: Any) -> Case:
+        """The case with another value."""
+        return self.with_value(case, value) if self.with_value else case.but(**{self.name: value})
+
+    def wanted(self, want: Any) -> tuple:
+        """What a law asks for -> values: True is every value but the neutral one, False the neutral one alone."""
+        if isinstance(want, tuple):
+            return want
+        if want is True:
+            return tuple(value for value in self.values if value != self.neutral)
+        return (self.neutral,) if want is False else (want,)
+
+    def drawn(self, supports: Supports, wanted: tuple | None) -> tuple:
+        """The values to draw for an implementation and a law, the simplest first."""
+        if wanted is None:
+            wanted = self.values if self.unnamed is None else self.unnamed
+        return tuple(value for value in wanted if self.takes(supports, value))
+
+
+def _yes_or_no(yes: str, no: str) -> Callable[[bool], str]:
+    return lambda value: yes if value else no
+
+
+_TABLE = (
+    Feature(
+        name="dtype",
+        values=DTYPES,
+        takes=lambda s, dtype: dtype in s.dtypes,
+        words=lambda dtype: f"dtype {text_of(dtype)}",
+        declare="`dtypes={torch.float32, ...}`",
+        together=True,
+        tried=DTYPES,
+    ),
+    Feature(
+        name="headdim",
+        values=(),  # strategies.headdims knows which, for each implementation
+        takes=lambda s, headdim: headdim in s.headdims,
+        words=lambda headdim: f"headdim {headdim}",
+        declare="`headdims=range(1, 129)`",
+    ),
+    Feature(
+        name="causal",
+        values=(False, True),
+        takes=lambda s, causal: s.causal in ("optional", "always" if causal else "never"),
+        words=_yes_or_no("causal", "not causal"),
+        declare='`causal="optional"` or `"always"`',
+        neutral=False,
+        together=True,
+        part="mask",
+        advice='supports.causal="never" or "always"',
+        needs={"causal": Need((True,), "never causal"), "not causal": Need((False,), "always causal")},
+        tried=(True,),
+    ),
+    Feature(
+        name="bias",
+        values=BIASES,
+        takes=lambda s, kind: kind is None or kind in s.bias_kinds,
+        words=lambda kind: "no bias" if kind is None else f"bias {kind}",
+        with_value=lambda case, kind: case.but(bias=kind) if kind else case.but(**NO_BIAS),
+        declare='`bias={"vector", "matrix"}`',
+        advice='supports.bias="none"',
+        needs={
+            "bias": Need(("vector", "matrix"), "takes no bias"),
+            "matrix bias": Need(("matrix",), "takes no matrix bias"),
+        },
+        tried=("vector", "matrix"),
+    ),
+    Feature(
+        name="cross",
+        values=(False, True),
+        takes=lambda s, cross: s.cross or not cross,
+        words=_yes_or_no("seqlen_q != seqlen_k", "seqlen_q = seqlen_k"),
+        of=lambda case: case.seqlen_q != case.seqlen_k,
+        with_value=lambda case, cross: case.but(seqlen_k=2 * case.seqlen_q if cross else case.seqlen_q),
+        declare="`cross=True`",
+        neutral=False,
+        needs={"cross": Need((True,), "takes no seqlen_q != seqlen_k")},
+        tried=(True,),
+    ),
+    Feature(
+        name="gqa",
+        values=(False, True),
+        takes=lambda s, gqa: s.gqa or not gqa,
+        words=_yes_or_no("nheads_k < nheads", "nheads_k = nheads"),
+        of=lambda case: case.nheads_k != case.nheads,
+        with_value=lambda case, gqa: case.but(nheads=case.nheads_k * (2 if gqa else 1), nheads_k=case.nheads_k),
+        declare="`gqa=True`",
+        neutral=False,
+        tried=(True,),
+    ),
+    Feature(
+        name="regime",
+        values=REGIMES,
+        takes=lambda s, regime: True,
+        words=lambda regime: f"regime {regime}",
+        together=True,
+    ),
+    Feature(
+        name="softmax_scale",
+        values=SCALES,
+        takes=lambda s, scale: s.softmax_scale or scale is None,
+        words=lambda scale: "the default softmax_scale" if scale is None else f"softmax_scale {scale}",
+        declare="`softmax_scale=True`",
+        together=True,
+        part="variant",
+        advice="supports.softmax_scale=False",
+        needs={"softmax_scale": Need((1.0,), "takes no softmax_scale")},
+        tried=(0.5,),
+    ),
+    Feature(
+        name="layout",
+        values=LAYOUTS,
+        takes=lambda s, layout: s.strides or layout == "contiguous",
+        words=lambda layout: f"layout {layout}",
+        declare="`strides=True`",
+        neutral="contiguous",
+        unnamed=("contiguous",),
+        together=True,
+        needs={"strides": Need(("gapped",), "takes contiguous inputs only")},
+        tried=("transposed",),
+    ),
+)
+FEATURES: dict[str, Feature] = {feature.name: feature for feature in _TABLE}
+BIAS_DETAILS = ("bias_mask", "bias_batch", "bias_nheads", "bias_dtype")  # fields that mean nothing without a bias
+NO_BIAS = {"bias": None} | {name: getattr(Case, name) for name in BIAS_DETAILS}
+
+
+def keywords_of(case: Case) -> dict[str, Any]:
+    """The keywords of a call, but for the bias, which is a tensor."""
+    return {name: FEATURES[name].value(case) for name in KEYWORDS if name != "bias"}
+
+
+def mask_of(case: Case, alignment: str) -> Mask:
+    """The mask by position of a case. (Its bias may hide further keys.)"""
+    return Mask(alignment=alignment, **{f.name: f.value(case) for f in _TABLE if f.part == "mask"})
+
+
+def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant:
+    """A case, and the tensor of its bias -> what the oracle has to know beside q, k and v."""
+    of_variant = {f.name: f.value(case) for f in _TABLE if f.part == "variant"}
+    return Variant(mask_of(case, alignment), bias, **of_variant)
+
+
+def documentation() -> str:
+    """The table of features, as docs/adding-an-implementation.md shows it."""
+    lines = ["| feature | declared by | keyword of forward and backward | drawn values |", "|---|---|---|---|"]
+    for feature in _TABLE:
+        if feature.declare:
+            keyword = f"`{feature.name}`" if feature.name in KEYWORDS else ""
+            values = ", ".join(f"`{text_of(value)}`" for value in feature.values)
+            lines.append(f"| {feature.name} | {feature.declare} | {keyword} | {values} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(documentation())

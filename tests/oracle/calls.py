@@ -1,0 +1,39 @@
+"""The oracle, called with the terms of a variant as keywords; and a budget that scores its outputs by name."""
+
+from dataclasses import dataclass
+
+import torch
+
+import oracle
+from oracle import INDEPENDENT, Mask, Variant
+
+
+def variant(causal=False, alignment="bottom_right", bias=None, softmax_scale=None) -> Variant:
+    return Variant(Mask(causal, alignment), bias, softmax_scale)
+
+
+def attention(q, k, v, *, dout=None, **options) -> oracle.Attention:
+    return oracle.attention(q, k, v, variant(**options), dout=dout)
+
+
+@dataclass(frozen=True)
+class ScoringBudget(oracle.Budget):
+    """A budget that knows the dtypes of the outputs: those of q, of the bias, and float32 for lse."""
+
+    dtype: torch.dtype
+    bias_dtype: torch.dtype | None
+    form: str
+
+    def score(self, name, got, want) -> oracle.Score:
+        dtype = {"lse": torch.float32, "dbias": self.bias_dtype}.get(name, self.dtype)
+        return oracle.score(got, want, getattr(self, name), dtype, self.form)
+
+
+def budget(q, k, v, want, *, dout=None, precision, form=INDEPENDENT, **options) -> ScoringBudget:
+    made = oracle.budget(q, k, v, variant(**options), want, dout=dout, precision=precision, form=form)
+    bias = options.get("bias")
+    return ScoringBudget(**vars(made), dtype=q.dtype, bias_dtype=None if bias is None else bias.dtype, form=form)
+
+
+def conservation(q, k, v, dout, got, *, precision, form=INDEPENDENT, **options):
+    return oracle.conservation(q, k, v, variant(**options), dout, got, precision=precision, form=form)
