@@ -13,7 +13,7 @@ from properties.cases.case import Case
 
 NAMES = ("out", "dq", "dk", "dv")
 HEAD = 0.05  # of a head's length: about 10 times what rounding to bfloat16 explains
-ROW = 0.5  # of a row's length: delta comes from a rounded out, and where dq nearly cancels, that is 15 % in bfloat16
+ROW = 0.5  # of a row's length: delta is computed from a rounded out; where dq nearly cancels, this is 15 % in bfloat16
 LEAST = 1e-3  # a row that is 0 up to rounding (dq of a query with one key) has no relative error
 SCORES_AT_ONCE = 2**27  # float32 scores of one chunk of heads: 512 MiB; manual attention holds 5 such matrices
 

@@ -54,7 +54,7 @@ def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], 
 
 
 def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
-    """x in the implementation's layout -> a call of its backward alone: dq, dk, dv; the forward is done here, once."""
+    """x in the implementation's layout -> a call of its backward only: dq, dk, dv. The forward is run here, once."""
     given = keywords(impl.supports, causal=causal)
     if impl.backward == "autograd":
         leaves = [tensor.detach().requires_grad_() for tensor in (x.q, x.k, x.v)]

@@ -47,7 +47,7 @@ def flash_cpu(q, k, v, causal, bias, softmax_scale):
 
 
 def flash_cpu_out(*args):
-    """The same -> out alone."""
+    """The same -> out only."""
     return flash_cpu(*args)[0]
 
 

@@ -50,7 +50,7 @@ def load_kernels(mutant: Mutant, text: str) -> ModuleType:
 
 
 def load_example(mutant: Mutant, text: str) -> ModuleType:
-    """The Python file that stands beside the example's .cu file, imported beside the edited one."""
+    """The Python file of the example, imported from a folder in which its .cu file is edited."""
     wrapper = mutant.file.with_suffix(".py")
     folder = kept_folder({mutant.file.name: text, wrapper.name: wrapper.read_text()})
     return import_copy(mutant, folder / wrapper.name)
@@ -70,7 +70,7 @@ EXAMPLE = Family("cuda example", ROOT / "docs" / "examples", load_example, lacki
 
 
 def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):
-    """Fields of an Implementation that promises these features alone, so every drawn case is about them."""
+    """Fields of an Implementation that promises only these features, so every drawn case is about them."""
     supports = Supports(dtypes=dtypes or {torch.float32}, headdims=headdims, **features)
     return dict(supports=supports, tile=(16, 16), **({} if backward else {"backward": None}))
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mutants.cuda.build import EXAMPLE, ONE, TRACED
 from mutants.mutant import CONTRACT, Mutant
+
+FILE = "flash_forward.cu"
+# The comment of each barrier, in order.
+BARRIERS = re.findall(r"__syncthreads\(\);  (//.*)", (EXAMPLE.folder / FILE).read_text())
 
 
 def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None = None, law: str = TRACED) -> Mutant:
@@ -14,7 +19,7 @@ def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None
         name=f"cuda_{name}",
         law=law,
         family=EXAMPLE,
-        source="flash_forward.cu",
+        source=FILE,
         impl="cuda_flash_forward",
         edits=edits,
         smallest=ONE | (smallest or {}),
@@ -22,36 +27,37 @@ def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None
     )
 
 
-def barrier(reason: str) -> tuple[tuple[str, str], ...]:
-    """The edit that removes the barrier with this reason beside it."""
-    return ((f"__syncthreads();  // {reason}", f"// {reason}"),)
+def without_barrier(number: int) -> tuple[tuple[str, str], ...]:
+    """The edit that removes the barrier with this number, from 1."""
+    reason = BARRIERS[number - 1]
+    return ((f"__syncthreads();  {reason}", reason),)
 
 
 MUTANTS = [
     planted(
         "tiles_are_read_before_they_are_loaded",
-        barrier("Q, K, V were loaded by all threads: no product before they are whole"),
+        without_barrier(1),
         "the barrier after the load is missing: every value right in 50 of 50 runs on a GPU, one warp a block",
     ),
     planted(
         "scores_are_read_before_they_are_written",
-        barrier("a row of S comes from PER_ROW threads: no maximum of it before it is whole"),
+        without_barrier(2),
         "no barrier between S and its row maximum",
     ),
     planted(
         "probabilities_are_read_before_they_are_written",
-        barrier("P and alpha of a row come from one thread, PER_ROW others are about to use them"),
+        without_barrier(3),
         "no barrier between P and the product P V",
     ),
     planted(
         "next_tile_is_loaded_over_the_last",
-        barrier("V, P and alpha are still being read: nobody may write the next ones yet"),
+        without_barrier(4),
         "write after read: the barrier at the end of the loop is missing, and shows from the second tile on",
         dict(seqlen_q=33, seqlen_k=33),
     ),
     planted(
         "last_factor_is_read_before_it_is_written",
-        barrier("1 / l comes from one thread, PER_ROW others are about to use it"),
+        without_barrier(5),
         "the barrier after the loop is missing, which is easier to forget than one inside",
         dict(seqlen_q=2),
     ),
@@ -89,8 +95,8 @@ MUTANTS = [
         "barrier_stands_in_a_branch",
         (
             (
-                "        __syncthreads();  // a row of S comes",
-                "        if (keeps_row) __syncthreads();\n        else\n            __syncthreads();  // a row of S comes",
+                f"        __syncthreads();  {BARRIERS[1]}",
+                f"        if (keeps_row) __syncthreads();\n        else\n            __syncthreads();  {BARRIERS[1]}",
             ),
         ),
         "threads of one block wait at different barriers: fails without the tracer, too",

@@ -58,7 +58,7 @@ def planted(*, impl: str = "triton_fa2", **fields: Any) -> Mutant:
 
 
 def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
-    """Fields of an Implementation that promises these features alone, so every drawn case is about them.
+    """Fields of an Implementation that promises only these features, so every drawn case is about them.
 
     `share` makes the cases smaller: the interpreter takes a second for a case where others take a millisecond.
     """

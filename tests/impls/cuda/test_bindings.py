@@ -1,6 +1,6 @@
 """The bindings of impls/cuda: they compile, declare the host functions, and their schemas name what is written.
 
-By g++ and by reading, so that this runs where nvcc does not.
+Checked by g++ and by parsing, so nvcc is not needed.
 """
 
 import re

@@ -1,7 +1,7 @@
 """impls/cuda/fa1.cu on the CPU: correct results, no races, and clear refusals.
 
-FlashAttention-1 keeps out, l and m in global memory and rescales them at every step; which thread owns which element of
-them, and so needs no barrier, is what the tracer confirms here.
+FlashAttention-1 keeps out, l and m in global memory and rescales them at every step. The tracer confirms that each element
+belongs to one thread, so that no barrier is needed.
 """
 
 import re

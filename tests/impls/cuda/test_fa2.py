@@ -1,6 +1,6 @@
 """impls/cuda/fa2.cu: agreement with the oracle, no races in any kernel, and refusals with numbers.
 
-The laws judge it on many more cases (pytest --impl cuda_fa2 --device cpu). Here are the corners by name, and the kernels at
+The laws judge it on many more cases (pytest --impl cuda_fa2 --device cpu). Here are named corner cases, and the kernels with
 tiles of 16 x 16, which give many tiles in little time.
 """
 

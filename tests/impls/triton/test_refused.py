@@ -141,7 +141,7 @@ def test_refuses_wrong_qkv(name, no_launch):
         flash_attn_qkvpacked_func(qkv)
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="a GPU computes bfloat16 rightly")
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU computes bfloat16 correctly")
 def test_bfloat16_is_refused_in_the_interpreter(no_launch):
     x = [zeros(*shape, dtype=torch.bfloat16) for shape in (Q, K, K)]
     with pytest.raises(ValueError, match=r"q is torch\.bfloat16: Triton's interpreter computes bfloat16 wrongly"):
