@@ -12,19 +12,17 @@ from dataclasses import replace
 
 import torch
 
+from impls.interpretation import interpreted
+
 
 def installed() -> bool:
     """Whether Triton can be imported at all."""
     return importlib.util.find_spec("triton") is not None
 
 
-def interpreted() -> bool:
-    """True if TRITON_INTERPRET=1, or if it is unset and there is no GPU; it is then set, for Triton to read.
-
-    Raises ImportError if Triton was imported before, because it then cannot interpret its own library.
-    """
-    os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
-    wanted = os.environ["TRITON_INTERPRET"].lower() in ("1", "true", "yes", "on", "y")
+def _interpreted() -> bool:
+    """Raises ImportError if Triton was imported before, because it then cannot interpret its own library."""
+    wanted = interpreted(gpu=torch.cuda.is_available())
     if wanted and "triton" in sys.modules:
         from triton.language import cdiv
         from triton.runtime import JITFunction
@@ -34,7 +32,7 @@ def interpreted() -> bool:
     return wanted
 
 
-INTERPRETED = interpreted()
+INTERPRETED = _interpreted()
 _thread = ThreadPoolExecutor(max_workers=1)
 
 
