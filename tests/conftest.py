@@ -1,4 +1,4 @@
-"""Fixtures of several rooms: one thread; g++; a small CUDA file; a run of the bench, and an implementation for it."""
+"""Fixtures of several rooms: one thread; g++; a small CUDA file; a run of the benchmark, and an implementation for it."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from emulator.cuda import load
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
+    """One thread: tensors are tiny, and several threads on a busy machine take 20 times as long."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -45,11 +45,11 @@ SMALL = ("--dtype", "float32", "--headdim", "8", "--seqlen", "16")
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    """bench(*options) -> exit status, what was printed, bench.json. One small size, but for sized=True: with --size.
+    """bench(*options) -> exit status, printed text, bench.json. One small size, unless sized=True: then pass --size.
 
-    Peaks are of small products, and then so high that a busy machine cannot make a cell beat them.
+    Peaks are measured with small products and multiplied, so that no cell exceeds them on a busy machine.
     """
-    from rich.console import Console  # here, as most tests have no use for these
+    from rich.console import Console  # here, as few tests need these slow imports
 
     from bench import timing
     from bench.__main__ import main
@@ -92,7 +92,7 @@ IMPL = Implementation(name="mine", forward=forward, backward="autograd",
 
 @pytest.fixture
 def benched(tmp_path):
-    """benched(mistake) -> a file with an implementation `mine` for the bench, right but for that line."""
+    """benched(mistake) -> a file with an implementation `mine`, correct except for that line."""
 
     def write(mistake="pass"):
         file = tmp_path / "mine.py"

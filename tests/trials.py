@@ -1,4 +1,4 @@
-"""An implementation, a trial of it with what a check raises there, and the lines of a message."""
+"""Helpers: an implementation, a trial of it, the failure that a check raises, and the lines of a message."""
 
 import pytest
 import torch
@@ -26,12 +26,12 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def broken(check, *arguments) -> LawBroken:
-    """What the check raises."""
+    """The failure that the check raises."""
     with pytest.raises(LawBroken) as caught:
         check(*arguments)
     return caught.value
 
 
 def lines(text: str) -> list[str]:
-    """Without the spaces that keep columns in line."""
+    """Lines without the spaces that align columns."""
     return [" ".join(line.split()) for line in text.splitlines()]
