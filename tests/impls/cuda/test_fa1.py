@@ -11,8 +11,8 @@ import torch
 
 from impls.cuda.problem import integers
 from races.tracing import tracing
-from tests.emulator.cuda_sources.hosts import Host, Refusal, is_attention, unwritten
-from tests.emulator.cuda_sources.values import randn
+from tests.impls.cuda.hosts import Host, Refusal, is_attention, unwritten
+from tests.impls.cuda.values import randn
 
 INF = float("inf")
 FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16

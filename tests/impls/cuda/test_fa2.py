@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from races.tracing import trace
-from tests.emulator.cuda_sources.hosts import Host, Refusal, unwritten
+from tests.impls.cuda.hosts import Host, Refusal, unwritten
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 SMALL_DEVICE = 60_000  # bytes of shared memory: head dims above 128 do not fit backward

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from impls.cuda import algorithm, flash_attention_2, host
-from tests.emulator.cuda_sources import values
-from tests.emulator.cuda_sources.calls import BF16, F16, F32, LEFT, dout_of, each, everywhere, gradients, inputs
-from tests.emulator.cuda_sources.values import randn
+from tests.impls.cuda import values
+from tests.impls.cuda.calls import BF16, F16, F32, LEFT, dout_of, each, everywhere, gradients, inputs
+from tests.impls.cuda.values import randn
 from tests.impls.operator_checks import assert_same_bits
 
 INF = float("inf")

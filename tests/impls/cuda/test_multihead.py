@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impls.cuda import host, multihead_attention
-from tests.emulator.cuda_sources import values
-from tests.emulator.cuda_sources.calls import everywhere
+from tests.impls.cuda import values
+from tests.impls.cuda.calls import everywhere
 
 LONGEST = 1000  # rows, the limit of the exercise
 WIDEST = 1024  # columns of one head

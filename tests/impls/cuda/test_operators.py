@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from impls.cuda import flash_attention_1, flash_attention_2, operators
-from tests.emulator.cuda_sources.calls import RIGHT, each, everywhere, gradients, inputs, on_a_gpu
-from tests.emulator.cuda_sources.values import randn
+from tests.impls.cuda.calls import RIGHT, each, everywhere, gradients, inputs, on_a_gpu
+from tests.impls.cuda.values import randn
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
 
 OPERATORS = {

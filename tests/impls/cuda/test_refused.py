@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from impls import Absent, contract
 from impls.cuda import algorithm, declared, flash_attention_1, host
 from impls.cuda.problem import integers
-from tests.emulator.cuda_sources.calls import F16, F32, LEFT, each, inputs, on_a_gpu
+from tests.impls.cuda.calls import F16, F32, LEFT, each, inputs, on_a_gpu
 from tests.impls.operator_checks import assert_same_bits
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from impls.cuda import extension, flash_attention_1, flash_attention_2
-from tests.emulator.cuda_sources.values import randn
+from tests.impls.cuda.values import randn
 
 LEFT, RIGHT = "top_left", "bottom_right"
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

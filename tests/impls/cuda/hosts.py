@@ -6,7 +6,7 @@ import torch
 
 from emulator.cuda import load
 from impls.cuda.problem import integers
-from tests.emulator.cuda_sources import values
+from tests.impls.cuda import values
 
 FOLDER = Path(__file__).parents[3] / "impls" / "cuda"
 WHATS = ("forward", "backward", "bias_gradient", "refusal")
