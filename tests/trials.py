@@ -1,4 +1,4 @@
-"""An implementation, a trial of it with what a check raises there, and the lines of a message."""
+"""Helpers for tests of laws and checks: an implementation, a trial of it, what a check raises, the lines of a message."""
 
 import pytest
 import torch
@@ -26,12 +26,12 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def broken(check, *arguments) -> LawBroken:
-    """What the check raises."""
+    """The LawBroken that the check raises."""
     with pytest.raises(LawBroken) as caught:
         check(*arguments)
     return caught.value
 
 
 def lines(text: str) -> list[str]:
-    """Without the spaces that keep columns in line."""
+    """The lines of a message, with runs of spaces collapsed."""
     return [" ".join(line.split()) for line in text.splitlines()]

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def multiples_of_32(case):
-    """An `accepts` that many kernels need."""
+    """An `accepts` as many kernels need it."""
     return "seqlen must divide by 32" if case.seqlen_q % 32 or case.seqlen_k % 32 else None
 
 
 def implementation(name: str, **changed) -> Implementation:
-    """An implementation that is never called: keywords of Supports go there, others to Implementation."""
+    """An implementation that is never called. Keywords that are fields of Supports go there, the others to Implementation."""
     of_supports = {f.name for f in fields(Supports)}
     supports = Supports(**{key: changed.pop(key) for key in list(changed) if key in of_supports})
     return Implementation(name=name, forward=lambda q, k, v: q, supports=supports, **changed)
@@ -58,7 +58,7 @@ ANY = Draws()
 
 
 def drawn(impl: Implementation, draws: Draws = ANY, n: int = 100, device: str = "cpu") -> tuple[list[Case], int]:
-    """n cases as a law that wants `draws` gets them, and how many were begun and given up."""
+    """n cases for a law with these `draws`, and how many further draws were rejected."""
     return _drawn(IMPLS.index(impl), draws, n, device)
 
 
@@ -79,7 +79,7 @@ def _drawn(number: int, draws: Draws, n: int, device: str) -> tuple[list[Case], 
 
 
 def smallest(impl: Implementation, condition, start: int = 0, **draws) -> Case:
-    """The case that a law which fails under this condition would show."""
+    """The case that would be shown by a law that fails under this condition."""
     configured = settings(QUIET, max_examples=2000)
     return find(attention_cases(impl, "cpu", Draws.of(**draws)), condition, settings=configured, random=Random(start))
 
@@ -94,25 +94,25 @@ def test_every_drawn_case_is_supported(declared):
 
 
 @each_impl
-def test_few_draws_are_given_up(declared):
-    """Hypothesis gives up at 10 failed draws for each good one, and the draws that remain by then are biased."""
+def test_few_draws_are_rejected(declared):
+    """Hypothesis stops at 10 rejected draws for each accepted one, and the accepted ones are biased by then."""
     cases, rejected = drawn(declared)
     assert len(cases) == 100 and rejected <= 10
 
 
 @each_impl
-def test_draws_are_not_all_alike(declared):
+def test_draws_vary(declared):
     cases, _ = drawn(declared)
     assert len(set(cases)) >= 80 and len({case.seqlen_q for case in cases}) >= 4
 
 
 @QUIET
 @given(attention_cases(ALL, "cpu", Draws.of(layout=LAYOUTS)))
-def test_drawn_cases_are_read_back_as_they_print(case):
+def test_drawn_cases_parse_to_the_same_case(case):
     assert parse_case(str(case)) == case
 
 
-def test_least_implementation_gets_the_plainest_cases():
+def test_an_implementation_with_default_supports_gets_plain_cases():
     cases, _ = drawn(LEAST)
     assert {(c.causal, c.bias, c.softmax_scale, c.layout) for c in cases} == {(False, None, None, "contiguous")}
     assert all(c.seqlen_q == c.seqlen_k and c.nheads == c.nheads_k for c in cases)
@@ -134,8 +134,8 @@ def test_multiples_of_32_are_drawn_where_nothing_else_is_accepted():
     assert any(case.seqlen_q != case.seqlen_k for case in cases)
 
 
-def test_accepted_cases_keep_what_makes_them_hard():
-    """Rounding a length up must not cost the bias, the mask or the causal cases."""
+def test_accepts_does_not_change_the_other_fields():
+    """Rounding a length up must not remove the bias, the mask or the causal cases."""
     cases, _ = drawn(MULTIPLES)
     free, _ = drawn(ALL)
     for what in ("causal", "bias", "bias_mask", "softmax_scale", "regime"):
@@ -145,7 +145,9 @@ def test_accepted_cases_keep_what_makes_them_hard():
 def test_undefined_empty_rows_are_never_drawn():
     cases, _ = drawn(NO_EMPTY_ROWS)
     assert not any(may_have_empty_rows(NO_EMPTY_ROWS, case) for case in cases)
-    assert Counter(case.bias for case in cases) == Counter(case.bias for case in drawn(ALL)[0])  # masks go, biases stay
+    assert Counter(case.bias for case in cases) == Counter(
+        case.bias for case in drawn(ALL)[0]
+    )  # masks change, biases do not
     assert any(case.causal and case.seqlen_q < case.seqlen_k for case in cases)
     assert any(case.seqlen_q > case.seqlen_k for case in cases)
 
@@ -165,14 +167,14 @@ def test_gqa_shares_each_key_head_among_query_heads():
 
 
 def test_vector_bias_has_no_dead_row():
-    """One row of bias serves all queries: a dead row needs a matrix."""
+    """A vector has one row for all queries, so a single dead row needs a matrix."""
     cases, _ = drawn(VECTOR)
     assert {case.bias for case in cases} == {None, "vector"}
     assert "dead_row" not in {case.bias_mask for case in cases}
 
 
 def test_most_cases_have_three_slices_or_more():
-    """With one slice a neighbour's memory is never touched."""
+    """With one slice no error can reach the memory of a neighbour."""
     cases, _ = drawn(ALL)
     assert sum(case.batch * case.nheads >= 3 for case in cases) > 50
 
@@ -217,12 +219,12 @@ def test_edges_are_around_every_power_of_two():
     assert edges(20) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 17, 18]
 
 
-def test_edges_hold_a_tile_and_a_tail_of_one_and_two():
-    """A mask one key short shows at 65, one key long at 66 (at 65 the last query sees every key anyway)."""
+def test_edges_include_a_tile_and_a_tail_of_one_and_two():
+    """A mask that is one key short fails at 65, one that is one key long at 66 (at 65 the last query sees every key)."""
     assert {63, 64, 65, 66, 127, 128, 129, 130, 257} <= set(edges(300))
 
 
-def test_edges_keep_to_their_bounds():
+def test_edges_stay_within_their_bounds():
     assert edges(65, 33) == [33, 34, 63, 64, 65] and edges(14, 11) == []
 
 
@@ -268,28 +270,28 @@ each_want = pytest.mark.parametrize("want", WANTS)
 
 
 @each_want
-def test_draws_are_what_the_law_wants(want):
+def test_drawn_cases_are_what_the_law_wants(want):
     cases, _ = drawn(ALL, WANTS[want], n=60)
     assert all(FACTS[want](case) for case in cases)
 
 
 @each_want
-def test_nothing_drawn_is_excluded(want):
-    """`excludes` judges a case given by --case: it must accept what the law would have drawn."""
+def test_drawn_cases_are_not_excluded(want):
+    """`excludes` checks a case given by --case. It must accept every case that the law could draw."""
     cases, _ = drawn(ALL, WANTS[want], n=60)
     assert [reason for case in cases if (reason := WANTS[want].excludes(case))] == []
 
 
 @each_want
-def test_what_a_law_does_not_want_is_excluded(want):
-    """Looks at cases drawn for a law that wants nothing in particular."""
+def test_unwanted_cases_are_excluded(want):
+    """Checked with cases that are drawn for a law without wishes."""
     for case in _of_any_kind(want):
         if not FACTS[want](case):
             assert WANTS[want].excludes(case) is not None, case
 
 
 @each_want
-def test_what_a_law_wants_is_not_excluded(want):
+def test_wanted_cases_are_not_excluded(want):
     for case in _of_any_kind(want):
         if FACTS[want](case):
             assert WANTS[want].excludes(case) is None, case
@@ -313,15 +315,15 @@ def test_a_feature_that_is_not_wanted_keeps_its_neutral_value():
     assert {case.softmax_scale for case in drawn(ALL, Draws.of(softmax_scale=False))[0]} == {None}
 
 
-def test_usual_scales_are_drawn_unless_a_law_says_otherwise():
+def test_all_usual_scales_are_drawn_unless_a_law_names_some():
     assert {case.softmax_scale for case in drawn(ALL)[0]} == set(SCALES)
 
 
-def test_scales_are_not_drawn_where_none_is_taken():
+def test_scales_are_drawn_only_where_they_are_supported():
     assert {case.softmax_scale for case in drawn(LEAST, Draws.of(softmax_scale=(None, 2.0)))[0]} == {None}
 
 
-def test_layouts_are_contiguous_where_strides_are_not_taken():
+def test_layouts_are_contiguous_where_strides_are_not_supported():
     assert {case.layout for case in drawn(LEAST, Draws.of(layout=LAYOUTS))[0]} == {"contiguous"}
 
 
@@ -338,21 +340,21 @@ def test_a_partial_tile_of_keys_alone_shrinks_to_one_query():
     assert case == Case(seqlen_q=1, seqlen_k=65, headdim=1)
 
 
-def test_whatever_fails_shrinks_to_the_least_case():
+def test_a_law_that_always_fails_shrinks_to_the_smallest_case():
     assert smallest(ALL, lambda c: True) == Case(headdim=1)
 
 
-def test_a_head_dim_shrinks_to_the_least_that_fails():
-    """It does not stop at a head dim that is drawn rarely (255), whatever the search tries first."""
+def test_a_head_dim_shrinks_to_the_smallest_that_fails():
+    """It does not stop at a head dim that is rarely drawn (255), whichever the search tries first."""
     found = {smallest(ALL, lambda c: c.headdim > 64, start=n).headdim for n in range(4)}
     assert found == {65}
 
 
-def test_a_wrong_head_shrinks_to_three_of_them():
+def test_a_failure_in_the_third_head_shrinks_to_three_heads():
     assert smallest(ALL, lambda c: c.nheads_k >= 3) == Case(nheads=3, nheads_k=3, headdim=1)
 
 
-def test_a_bias_shrinks_to_the_plainest_one():
+def test_a_bias_shrinks_to_a_plain_one():
     case = smallest(ALL, lambda c: c.bias == "matrix" and c.seqlen_q > 16)
     assert case == Case(seqlen_q=17, seqlen_k=17, headdim=1, bias="matrix")
 
@@ -361,11 +363,11 @@ def test_masked_and_causal_shrink_together():
     case = smallest(
         ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
     )
-    # (Heads are left to properties/judging/shrink.py: their number decides what the bias's choices mean.)
+    # Heads are shrunk by properties/judging/shrink.py, because the choices for the bias depend on their number.
     assert case.but(nheads=1, nheads_k=1) == Case(
         seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
     )
 
 
-def test_multiples_shrink_to_the_first():
+def test_multiples_shrink_to_the_first_that_fails():
     assert smallest(SQUARE, lambda c: c.seqlen_q > 32) == Case(seqlen_q=64, seqlen_k=64, dtype=torch.float16)
