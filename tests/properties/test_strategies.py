@@ -1,87 +1,34 @@
-"""Strategies: cases are inside the promise, as the law wants them, and shrink to what a person would have chosen."""
-
-from __future__ import annotations
+"""Drawn cases are supported by the implementation, reach the edges of tiles, and shrink to simple cases."""
 
 from collections import Counter
-from dataclasses import fields
-from functools import cache
-from random import Random
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, find, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from impls import Implementation, Supports
-from properties.cases.case import DTYPES, LAYOUTS, REGIMES, Case, parse_case
-from properties.cases.features import SCALES
+from properties.cases.case import LAYOUTS, REGIMES, Case, parse_case
 from properties.cases.strategies import Draws, Limits, attention_cases, edges
 from properties.cases.support import may_have_empty_rows, unsupported
-
-QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
-
+from tests.properties.drawing import (
+    ALL,
+    ALWAYS_CAUSAL,
+    GQA,
+    IMPLS,
+    LARGE_HEADDIM,
+    LEAST,
+    MULTIPLES,
+    NO_EMPTY_ROWS,
+    QUIET,
+    SQUARE,
+    TOP_LEFT,
+    VECTOR,
+    drawn,
+    smallest,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-
-def multiples_of_32(case):
-    """An `accepts` as many kernels need it."""
-    return "seqlen must divide by 32" if case.seqlen_q % 32 or case.seqlen_k % 32 else None
-
-
-def implementation(name: str, **changed) -> Implementation:
-    """An implementation that is never called. Keywords that are fields of Supports go there, the others to Implementation."""
-    of_supports = {f.name for f in fields(Supports)}
-    supports = Supports(**{key: changed.pop(key) for key in list(changed) if key in of_supports})
-    return Implementation(name=name, forward=lambda q, k, v: q, supports=supports, **changed)
-
-
-EVERYTHING = dict(
-    dtypes=set(DTYPES.values()), headdims=range(1, 257), causal="optional", bias={"vector", "matrix"},
-    cross=True, gqa=True, softmax_scale=True, strides=True,
-)  # fmt: skip
-LEAST = implementation("least")
-ALL = implementation("everything", **EVERYTHING)
-ALWAYS_CAUSAL = implementation("always_causal", causal="always", cross=True)
-MULTIPLES = implementation("multiples_of_32", accepts=multiples_of_32, **EVERYTHING)
-SQUARE = implementation("square_multiples_of_32", accepts=multiples_of_32)
-NO_EMPTY_ROWS = implementation("no_empty_rows", empty_rows="undefined", **EVERYTHING)
-TOP_LEFT = implementation("top_left", empty_rows="undefined", causal_alignment="top_left", **EVERYTHING)
-ONE_HEADDIM = implementation("one_headdim", headdims={96})
-LARGE_HEADDIM = implementation("large_headdim", headdims={512, 1024})
-GQA = implementation("gqa", gqa=True, dtypes={torch.bfloat16})
-VECTOR = implementation("vector_bias", bias={"vector"}, causal="optional")
-IMPLS = [LEAST, ALL, ALWAYS_CAUSAL, MULTIPLES, SQUARE, NO_EMPTY_ROWS, TOP_LEFT, ONE_HEADDIM, LARGE_HEADDIM, GQA, VECTOR]
 each_impl = pytest.mark.parametrize("declared", IMPLS, ids=lambda impl: impl.name)
-
-ANY = Draws()
-
-
-def drawn(impl: Implementation, draws: Draws = ANY, n: int = 100, device: str = "cpu") -> tuple[list[Case], int]:
-    """n cases for a law with these `draws`, and how many further draws were rejected."""
-    return _drawn(IMPLS.index(impl), draws, n, device)
-
-
-@cache
-def _drawn(number: int, draws: Draws, n: int, device: str) -> tuple[list[Case], int]:
-    cases, begun = [], [0]
-    strategy = attention_cases(IMPLS[number], device, draws)
-
-    @seed(0)
-    @settings(QUIET, max_examples=n, phases=(Phase.generate,))
-    @given(st.data())
-    def keep(data):
-        begun[0] += 1
-        cases.append(data.draw(strategy))
-
-    keep()
-    return cases, begun[0] - len(cases)
-
-
-def smallest(impl: Implementation, condition, start: int = 0, **draws) -> Case:
-    """The case that would be shown by a law that fails under this condition."""
-    configured = settings(QUIET, max_examples=2000)
-    return find(attention_cases(impl, "cpu", Draws.of(**draws)), condition, settings=configured, random=Random(start))
 
 
 # --- every draw lies inside the promise -------------------------------------------------------------------------------
@@ -226,105 +173,6 @@ def test_edges_include_a_tile_and_a_tail_of_one_and_two():
 
 def test_edges_stay_within_their_bounds():
     assert edges(65, 33) == [33, 34, 63, 64, 65] and edges(14, 11) == []
-
-
-# --- what a law wants -------------------------------------------------------------------------------------------------
-
-WANTS = {
-    "causal": Draws.of(causal=True),
-    "not_causal": Draws.of(causal=False),
-    "cross": Draws.of(cross=True),
-    "square": Draws.of(cross=False),
-    "gqa": Draws.of(gqa=True),
-    "no_gqa": Draws.of(gqa=False),
-    "bias": Draws.of(bias=True),
-    "no_bias": Draws.of(bias=False),
-    "matrix": Draws.of(bias="matrix"),
-    "masks": Draws.of(bias=True, bias_mask=("right", "dead_row")),
-    "regimes": Draws.of(regime=("exact", "flat")),
-    "scales": Draws.of(softmax_scale=(0.0, 2.0)),
-    "dtypes": Draws.of(dtype=torch.float16),
-    "layouts": Draws.of(layout=("packed", "gapped")),
-    "lengths": Draws.of(seqlen_q=(2, 9), seqlen_k=(0, 3), cross=True),
-    "where": Draws.of(where=lambda case: case.seqlen_q % 2 == 0),
-}
-FACTS = {
-    "causal": lambda c: c.causal,
-    "not_causal": lambda c: not c.causal,
-    "cross": lambda c: True,
-    "square": lambda c: c.seqlen_q == c.seqlen_k,
-    "gqa": lambda c: c.nheads_k < c.nheads,
-    "no_gqa": lambda c: c.nheads_k == c.nheads,
-    "bias": lambda c: c.bias is not None,
-    "no_bias": lambda c: c.bias is None,
-    "matrix": lambda c: c.bias == "matrix",
-    "masks": lambda c: c.bias_mask in ("right", "dead_row"),
-    "regimes": lambda c: c.regime in ("exact", "flat"),
-    "scales": lambda c: c.softmax_scale in (0.0, 2.0),
-    "dtypes": lambda c: c.dtype == torch.float16,
-    "layouts": lambda c: c.layout in ("packed", "gapped"),
-    "lengths": lambda c: 2 <= c.seqlen_q <= 9 and 0 <= c.seqlen_k <= 3,
-    "where": lambda c: c.seqlen_q % 2 == 0,
-}
-each_want = pytest.mark.parametrize("want", WANTS)
-
-
-@each_want
-def test_drawn_cases_are_what_the_law_wants(want):
-    cases, _ = drawn(ALL, WANTS[want], n=60)
-    assert all(FACTS[want](case) for case in cases)
-
-
-@each_want
-def test_drawn_cases_are_not_excluded(want):
-    """`excludes` checks a case given by --case. It must accept every case that the law could draw."""
-    cases, _ = drawn(ALL, WANTS[want], n=60)
-    assert [reason for case in cases if (reason := WANTS[want].excludes(case))] == []
-
-
-@each_want
-def test_unwanted_cases_are_excluded(want):
-    """Checked with cases that are drawn for a law without wishes."""
-    for case in _of_any_kind(want):
-        if not FACTS[want](case):
-            assert WANTS[want].excludes(case) is not None, case
-
-
-@each_want
-def test_wanted_cases_are_not_excluded(want):
-    for case in _of_any_kind(want):
-        if FACTS[want](case):
-            assert WANTS[want].excludes(case) is None, case
-
-
-def _of_any_kind(want: str) -> list[Case]:
-    return drawn(ALL, Draws.of(layout=LAYOUTS if want == "layouts" else ("contiguous",)), n=200)[0]
-
-
-def test_reasons_for_exclusion_name_the_feature():
-    reason = Draws.of(regime=("exact", "flat")).excludes(Case())
-    assert reason == "the law wants regime exact or regime flat"
-
-
-def test_named_scales_are_drawn():
-    cases, _ = drawn(ALL, Draws.of(softmax_scale=(None, 2.0)))
-    assert {case.softmax_scale for case in cases} == {None, 2.0}
-
-
-def test_a_feature_that_is_not_wanted_keeps_its_neutral_value():
-    assert {case.softmax_scale for case in drawn(ALL, Draws.of(softmax_scale=False))[0]} == {None}
-
-
-def test_all_usual_scales_are_drawn_unless_a_law_names_some():
-    assert {case.softmax_scale for case in drawn(ALL)[0]} == set(SCALES)
-
-
-def test_scales_are_drawn_only_where_they_are_supported():
-    assert {case.softmax_scale for case in drawn(LEAST, Draws.of(softmax_scale=(None, 2.0)))[0]} == {None}
-
-
-def test_layouts_are_contiguous_where_strides_are_not_supported():
-    assert {case.layout for case in drawn(LEAST, Draws.of(layout=LAYOUTS))[0]} == {"contiguous"}
 
 
 # --- shrinking --------------------------------------------------------------------------------------------------------
