@@ -15,6 +15,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -157,10 +158,15 @@ BREAK_A_RULE = [name for name in FAILURES if name != "exception"]
 PLAN = Plan(examples=60, repeats=40, origin="--impl-from my_attention.py")
 
 
+@cache
+def judge_failures() -> dict[str, Result]:
+    """Once per process, because the last two count their calls (and xdist may set up a module's fixtures again)."""
+    return {name: judge(law, impl, PLAN) for name, (law, impl) in FAILURES.items()}
+
+
 @pytest.fixture(scope="module")
 def failures() -> dict[str, Result]:
-    """Each is judged once, because the last two count their calls."""
-    return {name: judge(law, impl, PLAN) for name, (law, impl) in FAILURES.items()}
+    return judge_failures()
 
 
 def masked(text: str) -> str:
