@@ -172,7 +172,7 @@ def test_one_padding_key_among_1025_shows(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_linear_form_detects_one_extra_key_beside_100(dtype):
+def test_the_linear_form_detects_one_extra_key_among_100(dtype):
     def run(*x):
         return stored(dense(*double(x), key_weight=1 + 1 / 100), dtype)
 

@@ -18,7 +18,7 @@ QUIET = settings(deadline=None, database=None, suppress_health_check=list(Health
 
 
 def multiples_of_32(case):
-    """An `accepts` as many kernels need it."""
+    """A condition that many kernels have."""
     return "seqlen must divide by 32" if case.seqlen_q % 32 or case.seqlen_k % 32 else None
 
 

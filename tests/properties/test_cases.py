@@ -44,7 +44,7 @@ def test_multi_query_attention_parses_to_the_same_case():
     assert parse_case(str(case)) == case
 
 
-def test_a_case_prints_its_sizes_and_the_fields_without_their_default():
+def test_a_case_prints_its_sizes_and_the_changed_fields():
     case = Case(seqlen_q=65, seqlen_k=65, headdim=40, dtype=torch.float16, causal=True, softmax_scale=0.5)
     assert str(case) == "seqlen_q=65 seqlen_k=65 headdim=40 dtype=float16 causal=True softmax_scale=0.5"
 
