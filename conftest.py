@@ -59,8 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {})
     if worker.get("attest_gpu") is not None:  # before anything touches CUDA
         os.environ["CUDA_VISIBLE_DEVICES"] = worker["attest_gpu"]
-    if not _gpus():  # before anything imports Triton, as torch.compile does: its kernels are then interpreted
-        os.environ.setdefault("TRITON_INTERPRET", "1")
+    from impls.interpretation import interpreted
+
+    interpreted(gpu=bool(_gpus()))  # decided before anything imports Triton, as torch.compile does
     if config.getoption("--repeats") < 1:
         raise pytest.UsageError(f"--repeats {config.getoption('--repeats')}: should be at least 1")
     from properties.plugin.reporter import Reporter

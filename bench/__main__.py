@@ -15,11 +15,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bench import plot
-from bench.cells import COMPILED, SECONDS
+from bench.cells import GPU_KERNELS, SECONDS, TIMED, UNTRUSTED
 from bench.options import parsed
 from bench.plan import Part, plan
-from bench.report import Report, print_tables
-from bench.run import ABOVE_PEAK, ERROR, NOT_RUN, WRONG, Bench
+from bench.report import Measurements, print_tables
+from bench.run import Bench
 from impls import registry
 from impls.registry import Unloadable
 from properties.cases.case import Case
@@ -27,79 +27,84 @@ from properties.plugin.report import environment
 
 
 def main(arguments: list[str], console: Console | None = None) -> int:
-    """Measure, write, print; 0, or 1 if a cell cannot be trusted, or 130 if interrupted."""
+    """Measure, write, print. Returns 0, or 1 if a cell cannot be trusted, or 130 if interrupted."""
     parser, options = parsed(arguments)
     try:
         parts = plan(options)
     except registry.RegistryError as error:
         parser.error(str(error))
-    report = Report(options.report, environment(options.device, command=["python", "-m", "bench", *arguments]))
-    report.environment |= details(options.device)
+    measurements = Measurements(
+        options.report, environment(options.device, command=["python", "-m", "bench", *arguments])
+    )
+    measurements.environment |= details(options.device)
     try:
         options.report.mkdir(parents=True, exist_ok=True)
-        report.write()
+        measurements.write()
     except OSError as error:
         parser.error(f"--report {options.report}: {error}")
     threads, tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
     torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = False  # some containers turn it on, and manual attention with it
+    torch.backends.cuda.matmul.allow_tf32 = False  # some containers turn it on, also for manual attention
     try:
-        return measure(options, parts, report, console or _console())
+        return measure(options, parts, measurements, console or _console())
     finally:
         torch.set_num_threads(threads)
         torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
-def measure(options: argparse.Namespace, parts: list[Part], report: Report, console: Console) -> int:
-    """The run itself. An interrupt ends it early, and leaves the same things."""
+def measure(options: argparse.Namespace, parts: list[Part], measurements: Measurements, console: Console) -> int:
+    """The run itself. An interrupt ends it early but still writes table, JSON and plot."""
     started, device = time.perf_counter(), options.device
     broken = {entry.name: entry.impl for part in parts for entry in part.entries if isinstance(entry.impl, Unloadable)}
     for part in parts:
         part.entries = [entry for entry in part.entries if entry.name not in broken]
-    bench = Bench(report, device, options.seconds or SECONDS[device], options.seed)
-    _introduce(device, report, console)
+    bench = Bench(measurements, device, options.seconds or SECONDS[device], options.seed)
+    _introduce(device, measurements, console)
     status = 0
     try:
         for part in parts:
             bench.measure_peaks(part.entries, part.cases)
         with _progress(console) as progress:
-            tell = _teller(parts, options.passes, report, progress, console)
+            tell = _teller(parts, options.passes, measurements, progress, console)
             for part in parts:
                 bench.run(part.entries, part.cases, options.passes, tell)
-        report.state = "complete"
+        measurements.state = "complete"
     except KeyboardInterrupt:
-        report.state, status = "interrupted", 130
-    report.write()
-    print_tables(report, console)
+        measurements.state, status = "interrupted", 130
+    measurements.write()
+    print_tables(measurements, console)
     for text in (text for part in parts for text in part.left_out):
         console.print(f"left out      {escape(text)}", highlight=False, soft_wrap=True)
     for impl in broken.values():
         console.print(f"[bold red]not loaded[/]    {escape(impl.problem)}", highlight=False, soft_wrap=True)
-    drawn = plot.draw(report, report.directory / "bench.png")
-    if not drawn:  # an earlier run's
-        (report.directory / "bench.png").unlink(missing_ok=True)
-    files = f"{report.json_file}" + f" and {report.directory / 'bench.png'}" * drawn
-    timed = sum(cell["verdict"] == "timed" for cell in report.cells)
+    drawn = plot.draw(measurements, measurements.directory / "bench.png")
+    if not drawn:  # remove an earlier run's
+        (measurements.directory / "bench.png").unlink(missing_ok=True)
+    files = f"{measurements.json_file}" + f" and {measurements.directory / 'bench.png'}" * drawn
+    timed = sum(cell["verdict"] == TIMED for cell in measurements.cells)
     seconds = f"{time.perf_counter() - started:.0f} s"
     if bench.first_calls >= 1:
         seconds += f" ({bench.first_calls:.0f} s of it first calls, which compile and are not timed)"
-    console.print(f"{report.state}: {timed} of {len(report.cells)} cells timed in {seconds}; see {files}",
+    console.print(f"{measurements.state}: {timed} of {len(measurements.cells)} cells timed in {seconds}; see {files}",
                   highlight=False, soft_wrap=True)  # fmt: skip
-    bad = broken or any(cell["verdict"] in (WRONG, ERROR, ABOVE_PEAK, NOT_RUN) for cell in report.cells)
+    bad = broken or any(cell["verdict"] in UNTRUSTED for cell in measurements.cells)
     return status or int(bool(bad))
 
 
-def _teller(parts: list[Part], passes: tuple[str, ...], report: Report, progress: Progress, console: Console):
-    """tell(case, pass, implementation): the bar, and in a log a line for each case; and who is about to compile."""
+def _teller(
+    parts: list[Part], passes: tuple[str, ...], measurements: Measurements, progress: Progress, console: Console
+):
+    """tell(case, pass, implementation): updates the bar; in a log, a line for each case and each first call that compiles."""
     work = [case for part in parts for case in part.cases]
     cells = sum(len(part.cases) * len(part.entries) for part in parts) * len(passes)
     bar = progress.add_task("", total=cells)
+    compiled = {entry.name for part in parts for entry in part.entries if entry.file in GPU_KERNELS}
     told, called = set(), set()
 
     def tell(case: Case, which: str, name: str) -> None:
-        compiles = report.environment["device"] == "cuda" and name.startswith(COMPILED) and name not in called
+        compiles = measurements.environment["device"] == "cuda" and name in compiled and name not in called
         first = f"first call of {name}, which may compile: " if compiles else ""
-        progress.update(bar, completed=len(report.cells), description=f"{first}{name} {which} {case}")
+        progress.update(bar, completed=len(measurements.cells), description=f"{first}{name} {which} {case}")
         if not console.is_terminal and case not in told:  # a log: no bar
             console.print(f"{work.index(case) + 1:3} of {len(work)}  {case}", highlight=False, soft_wrap=True)
         if not console.is_terminal and first:
@@ -111,7 +116,7 @@ def _teller(parts: list[Part], passes: tuple[str, ...], report: Report, progress
 
 
 def details(device: str) -> dict:
-    """What else the figures hang on."""
+    """What else the figures depend on."""
     if device == "cpu":
         return {"device_name": _cpu_name(), "threads": 1}
     about = torch.cuda.get_device_properties(0)
@@ -120,7 +125,7 @@ def details(device: str) -> dict:
 
 
 def _cpu_name() -> str:
-    """ "AMD EPYC ..." where Linux tells it, else the architecture."""
+    """ "AMD EPYC ..." from /proc/cpuinfo, otherwise the architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -129,16 +134,16 @@ def _cpu_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _introduce(device: str, report: Report, console: Console) -> None:
-    about = report.environment
+def _introduce(device: str, measurements: Measurements, console: Console) -> None:
+    about = measurements.environment
     console.print(f"{about['device_name']}, torch {about['versions']['torch']}", highlight=False)
     if device == "cpu":
-        console.print("This is the CPU (one thread): small sizes, wall clock, GFLOP/s. It says how the "
-                      "bench works, and nothing of kernels for GPUs.", highlight=False, soft_wrap=True)  # fmt: skip
+        console.print("This is the CPU (one thread): small sizes, wall clock, GFLOP/s. It shows that the "
+                      "benchmark works, but nothing about kernels for GPUs.", highlight=False, soft_wrap=True)  # fmt: skip
 
 
 def _console() -> Console:
-    """A terminal's width; where there is no terminal (a log, a file), wide enough for six implementations."""
+    """As wide as the terminal; without one (a log, a file), wide enough for six implementations."""
     console = Console()
     return console if console.is_terminal else Console(width=240)
 
@@ -149,6 +154,6 @@ def _progress(console: Console) -> Progress:
 
 
 if __name__ == "__main__":
-    # A time limit ends it as Ctrl-C does: with table and plot.
+    # A time limit (SIGTERM) ends the run as Ctrl-C does: with table and plot.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The command line: what may be asked for, and a clear word, with the value, where it may not."""
+"""The command line: the options, and an error message with the value for what is not allowed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 DESCRIPTION = "How fast implementations are, forward and backward, beside manual attention and PyTorch's kernels."
 EPILOG = """\
 Without options, on a GPU, two grids, both causal and full, forward and backward:
-  bfloat16 and float16   torch_math, torch_sdpa_flash, torch_sdpa_cudnn, and every triton_ implementation that takes all of
-                         it; head dims 64 and 128, seqlen 512 to 16384 at 16384 tokens and nheads * headdim = 2048
+  bfloat16 and float16   torch_math, torch_sdpa_flash, torch_sdpa_cudnn, and every implementation of impls/triton that takes
+                         all of it; head dims 64 and 128, seqlen 512 to 16384 at 16384 tokens and nheads * headdim = 2048
   float32                torch_math, torch_sdpa_efficient_float32, triton_fa2, cuda_fa1, cuda_fa2; --size
-                         16x12x64x64,8x12x1024x64, as in two systems for teaching
-A dtype is measured in its grid. With --headdim or --seqlen: in the first one's sizes, and dtypes unless --dtype says others.
-With --size: in float32, by the implementations of the second grid, unless --dtype or --impl say others.
-On a CPU: everything that runs there but simulated GPU code, at small sizes, within a minute.
+                         16x12x64x64,8x12x1024x64, as in two teaching systems
+A dtype is measured in its grid. With --headdim or --seqlen: the first grid's sizes, and its dtypes unless --dtype is given.
+With --size: float32, by the implementations of the second grid, unless --dtype or --impl is given.
+On a CPU: everything that runs there except simulated GPU code, at small sizes, within a minute.
 
   python -m bench --impl-from my_attention.py               yours, beside the others
-  python -m bench --impl torch_sdpa_flash,triton_fa2        these alone
+  python -m bench --impl torch_sdpa_flash,triton_fa2        only these
   python -m bench --dtype bf16 --headdim 128 --seqlen 4096,16384 --causal --pass forward
-  python -m bench --dtype fp32                              the second grid alone
+  python -m bench --dtype fp32                              only the second grid
   python -m bench --size 4x16x2048x64 --impl cuda_fa2       cuda_fa2 in float32 at this size
 
 Exit status 1: a cell is wrong, raised an error, or is faster than the measured peak of matrix products.
@@ -33,17 +33,17 @@ Exit status 1: a cell is wrong, raised an error, or is faster than the measured 
 
 
 def parser_of_options() -> argparse.ArgumentParser:
-    """Every option; what is left out comes from the device's grid (bench/cells.py)."""
+    """Every option; defaults come from the device's grid (bench/cells.py)."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=DESCRIPTION, epilog=EPILOG,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add = parser.add_argument
-    add("--impl", metavar="A,B", help="these implementations alone (an unknown name lists the known)")
+    add("--impl", metavar="A,B", help="only these implementations (an unknown name lists the known ones)")
     add(
         "--impl-from",
         metavar="FILE.py[:NAME]",
         action="append",
         default=[],
-        help="the Implementation in this file, too",
+        help="also the Implementation in this file",
     )
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
     add("--dtype", type=_dtypes, metavar="A,B", help=f"some of {','.join(DTYPES)} (or {','.join(SHORT)})")
@@ -52,8 +52,8 @@ def parser_of_options() -> argparse.ArgumentParser:
     )
     add("--headdim", type=_numbers, metavar="N,M", help="64,128")
     add("--seqlen", type=_numbers, metavar="N,M", help="512,...,16384 on a GPU, 128,256 on a CPU")
-    add("--causal", action="store_true", help="causal alone (both)")
-    add("--full", action="store_true", help="not causal alone (both)")
+    add("--causal", action="store_true", help="only causal (both)")
+    add("--full", action="store_true", help="only not causal (both)")
     add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward")
     add("--seconds", type=_seconds, metavar="S", help="measuring time of one cell (0.2 on a GPU, 0.05 on a CPU)")
     add("--seed", type=int, default=0, help="of the random inputs (0)")
@@ -68,7 +68,7 @@ def parser_of_options() -> argparse.ArgumentParser:
 
 
 def parsed(arguments: list[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The options, and the parser for errors that are found later. Ends the process where they make no sense."""
+    """The options, and the parser for errors that are found later. Exits with a message if options contradict each other."""
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     other = "--headdim" if options.headdim else "--seqlen" if options.seqlen else None

@@ -13,7 +13,7 @@ from properties.cases.case import DTYPES, Case
 
 @dataclass
 class Part:
-    """A grid, as it is asked for. left_out: implementations of it that cannot be timed here, with the reason."""
+    """A grid as requested. left_out: implementations of it that cannot be timed here, with the reason."""
 
     entries: list[Entry]
     cases: list[Case]
@@ -21,7 +21,7 @@ class Part:
 
 
 def plan(options: argparse.Namespace) -> list[Part]:
-    """The parts, in the order of the tables. Raises RegistryError, naming what cannot be."""
+    """The parts, in the order of the tables. Raises RegistryError for a name or device that is not available."""
     mine = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
     known = registry.select(registry.ours() + mine, None)
     named = None if options.impl is None else registry.select(known, options.impl)
@@ -34,7 +34,7 @@ def plan(options: argparse.Namespace) -> list[Part]:
         entries, left_out = named, []
         if named is None:
             entries, left_out = _by_default(grid, known, mine, options.device)
-        if options.dtype is None and len(asked) > 1:  # who named no dtype is not told that flash refuses float32
+        if options.dtype is None and len(asked) > 1:  # without --dtype, refusals of a whole dtype are not reported
             entries = [entry for entry in entries if _takes_one_of(entry, dtypes)]
         if entries:
             parts.append(Part(sorted(entries, key=lambda e: column(e.name)), cases(dtypes, sizes, masks), left_out))

@@ -1,6 +1,6 @@
 """bench.png: a panel for each dtype, pass, mask and head dim; rate over seqlen, a line for each implementation.
 
-Of the papers' sizes: lengths with other batches and heads (--size, and the second grid on a GPU) make no curve.
+It shows the papers' sizes. Other batches and heads (--size, and the second grid on a GPU) do not form a curve.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from bench.cells import column, of_papers
-from bench.report import Report, mask, size_of, unit
+from bench.cells import TIMED, column, of_papers
+from bench.report import Measurements, mask, size_of, unit
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; PyTorch's own come first, the baseline in black.
+# Okabe and Ito's colours, which are safe for colour-blind readers; PyTorch's own come first, the baseline in black.
 COLOURS = ("#999999", "#000000", "#e69f00", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
 MARKERS = "osD^vP*Xh"
 STYLE = {
@@ -32,11 +32,13 @@ STYLE = {
 }
 
 
-def draw(report: Report, file: Path) -> bool:
+def draw(measurements: Measurements, file: Path) -> bool:
     """Write the figure; False if there is nothing to draw."""
-    device = report.environment["device"]
-    results = [cell for cell in report.results() if size_of(cell) == of_papers(device, cell["headdim"], cell["seqlen"])]
-    cells = [cell for cell in results if cell["verdict"] == "timed"]
+    device = measurements.environment["device"]
+    results = [
+        cell for cell in measurements.results() if size_of(cell) == of_papers(device, cell["headdim"], cell["seqlen"])
+    ]
+    cells = [cell for cell in results if cell["verdict"] == TIMED]
     if not cells:
         return False
     name, factor = unit(device)
@@ -52,19 +54,21 @@ def draw(report: Report, file: Path) -> bool:
             for (causal, headdim), panel in zip(columns, line, strict=True):
                 here = {"dtype": dtype, "pass": which, "causal": causal, "headdim": headdim}
                 chosen = [cell for cell in cells if here.items() <= cell.items()]
-                _panel(panel, chosen, factor, looks, factor * report.peaks[dtype].tflops)
+                _panel(panel, chosen, factor, looks, factor * measurements.peaks[dtype].tflops)
                 panel.set_title(f"{which}, {mask(causal)}, headdim {headdim}", fontsize=9)
             line[0].set_ylabel(f"{dtype}\n{name}")
         for panel in panels[-1]:
             panel.set_xlabel("seqlen")
-        _headings(figure, report, {impl: look for impl, look in looks.items() if impl in {c["impl"] for c in cells}})
+        _headings(
+            figure, measurements, {impl: look for impl, look in looks.items() if impl in {c["impl"] for c in cells}}
+        )
         figure.savefig(file, dpi=160)
         plt.close(figure)
     return True
 
 
 def _row(cell: dict) -> tuple:
-    """float32 or bfloat16 as it was asked for (sorting is stable), forward above backward."""
+    """Sort key: forward above backward; dtypes stay in the order they were asked for (sorting is stable)."""
     return (cell["pass"] != "forward",)
 
 
@@ -86,9 +90,9 @@ def _panel(panel: Axes, cells: list[dict], factor: float, looks: dict[str, dict]
     panel.set_ylim(bottom=0)
 
 
-def _headings(figure: Figure, report: Report, looks: dict[str, dict]) -> None:
-    """What was measured on what above the panels, and the legend below it."""
-    about = report.environment
+def _headings(figure: Figure, measurements: Measurements, looks: dict[str, dict]) -> None:
+    """The title with device and versions above the panels, and the legend below it."""
+    about = measurements.environment
     versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("torch", "triton") if about["versions"][name])
     handles = [plt.Line2D([], [], linewidth=1.5, markersize=4, label=impl, **look) for impl, look in looks.items()]
     handles.append(plt.Line2D([], [], color="#666666", linestyle="--", linewidth=1, label="matrix product, measured"))

@@ -1,4 +1,4 @@
-"""What was measured: bench.json, whole after every cell, and the table."""
+"""What was measured: bench.json, complete after every cell, and the table."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.cells import BASELINES, Size, column
+from bench.cells import BASELINES, NO_FIT, REFUSED, TIMED, Size, column
 from bench.timing import Peak
 
-COLOURS = {"refused": "bright_black", "does not fit": "bright_black"}  # the rest is red
+COLOURS = {REFUSED: "bright_black", NO_FIT: "bright_black"}  # the others are red
 CASE = ("pass", "dtype", "causal", "batch", "nheads", "headdim", "seqlen")
 UNSTEADY = 0.1  # p80 - p20 over the median: marked in the table
 
 
-class Report:
-    """The cells so far. bench.json is replaced after each, so that an interrupted run loses nothing."""
+class Measurements:
+    """The cells so far. bench.json is replaced after each cell, so an interrupted run loses nothing."""
 
     def __init__(self, directory: Path, environment: dict):
         self.directory = directory
@@ -33,11 +33,11 @@ class Report:
         return self.directory / "bench.json"
 
     def raise_peak(self, product: str, peak: Peak) -> None:
-        """A new measurement of the peak of a kind of product (a dtype, or "tf32"): the higher one stands."""
+        """A new measurement of the peak of a kind of product (a dtype, or "tf32"): the higher one is kept."""
         self.peaks[product] = max(peak, self.peaks.get(product, peak), key=lambda p: p.tflops)
 
     def add(self, cell: dict) -> None:
-        """One more cell; bench.json is whole again when this returns."""
+        """Add a cell and write bench.json."""
         self.cells.append(cell)
         self.write()
 
@@ -51,15 +51,15 @@ class Report:
         os.replace(unfinished, self.json_file)
 
     def results(self) -> list[dict]:
-        """The cells with share (tflops over the dtype's peak), ratio (the baseline's ms over theirs), and the baseline."""
+        """The cells with share (tflops over the dtype's peak), ratio (the baseline's ms over its own), and the baseline."""
         timed: dict[tuple, dict[str, float]] = {}
         for cell in self.cells:
-            if cell["verdict"] == "timed":
+            if cell["verdict"] == TIMED:
                 timed.setdefault(key(cell), {})[cell["impl"]] = cell["ms"]
         found = []
         for cell in self.cells:
             cell = dict(cell)
-            if cell["verdict"] == "timed":
+            if cell["verdict"] == TIMED:
                 beside = timed[key(cell)]
                 baseline = next((name for name in BASELINES if name in beside), None)
                 cell["share"] = cell["tflops"] / self.peaks[cell["dtype"]].tflops
@@ -70,7 +70,7 @@ class Report:
 
 
 def key(cell: dict) -> tuple:
-    """What two cells have in common that differ in their implementation only."""
+    """Equal for two cells that differ only in their implementation."""
     return tuple(cell[name] for name in CASE)
 
 
@@ -80,7 +80,7 @@ def unit(device: str) -> tuple[str, float]:
 
 
 def number(x: float) -> str:
-    """Three digits, or all before the point: 0.123, 1.20, 12.3, 123, 1234."""
+    """Three significant digits, or all digits before the point: 0.123, 1.20, 12.3, 123, 1234."""
     return f"{x:.0f}" if x >= 99.95 else f"{x:#.3g}"
 
 
@@ -93,14 +93,14 @@ def size_of(cell: dict) -> Size:
     return Size(cell["batch"], cell["nheads"], cell["seqlen"], cell["headdim"])
 
 
-def print_tables(report: Report, console: Console) -> None:
-    """One table for each dtype, a row for each case and pass, a column for each implementation; then what is empty.
+def print_tables(measurements: Measurements, console: Console) -> None:
+    """One table for each dtype, a row for each case and pass, a column for each implementation; then the reasons.
 
-    An implementation that refuses the whole dtype has no column, but a line below.
+    An implementation that refuses the whole dtype has a line below instead of a column.
     """
-    results = report.results()
-    name, factor = unit(report.environment["device"])
-    for dtype, peak in report.peaks.items():
+    results = measurements.results()
+    name, factor = unit(measurements.environment["device"])
+    for dtype, peak in measurements.peaks.items():
         cells = [cell for cell in results if cell["dtype"] == dtype]
         if not cells:
             continue
@@ -109,12 +109,12 @@ def print_tables(report: Report, console: Console) -> None:
         if baseline := next((cell["baseline"] for cell in cells if cell.get("baseline")), None):
             title += f", speed beside {baseline}"
         title += "; size is batch x nheads x seqlen x headdim"
-        impls = sorted({cell["impl"] for cell in cells if cell["verdict"] != "refused"}, key=column)
+        impls = sorted({cell["impl"] for cell in cells if cell["verdict"] != REFUSED}, key=column)
         console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
         console.print(_table(cells, impls, factor))
         for impl, product in sorted({(cell["impl"], cell["product"]) for cell in cells if "product" in cell}):
             console.print(f"{impl} multiplies in {product}, of which a matrix product reaches "
-                          f"{number(factor * report.peaks[product].tflops)} {name}: its share may be above 100%",
+                          f"{number(factor * measurements.peaks[product].tflops)} {name}: its share may be above 100%",
                           highlight=False, soft_wrap=True)  # fmt: skip
     _print_legend(results, console)
     _print_remarks(results, console)
@@ -142,13 +142,13 @@ def _table(cells: list[dict], impls: list[str], factor: float) -> Table:
 
 
 def _in_order(row: tuple[tuple, dict]) -> tuple:
-    """Forward first, full before causal, and then by head dim and length."""
+    """Sort key: forward first, full before causal, then by head dim and length."""
     which, mask, size = row[0]
     return which != "forward", mask == "causal", size.headdim, size.seqlen, size
 
 
 def _shown(cell: dict, factor: float) -> str:
-    if cell["verdict"] != "timed":
+    if cell["verdict"] != TIMED:
         return f"[{COLOURS.get(cell['verdict'], 'bold red')}]{cell['verdict']}[/]"
     ratio = f" {cell['ratio']:5.2f}x" if cell["ratio"] else ""
     rate = f"{number(factor * cell['tflops']):>5} [bright_black]{cell['share']:4.0%}[/]"
@@ -161,7 +161,7 @@ def _marks(cell: dict) -> str:
 
 
 def _print_legend(results: list[dict], console: Console) -> None:
-    marks = "".join(_marks(cell) for cell in results if cell["verdict"] == "timed")
+    marks = "".join(_marks(cell) for cell in results if cell["verdict"] == TIMED)
     console.print()
     if "~" in marks:
         console.print(f"~  unsteady: the 20th and 80th percentile lie more than {UNSTEADY:.0%} of the median apart")
@@ -170,7 +170,7 @@ def _print_legend(results: list[dict], console: Console) -> None:
 
 
 def _print_remarks(results: list[dict], console: Console) -> None:
-    """Why cells have no figure: each reason once for each implementation, with the case if it is one case's."""
+    """Why cells have no figure: each reason once for each implementation, with the case if there is only one."""
     grouped: dict[tuple[str, str, str], list[dict]] = {}
     for cell in results:
         if cell.get("reason"):

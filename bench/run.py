@@ -1,4 +1,4 @@
-"""One cell after the other: what is declared, does it fit, is it right, how long does it take, can that be?"""
+"""Fills cells one by one: is the case declared, does it fit, is the result right, how long does it take, is that possible?"""
 
 from __future__ import annotations
 
@@ -12,61 +12,74 @@ from functools import cached_property
 import torch
 
 from bench import timing
-from bench.cells import fewest_flops, flops, product_of, refusal, too_large
-from bench.report import Report
+from bench.cells import (
+    ABOVE_PEAK,
+    ERROR,
+    NO_FIT,
+    NOT_RUN,
+    REFUSED,
+    TIMED,
+    WRONG,
+    fewest_flops,
+    flops,
+    product_of,
+    refusal,
+    too_large,
+)
+from bench.report import Measurements
 from bench.sanity import NAMES, make_inputs, mistake, reference
 from impls.call import Inputs, Outputs, run, to_layout
 from impls.contract import Implementation
 from impls.registry import Entry
 from properties.cases.case import Case, text_of
 
-TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
-WRONG, ERROR, ABOVE_PEAK, NOT_RUN = "wrong", "error", "above peak", "not run"  # these make the exit status 1
-BEYOND = 1.05  # times the measured peak: what is faster cannot have been done
+BEYOND = 1.05  # times the measured peak: a faster call cannot have done the work
 
 
 @dataclass
 class Bench:
-    """Where the cells are filled, for how many seconds each, and where they go.
+    """Fills cells on a device, with so many seconds of measuring each, and records them.
 
-    first_calls: seconds that the calls took which are compared with float32, and which compile what has to be.
+    first_calls: seconds that the first calls took, which compile and whose results are compared with float32.
     """
 
-    report: Report
+    measurements: Measurements
     device: str
     seconds: float
     seed: int = 0
     first_calls: float = 0.0
-    lost: str | None = None  # in which cell the device was lost, if it was
+    lost: str | None = None  # the cell in which the device was lost, if it was
 
     def measure_peaks(self, entries: list[Entry], cases: list[Case]) -> None:
-        """The peak of each kind of product that is shown beside these cells, or bounds one of them; each once."""
+        """Measure, once, the peak of each kind of product that is shown beside these cells or bounds one of them."""
         dtypes, impls = list(dict.fromkeys(case.dtype for case in cases)), [entry.impl for entry in entries]
         used = [product_of(i, d, self.device) for i in impls for d in dtypes if d in i.supports.dtypes]
         for product in dict.fromkeys([text_of(dtype) for dtype in dtypes] + used):
-            if product not in self.report.peaks:
-                self.report.raise_peak(product, timing.peak(product, self.device))
+            if product not in self.measurements.peaks:
+                self.measurements.raise_peak(product, timing.peak(product, self.device))
 
     def run(
         self, entries: list[Entry], cases: list[Case], passes: tuple[str, ...], tell: Callable[[Case, str, str], None]
     ) -> None:
         """Fill every cell, in order; `tell(case, pass, implementation)` before each."""
         for case in cases:
-            problem = Problem(case, self.device, self.seed, backward="backward" in passes)
+            workload = Workload(case, self.device, self.seed, backward="backward" in passes)
             for which in passes:
                 for entry in entries:
                     tell(case, which, entry.name)
                     cell = describe(case, which, entry.name)
-                    cell |= {"verdict": NOT_RUN, "reason": self.lost} if self.lost else self.fill(entry, problem, which)
-                    self.report.add(cell)
+                    cell |= (
+                        {"verdict": NOT_RUN, "reason": self.lost} if self.lost else self.fill(entry, workload, which)
+                    )
+                    self.measurements.add(cell)
                     if cell["verdict"] == NO_FIT:
-                        gc.collect()  # what did not fit may hang on the error
+                        gc.collect()  # the error may keep the tensors alive
                     if cell["verdict"] == ERROR and _is_lost(self.device):
                         self.lost = f"the device was lost in {entry.name}, {which}, {case}"
 
-    def fill(self, entry: Entry, problem: Problem, which: str) -> dict:
-        """verdict, and reason or figures, of one cell."""
-        impl, case = entry.impl, problem.case
+    def fill(self, entry: Entry, workload: Workload, which: str) -> dict:
+        """The verdict of one cell, with its reason or figures."""
+        impl, case = entry.impl, workload.case
         if reason := refusal(impl, case, which):
             return {"verdict": REFUSED, "reason": reason}
         try:
@@ -75,20 +88,20 @@ class Bench:
                 torch.cuda.reset_peak_memory_stats()
             if reason := too_large(impl, case, which, self.device):
                 return {"verdict": NO_FIT, "reason": reason}
-            return self._check_and_time(entry, problem, which)
+            return self._check_and_time(entry, workload, which)
         except torch.OutOfMemoryError as error:
             return {"verdict": NO_FIT, "reason": _needed(error)}
         except Exception as error:
             text = (str(error).strip().splitlines() or ["no message"])[0]
             return {"verdict": ERROR, "reason": f"{type(error).__name__}: {text}"}
 
-    def _check_and_time(self, entry: Entry, problem: Problem, which: str) -> dict:
-        impl, case, backward = entry.impl, problem.case, which == "backward"
+    def _check_and_time(self, entry: Entry, workload: Workload, which: str) -> dict:
+        impl, case, backward = entry.impl, workload.case, which == "backward"
         try:
-            want = problem.want
+            want = workload.want
         except torch.OutOfMemoryError:
-            return {"verdict": NO_FIT, "reason": "not the kernel, but the float32 attention that it is compared with"}
-        x = problem.handed_to(impl)
+            return {"verdict": NO_FIT, "reason": "the float32 attention that the kernel is compared with does not fit"}
+        x = workload.handed_to(impl)
         began = time.perf_counter()
         try:
             got = run(impl, x, causal=case.causal, backward=backward)
@@ -100,15 +113,15 @@ class Bench:
         del got
         call = (timing.backward_call if backward else timing.forward_call)(impl, x, case.causal)
         took, product = timing.measure(call, self.device, self.seconds), product_of(impl, case.dtype, self.device)
-        if self._is_beyond(impl, case, which, took):  # a disturbed peak, or a disturbed cell? Both are measured again
-            self.report.raise_peak(product, timing.peak(product, self.device))
+        if self._is_beyond(impl, case, which, took):  # the peak or the cell was disturbed: measure both again
+            self.measurements.raise_peak(product, timing.peak(product, self.device))
             took = timing.measure(call, self.device, self.seconds)
         tflops = flops(case, which) / took.ms / 1e9
         figures = {"ms": took.ms, "ms_p20": took.low, "ms_p80": took.high, "repeats": took.repeats, "tflops": tflops}
         if product != text_of(case.dtype):
             figures["product"] = product
         if self._is_beyond(impl, case, which, took):
-            peak = self.report.peaks[product]
+            peak = self.measurements.peaks[product]
             reason = f"{tflops:.3g} TFLOP/s is more than a matrix product's {peak.tflops:.3g}: a mistake in measuring"
             if self.device == "cuda" and product == "float32":
                 reason += ", or a tf32 that is not declared (Precision.multiply)"
@@ -118,13 +131,13 @@ class Bench:
         return {"verdict": TIMED, **figures}
 
     def _is_beyond(self, impl: Implementation, case: Case, which: str, took: timing.Timing) -> bool:
-        peak = self.report.peaks[product_of(impl, case.dtype, self.device)]
+        peak = self.measurements.peaks[product_of(impl, case.dtype, self.device)]
         return fewest_flops(impl, case, which) / took.ms / 1e9 > BEYOND * peak.tflops
 
 
 @dataclass
-class Problem:
-    """A case's inputs and its float32 attention, made once for all implementations, and only if one needs them."""
+class Workload:
+    """A case's inputs and its float32 attention, made once for all implementations, when the first one needs them."""
 
     case: Case
     device: str
@@ -153,7 +166,7 @@ def describe(case: Case, which: str, name: str) -> dict:
 
 
 def _needed(error: torch.OutOfMemoryError) -> str:
-    """PyTorch's message, which says what it tried to allocate, and what was allocated -> "needs more than X GiB"."""
+    """ "needs more than X GiB", from the size in PyTorch's message and the memory that was allocated."""
     tried = re.search(r"Tried to allocate ([\d.]+) (MiB|GiB)", str(error))
     more = float(tried[1]) * (2**30 if tried[2] == "GiB" else 2**20) if tried else 0
     held = torch.cuda.max_memory_allocated()
@@ -162,7 +175,7 @@ def _needed(error: torch.OutOfMemoryError) -> str:
 
 
 def _is_lost(device: str) -> bool:
-    """Whether nothing works on the device any more, as after an illegal memory access."""
+    """Whether the device no longer works, as after an illegal memory access."""
     if device != "cuda":
         return False
     try:

@@ -1,6 +1,6 @@
-"""Is a result fit to be timed? Every row of every output, against attention in float32.
+"""Whether a result may be timed: every row of every output is compared with attention in float32.
 
-A wrong kernel is often a fast one. The bound is loose, since the laws in properties/ are there for the rest.
+A wrong kernel is often a fast one. The bound is loose, because the laws in properties/ do the judging.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from properties.cases.case import Case
 
 NAMES = ("out", "dq", "dk", "dv")
 HEAD = 0.05  # of a head's length: about 10 times what rounding to bfloat16 explains
-ROW = 0.5  # of a row's length: delta comes from a rounded out, and where dq nearly cancels, that is 15 % in bfloat16
-LEAST = 1e-3  # rows that are 0 but for rounding (dq of a query with one key) are not compared with 0
-SCORES_AT_ONCE = 2**27  # float32 scores of one chunk of heads: 512 MiB, and manual attention holds 5 such matrices
+ROW = 0.5  # of a row's length: delta is computed from a rounded out; where dq nearly cancels, this is 15 % in bfloat16
+LEAST = 1e-3  # a row that is 0 up to rounding (dq of a query with one key) has no relative error
+SCORES_AT_ONCE = 2**27  # float32 scores of one chunk of heads: 512 MiB; manual attention holds 5 such matrices
 
 
 def make_inputs(case: Case, device: str, seed: int) -> Inputs:
-    """q, k, v, dout (b, s, h, d), standard normal: on zeros a GPU draws less power, and runs faster than it will."""
+    """q, k, v, dout (b, s, h, d), standard normal: on zeros a GPU draws less power and runs faster than on real data."""
     generator = torch.Generator(device).manual_seed(seed)
     shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     return Inputs(*(torch.randn(shape, generator=generator, device=device).to(case.dtype) for _ in range(4)))
@@ -42,9 +42,9 @@ def reference(x: Inputs, causal: bool, backward: bool) -> Outputs:
 
 
 def mistake(got: Outputs, want: Outputs, names: tuple[str, ...]) -> str | None:
-    """What is wrong with the outputs of these names (b, s, h, d), in words; None if they are fit to be timed.
+    """What is wrong with the outputs of these names (b, s, h, d), as a message; None if they may be timed.
 
-    A head may be off by HEAD of its length; a row by ROW of its length, or of its head's typical row where that is more.
+    A head may be off by HEAD of its length; a row by ROW of its length, or of its head's typical row if that is longer.
     """
     for name in names:
         g, w = getattr(got, name).float(), getattr(want, name)

@@ -1,7 +1,7 @@
 """How long a call takes, and how fast the device multiplies matrices at best. Milliseconds and TFLOP/s throughout.
 
 On a GPU: device events around every call, L2 flushed before each, medians. Without the flush, repeats on one set of
-inputs would measure the cache; and while it runs, the host gets ahead, so that launching stays out of the figures.
+inputs would measure the cache. The host gets ahead while the flush runs, so the figures do not include launching.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PEAK_SIZES = {"cuda": (4096, 8192, 16384), "cpu": (256, 512, 1024)}
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one call: median, 20th and 80th percentile, the fastest; what the host needs to issue it (GPU)."""
+    """Milliseconds of one call: median, 20th and 80th percentile, fastest; and the host's time to issue it (GPU)."""
 
     ms: float
     low: float
@@ -54,7 +54,7 @@ def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], 
 
 
 def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
-    """x in the implementation's layout -> a call of its backward alone: dq, dk, dv; the forward is done here, once."""
+    """x in the implementation's layout -> a call of its backward only: dq, dk, dv. The forward is run here, once."""
     given = keywords(impl.supports, causal=causal)
     if impl.backward == "autograd":
         leaves = [tensor.detach().requires_grad_() for tensor in (x.q, x.k, x.v)]
@@ -72,13 +72,13 @@ def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[],
 
 
 def measure(call: Callable[[], object], device: str, seconds: float) -> Timing:
-    """The call, for about that many seconds, but at least a few times."""
+    """Time the call for about that many seconds, but at least a few times."""
     return _by_events(call, seconds) if device == "cuda" else _by_wall_clock(call, seconds)
 
 
 def _by_events(call: Callable[[], object], seconds: float) -> Timing:
     flush = torch.empty(FLUSH, dtype=torch.int8, device="cuda")
-    call()  # compiles, and chooses what there is to choose
+    call()  # compiles and tunes
     torch.cuda.synchronize()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -129,9 +129,10 @@ def _summary(times: list[float], issue_seconds: float) -> Timing:
 
 
 def peak(product: str, device: str, seconds: float = 0.2) -> Peak:
-    """The best rate of square products of random matrices, by the fastest call: nothing of this kind should beat it.
+    """The best rate of square products of random matrices, by the fastest call: an upper bound for kernels of this product.
 
-    product: a dtype, or "tf32". float32 on a GPU is without tf32. Half dtypes on a CPU: float32 too, which may be faster.
+    product: a dtype, or "tf32". float32 on a GPU is without tf32. For half dtypes on a CPU float32 counts too; it may be
+    faster.
     """
     kinds = {"float32", product} if device == "cpu" else {product}
     before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, product == "tf32"

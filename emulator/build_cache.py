@@ -1,4 +1,4 @@
-"""Where what is compiled is kept: named by what it was made of, made once by one process, and never there in part."""
+"""The cache of compiled files: named by content, built once by one process, and never visible before they are complete."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from emulator.errors import CudaError
+from emulator.errors import EmulatorError
 
 
 def cache_folder() -> Path:
-    """Where compiled files are kept: $FLASH_ATTEST_CACHE, else the user's cache, else the temporary folder.
+    """The folder of compiled files: $FLASH_ATTEST_CACHE, else in the user's cache, else in the temporary folder.
 
-    Raises CudaError if nothing can be written to what was named.
+    Raises EmulatorError if it cannot be written to.
     """
     *preferred, last = _folders()
     for folder in preferred:
         try:
             return _writable(folder)
-        except CudaError:  # a home that is read-only
+        except EmulatorError:  # the home folder is read-only
             continue
     return _writable(last)
 
 
 def _folders() -> list[Path]:
-    """Where to look, best first."""
+    """The folders to use, best first."""
     if chosen := os.environ.get("FLASH_ATTEST_CACHE"):
         return [Path(chosen)]
     folders = [Path(tempfile.gettempdir()) / f"flash-attest-{os.getuid()}"]
-    with contextlib.suppress(RuntimeError):  # there is no home
+    with contextlib.suppress(RuntimeError):  # there is no home folder
         user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folders.insert(0, user / "flash-attest" / "cuda")
     return folders
@@ -45,22 +45,22 @@ def _writable(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _mine(folder):
-            raise PermissionError("it is somebody else's")
+            raise PermissionError("it belongs to another user")
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise CudaError(
+        raise EmulatorError(
             f"{folder}, for compiled files, cannot be written to ({error}): name another in FLASH_ATTEST_CACHE"
         ) from error
     return folder
 
 
 def _mine(folder: Path) -> bool:
-    """Whether nobody else can have put libraries there, which are not loaded."""
+    """Whether it belongs to this user: libraries that another user may have put there are not loaded."""
     return folder.stat().st_uid == os.getuid()
 
 
 def key_of(*parts: str | bytes) -> str:
-    """A name for what is made of these parts: where one of them changes, so does the name."""
+    """A name for something made of these parts: if one of them changes, so does the name."""
     made = hashlib.sha256()
     for part in parts:
         part = part.encode() if isinstance(part, str) else part
@@ -69,12 +69,12 @@ def key_of(*parts: str | bytes) -> str:
 
 
 def built(key: str, make: Callable[[Path], None]) -> Path:
-    """The library of that key; if it is not there, make(path) makes it at a path in a fresh folder.
+    """The library of that key; if it does not exist, make(path) makes it at a path in a fresh folder.
 
-    Of all processes that ask at the same time one makes it. It gets its name when it is whole; what a failed or killed one
-    leaves behind is a temporary folder that nobody looks into.
+    If several processes ask at the same time, one makes it. It is renamed when it is complete; a process that fails or is
+    killed leaves only a temporary folder, which is never read.
     """
-    for folder in _folders():  # also where nothing can be written to
+    for folder in _folders():  # also those that are read-only
         made = folder / f"{key}.so"
         if made.exists() and _mine(folder):
             return made

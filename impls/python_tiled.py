@@ -1,9 +1,8 @@
-"""FlashAttention-2 in tensor operations, for reading: one line per idea, with the formula beside it.
+"""FlashAttention-2 in tensor operations, written to be read: one line per step, with the formula beside it.
 
-The loops are the kernel's: tiles of BLOCK_M queries by BLOCK_N keys, always whole. The last, partial tile is padded
-with zeros when it is loaded, masked where it is used, and cut when it is stored, as a kernel does it. Only batch and
-heads are vectorised. Letters are the paper's (FA2 Alg. 1 and 2): S scores, P probabilities, m running row maximum,
-l running row sum.
+The loops are those of a kernel: tiles of BLOCK_M queries by BLOCK_N keys. The last, partial tile is padded with zeros when
+it is loaded, masked when it is used, and cut when it is stored. Only batch and heads are vectorised. Letters are those of
+the paper (FA2 Alg. 1 and 2): S scores, P probabilities, m running row maximum, l running row sum.
 
 Precision: products of operands in their own dtype, sums in float32; P and dS are rounded to the operands' dtype before
 the second product. float32 products rely on torch's default, torch.backends.cuda.matmul.allow_tf32 = False.
@@ -13,7 +12,7 @@ import torch
 
 from impls import Implementation, Precision, Supports
 
-BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile: small, so that a case on a CPU has many tiles
+BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile: small, so a case on a CPU has many tiles
 INF = float("inf")
 
 
@@ -41,9 +40,9 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
             s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)
 
             m_new = torch.maximum(m, s.amax(-1, keepdim=True))  #              m = max(m, rowmax(S))
-            m_safe = m_new.masked_fill(m_new == -INF, 0.0)  #                  nothing seen yet: exp(-inf - 0) = 0
+            m_safe = m_new.masked_fill(m_new == -INF, 0.0)  #                  no visible key yet: exp(-inf - 0) = 0
             p = torch.exp(s - m_safe)  #                                       P = exp(S - m)
-            alpha = torch.exp(m - m_safe)  #                                   what earlier tiles are worth now
+            alpha = torch.exp(m - m_safe)  #                                   rescales the earlier tiles
             l = alpha * l + p.sum(-1, keepdim=True)  #                         l = alpha l + rowsum(P)
             acc = alpha * acc + as_operand(p, q) @ vj  #                       O = alpha O + P V
             m = m_new
@@ -83,7 +82,7 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
             doi = load_tile(dout.transpose(1, 2), i0, BLOCK_M)
             lse_i = load_tile(lse, i0, BLOCK_M, padding=INF)  #                a padding query has P = 0
             delta_i = load_tile(delta.transpose(1, 2), i0, BLOCK_M)
-            s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed as it was
+            s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed
 
             p = torch.exp(s - lse_i)  #                                        P = exp(S - L): no maximum, no sum
             dvj += as_operand(p, q).mT @ doi  #                                dV = P^T dO
@@ -129,26 +128,26 @@ def store_tile(x, start, tile):
 
 
 def add_tile(x, start, tile):
-    """Add the rows of tile that exist in x (b, h, seqlen, d): a kernel needs atomics or an order here."""
+    """Add the rows of tile that exist in x (b, h, seqlen, d): a kernel needs atomics or a fixed order here."""
     rows = min(tile.shape[2], x.shape[2] - start)
     x[:, :, start : start + rows] += tile[:, :, :rows]
 
 
 def add_bias_tile(dbias, i0, j0, ds, seqlen_q, seqlen_k):
-    """Add dS (b, h, BLOCK_M, BLOCK_N), less its padding, to dbias (b | 1, h | 1, sq | 1, sk)."""
+    """Add dS (b, h, BLOCK_M, BLOCK_N), without its padding, to dbias (b | 1, h | 1, sq | 1, sk)."""
     ds = ds[:, :, : seqlen_q - i0, : seqlen_k - j0]
-    query_rows = slice(0, 1) if dbias.shape[2] == 1 else slice(i0, i0 + BLOCK_M)  # a vector bias has one row for all
+    query_rows = slice(0, 1) if dbias.shape[2] == 1 else slice(i0, i0 + BLOCK_M)  # a vector bias has one row
     tile = dbias[:, :, query_rows, j0 : j0 + BLOCK_N]
     tile += ds.sum_to_size(tile.shape)
 
 
 def as_operand(x, q):
-    """x rounded to q's dtype, then as float32 again: what a tensor core multiplies, and what it sums in."""
+    """x rounded to q's dtype, then float32 again: a tensor core multiplies in q's dtype and sums in float32."""
     return x.to(q.dtype).float()
 
 
 def key_head_of(q, k):
-    """(h,) the key head that each query head reads: with 6 query heads on 2, 0 0 0 1 1 1."""
+    """(h,) the key head that each query head reads: 0 0 0 1 1 1 for 6 query heads and 2 key heads."""
     group = q.shape[2] // max(k.shape[2], 1)
     return torch.arange(q.shape[2], device=q.device) // max(group, 1)
 
@@ -159,7 +158,7 @@ def sum_query_heads(x, nheads_k):
 
 
 def check(q, k, v, bias):
-    """Refuse, in words, what `supports` does not promise."""
+    """Raise ValueError for a call outside of `supports`."""
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
     if not (q.dtype == k.dtype == v.dtype) or q.dtype not in IMPL.supports.dtypes:
@@ -183,7 +182,7 @@ IMPL = Implementation(
     name="python_tiled",
     forward=forward,
     backward=backward,
-    devices={"cpu"},  # right on a GPU too, but tiles of 16 make it a thousand small launches, and it is for reading
+    devices={"cpu"},  # correct on a GPU too, but tiles of 16 would take thousands of small launches
     supports=Supports(
         dtypes={torch.float32, torch.float16, torch.bfloat16},
         headdims=range(1, 257),

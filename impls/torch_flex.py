@@ -1,9 +1,9 @@
 """torch.nn.attention.flex_attention: a kernel that PyTorch generates from a Python function of one score.
 
-Every new combination of dtype, bias, set of inputs that require grad and special size is compiled, at 5 to 10 s each, so
-what is promised is kept small (four graphs: with and without bias, with and without gradients) and everything that varies
-is data: the scale and the causal offset are tensors that the score function reads, batch and heads are one dimension,
-lengths are dynamic multiples of 128. There is no CPU entry: PyTorch has no backward there.
+Every new combination of dtype, bias, set of inputs that require grad, and special size compiles for 5 to 10 s. So this
+promises little (four graphs: with and without bias, with and without gradients), and everything that varies is data: the
+scale and the causal offset are tensors that the score function reads, batch and heads are one dimension, lengths are
+dynamic multiples of 128. It does not run on a CPU, because PyTorch has no backward there.
 """
 
 import functools
@@ -27,12 +27,12 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     seqlen_k = k.shape[2]
     scale = torch.tensor(headdim**-0.5 if softmax_scale is None else softmax_scale, device=q.device)
     last = torch.tensor(seqlen_k - seqlen_q if causal else seqlen_k, device=q.device)  # query i sees keys 0 .. i + last
-    q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (q, k, v))  # (b h, 1, s, d): nheads is always static in flex
+    q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (q, k, v))  # (b h, 1, s, d): flex specialises on nheads
     if bias is not None:
         bias = bias.float().expand(batch, nheads, seqlen_q, seqlen_k).flatten(0, 1).contiguous()
-    if torch.is_grad_enabled():  # all or none: PyTorch compiles each set of inputs that require grad apart
+    if torch.is_grad_enabled():  # all or none: PyTorch compiles for each set of inputs that require grad
         q, k, v, bias = (x if x is None or x.requires_grad else x.detach().requires_grad_() for x in (q, k, v, bias))
-    with torch._dynamo.config.patch(recompile_limit=64):  # beyond the limit PyTorch would run something else, unsaid
+    with torch._dynamo.config.patch(recompile_limit=64):  # beyond the limit PyTorch silently falls back to eager
         out, lse = compiled(bias is not None)(q, k, v, bias, scale, last)
     return out.view(batch, nheads, seqlen_q, headdim), lse.view(batch, nheads, seqlen_q)
 
@@ -59,14 +59,14 @@ def compiled(biased):
 def accepts(case):
     """None, or why not."""
     if case.seqlen_q % MULTIPLE or case.seqlen_k % MULTIPLE or not case.seqlen_q or not case.seqlen_k:
-        return f"seqlens should be multiples of {MULTIPLE}: PyTorch compiles others apart"
+        return f"seqlens should be multiples of {MULTIPLE}: PyTorch compiles again for others"
     if case.batch * case.nheads < 2:
-        return "batch * nheads should be at least 2: PyTorch compiles 1 apart"
+        return "batch * nheads should be at least 2: PyTorch compiles again for 1"
     return None
 
 
 def check(q, k, v, bias):
-    """Refuse, in words, what `supports` does not promise."""
+    """Raise ValueError for a call outside of `supports`."""
     (batch, nheads, seqlen_q, headdim), seqlen_k = q.shape, k.shape[2]
     if not q.is_cuda:
         raise ValueError(f"torch_flex: q is on {q.device}: should be on a CUDA device")

@@ -1,7 +1,7 @@
-"""Attention as the formula has it, softmax(scale Q K^T + bias) V, in float32 with the whole matrix written down.
+"""Attention by the formula, softmax(scale Q K^T + bias) V, in float32 with the whole matrix in memory.
 
-Short, so that it is obviously right; half inputs are widened first, and autograd does the backward. The products are
-true float32 as long as torch's default stands: torch.backends.cuda.matmul.allow_tf32 = False.
+Short, so that it is obviously right. Half inputs are widened first, and autograd computes the backward. The products are
+true float32 with torch's default, torch.backends.cuda.matmul.allow_tf32 = False.
 """
 
 import torch
@@ -26,8 +26,8 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
         visible = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=q.device).tril(seqlen_k - seqlen_q)
         s = s.masked_fill(~visible, float("-inf"))
 
-    # A row that sees no key: softmax would give 0/0, and NaN times the zero gradient of a later mask is NaN again.
-    # So the row is replaced before softmax and after it.
+    # In a row that sees no key softmax gives 0/0, and NaN times the zero gradient of a later mask is still NaN.
+    # Replace the row before softmax and after it.
     dead = (s == float("-inf")).all(-1, keepdim=True)
     p = s.masked_fill(dead, 0.0).softmax(-1).masked_fill(dead, 0.0)
     out = torch.einsum("bhij,bjhd->bihd", p, per_query_head(v.float(), nheads))
@@ -41,13 +41,13 @@ def per_query_head(x, nheads):
 
 
 def refuses_far_rows(q, k, v, rows=1):
-    """None, or why cuBLAS would be wrong: 32 bits do not count the elements between the rows of dimension `rows`."""
+    """None, or why cuBLAS would be wrong: offsets between the rows of dimension `rows` need more than 32 bits."""
     far = any(x.stride(rows) * (x.shape[rows] - 1) >= 2**31 for x in (q, k, v))
     return FAR_ROWS if far and 1 in (q.shape[rows], k.shape[rows]) else None
 
 
 def check(q, k, v, bias):
-    """Refuse, in words, what `supports` does not promise."""
+    """Raise ValueError for a call outside of `supports`."""
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
     if not (q.dtype == k.dtype == v.dtype) or q.dtype not in IMPL.supports.dtypes:

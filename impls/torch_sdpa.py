@@ -1,8 +1,8 @@
 """PyTorch's own attention, one implementation for each kernel behind torch.nn.functional.scaled_dot_product_attention.
 
-The fused kernels are called through their aten operators, as these also give lse; autograd knows their backward. Where
-an operator needs something that scaled_dot_product_attention does for it (padding a bias, say), it is done here alike.
-What a kernel cannot do, or does wrong without an error, is refused by `accepts`, once, for the suite and for callers.
+The fused kernels are called through their aten operators, which also return lse; autograd knows their backward. What
+scaled_dot_product_attention prepares for an operator (for example, it pads a bias) is done here in the same way.
+`accepts` refuses what a kernel cannot do, or does wrong without an error, both for the suite and for callers.
 Measured with torch 2.11 on an H200 and 2.13 on a CPU.
 """
 
@@ -32,7 +32,7 @@ def math(q, k, v, causal, bias, softmax_scale):
 def flash(q, k, v, causal, bias, softmax_scale):
     """(b, h, s, d) x 3 -> out, lse (b, h, sq). FlashAttention-2; causal is bottom right."""
     headdim = q.shape[-1]
-    scale = headdim**-0.5 if softmax_scale is None else softmax_scale  # of the true headdim, not of the padded one
+    scale = headdim**-0.5 if softmax_scale is None else softmax_scale  # of headdim before padding
     q, k, v = (F.pad(x, (0, -headdim % 8)) for x in (q, k, v))
     out, lse, *_ = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, scale=scale)
     return out[..., :headdim], lse.masked_fill(lse == float("inf"), -float("inf"))  # FA2 writes +inf for a dead row
@@ -47,13 +47,13 @@ def flash_cpu(q, k, v, causal, bias, softmax_scale):
 
 
 def flash_cpu_out(*args):
-    """The same -> out alone."""
+    """The same -> out only."""
     return flash_cpu(*args)[0]
 
 
 def efficient(q, k, v, causal, bias, softmax_scale):
     """(b, h, s, d) x 3 -> out, lse (b, h, sq). CUTLASS, from xformers; causal is top left."""
-    if bias is not None:  # rows must start at multiples of 16 bytes: allocate them padded, and look at the part
+    if bias is not None:  # rows must start at multiples of 16 bytes: allocate padded rows and take a view
         seqlen_q, seqlen_k = q.shape[2], k.shape[2]
         bias = F.pad(bias.to(q.dtype), (0, -seqlen_k % 16))[..., :seqlen_k]
         bias = bias.expand(q.shape[0], q.shape[1], seqlen_q, seqlen_k)
@@ -70,14 +70,14 @@ def cudnn(q, k, v, causal, bias, softmax_scale):
 
 
 def refuses_bias_with_causal(case):
-    """What scaled_dot_product_attention itself says: attn_mask and is_causal exclude each other."""
+    """scaled_dot_product_attention does not take attn_mask together with is_causal."""
     if case.causal and case.bias:
         return "PyTorch takes is_causal or attn_mask, not both"
     return None
 
 
 def refuses_empty(case):
-    """The operators themselves do not look: the one for CPUs divides by zero and ends the process."""
+    """The operators do not check: the one for CPUs divides by zero and ends the process."""
     if 0 in (case.batch, case.seqlen_q, case.seqlen_k):
         return "the operator needs a batch and seqlens of at least 1"
     return None
@@ -86,7 +86,7 @@ def refuses_empty(case):
 def refuses_no_keys(case):
     """Found by test_no_keys_give_zero (torch 2.13, half dtypes on a CPU): docs/bugs.md#found-by-this-suite."""
     if case.seqlen_k == 0:
-        return "with seqlen_k = 0, PyTorch's math attention may return memory that nothing wrote"
+        return "with seqlen_k = 0, PyTorch's math attention may return uninitialised memory"
     return None
 
 
@@ -105,7 +105,7 @@ def refuses_scale_not_positive(case):
 
 
 def refuses_causal_scale_not_positive(case):
-    """The same mistake in the kernel for CPUs, which masks for causality only."""
+    """The same bug in the kernel for CPUs, which masks only if causal."""
     return refuses_scale_not_positive(case) if case.causal else None
 
 
@@ -126,7 +126,7 @@ def refuses_half_tiles_of_keys(case):
 
 
 def implementation(name, kernel, *, accepts, supports, **declared):
-    """An Implementation around a kernel: every refusal in one place."""
+    """An Implementation that calls a kernel and refuses what `accepts` and `supports` exclude."""
     supports = Supports(**supports, accepts=lambda case: next(filter(None, (rule(case) for rule in accepts)), None))
 
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
@@ -138,7 +138,7 @@ def implementation(name, kernel, *, accepts, supports, **declared):
 
 
 def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
-    """None, or what is wrong with this call."""
+    """None, or why this call is refused."""
     (batch, nheads, seqlen_q, headdim), (nheads_k, seqlen_k) = q.shape, k.shape[1:3]
     if not (q.dtype == k.dtype == v.dtype) or q.dtype not in supports.dtypes:
         return f"q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: should be one of {sorted(map(str, supports.dtypes))}"
@@ -149,7 +149,7 @@ def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
     if nheads_k == 0 or nheads % nheads_k or (nheads != nheads_k and not supports.gqa):
         return f"nheads={nheads} and nheads_k={nheads_k}: should be equal" + " or a multiple" * supports.gqa
     if not supports.strides and any(x.shape[-1] > 1 and x.stride(-1) != 1 for x in (q, k, v)):
-        return "the last dimension of q, k, v should have stride 1: the kernel reads on as if it had"
+        return "the last dimension of q, k, v should have stride 1: the kernel ignores other strides"
     if reason := refuses_far_rows(q, k, v, rows=2):
         return reason
     kind = None if bias is None else "matrix" if bias.shape[2] > 1 else "vector"
@@ -167,7 +167,7 @@ FLASH_CPU = {
     "gqa": True,
     "headdims": range(1, 257),
     "causal": "optional",
-    "bias": {"vector", "matrix"},  # without its gradient: scaled_dot_product_attention leaves that to the math kernel
+    "bias": {"vector", "matrix"},  # without a gradient: scaled_dot_product_attention uses the math kernel for that
     "cross": True,
     "softmax_scale": True,
 }
@@ -197,9 +197,9 @@ IMPLS = [
         causal_alignment="top_left",
         precision=Precision(probabilities="float32"),  # half inputs are widened first
     ),
-    # Two entries for one kernel, as it works in two ways. In half dtypes its exp is an approximation, good to 20 bits
-    # or fewer: lse is wrong by up to 5e-5, so it is not offered there. dk and dv are summed in the dtype of the inputs.
-    # A dead row gives out 0 and lse 0, which is why empty_rows is "undefined".
+    # Two entries for one kernel, because half dtypes differ: there its exp is an approximation with 20 bits or fewer, so
+    # lse, wrong by up to 5e-5, is not returned; and dk and dv are summed in the dtype of the inputs. empty_rows is
+    # "undefined", because a dead row gives out 0 and lse 0.
     implementation(
         "torch_sdpa_flash_cpu",
         flash_cpu,
@@ -234,9 +234,9 @@ IMPLS = [
         lse="natural",
         repeatable={"out", "lse", "dk", "dv"},  # dq is summed by atomics
     ),
-    # Two entries again: in float32 the products are three tf32 products each (CUTLASS OpMultiplyAddFastF32), which is
-    # nearly float32, but not it: out of a single key is not v. The bias has to be in q's dtype, so that a float32 bias
-    # fits float32 inputs only. A dead row gives out 0 and lse 0.
+    # Two entries again: in float32 each product is three tf32 products (CUTLASS OpMultiplyAddFastF32), which is less exact
+    # than float32: out of a single key is not v. The bias must have q's dtype, so a float32 bias fits float32 inputs only.
+    # A dead row gives out 0 and lse 0.
     implementation(
         "torch_sdpa_efficient",
         efficient,
@@ -259,8 +259,8 @@ IMPLS = [
         repeatable={"out", "lse", "dk", "dv", "dbias"},
         precision=Precision(multiply="tf32"),
     ),
-    # Contiguous dout only: PyTorch keeps one backward plan per shape and strides of q, k, v, and forgets the strides of
-    # dout. Whichever layout of dout comes second in a process gets wrong gradients, without an error (torch 2.11).
+    # Contiguous dout only: PyTorch caches one backward plan per shape and strides of q, k, v, and ignores the strides of
+    # dout. The second layout of dout in a process gets wrong gradients without an error (torch 2.11).
     implementation(
         "torch_sdpa_cudnn",
         cudnn,

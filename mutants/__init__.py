@@ -1,41 +1,31 @@
 """Implementations that are wrong on purpose, each naming the law that must catch it.
 
+    mutant.py    what a mutant is, and what a family of mutants is
+    tiled/       in tensor operations          triton/  in impls/triton
+    cuda/        in impls/cuda and docs/examples
+    judging.py   a mutant before its law, or before all laws
+
+Each family's folder has a build.py, which says how an edited source is loaded.
+
 python -m mutants              each mutant before its law: verdict, smallest case
-python -m mutants --matrix     each mutant before all laws: which of them see it
+python -m mutants --matrix     each mutant before all laws: which of them catch it
 """
 
-from mutants import (
-    backward,
-    boundaries,
-    calling,
-    cuda_backward,
-    cuda_barriers,
-    cuda_fa1,
-    cuda_fa2,
-    cuda_forward,
-    cuda_tiles,
-    masks,
-    memory,
-    offsets,
-    races,
-    softmax,
-    streams,
-    triton_backward,
-    triton_compiled,
-    triton_forward,
-)
-from mutants.mutant import Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
-
-OF_TENSOR_OPERATIONS = (backward, boundaries, calling, masks, memory, races, softmax)
-OF_BOTH = (offsets, streams)  # Triton and CUDA
-OF_TRITON = (triton_forward, triton_backward, triton_compiled)
-OF_CUDA = (cuda_forward, cuda_barriers, cuda_tiles, cuda_fa1, cuda_fa2, cuda_backward)
+from mutants import cuda, tiled, triton
+from mutants.mutant import CONTRACT, Family, Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
 
 ALL: tuple[Mutant, ...] = tuple(
-    sorted(
-        (mutant for file in (*OF_TENSOR_OPERATIONS, *OF_TRITON, *OF_CUDA, *OF_BOTH) for mutant in file.MUTANTS),
-        key=lambda mutant: mutant.name,
-    )
+    sorted((*tiled.MUTANTS, *triton.MUTANTS, *cuda.MUTANTS), key=lambda mutant: mutant.name)
 )
 
-__all__ = ["ALL", "Mutant", "MutantError", "beyond_smallest", "build", "edited_source", "elsewhere"]
+__all__ = [
+    "ALL",
+    "CONTRACT",
+    "Family",
+    "Mutant",
+    "MutantError",
+    "beyond_smallest",
+    "build",
+    "edited_source",
+    "elsewhere",
+]

@@ -1,4 +1,4 @@
-"""python -m mutants: is every planted bug caught by its law, and, with --matrix, which laws see which bug?"""
+"""python -m mutants: is every planted bug caught by its law, and, with --matrix, which laws catch which bug?"""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import sys
 
 import torch
 
-from emulator.errors import CudaError
-from mutants import ALL, Mutant, MutantError, beyond_smallest, build, elsewhere
-from mutants.judging import CONTRACT, EXAMPLES, one_of_all
+from emulator.errors import EmulatorError
+from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, build, elsewhere
+from mutants.judging import EXAMPLES, one_of_all
 from properties.judging.verdict import FAIL
 from properties.law import laws
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table or the matrix; 0 if every mutant was caught as it should be, 1 if not, 2 if nothing could be judged."""
+    """Print the table or the matrix; return 0 if every mutant was caught as required, 1 if not, 2 if none could be judged."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only (a part of the name is enough)")
     parser.add_argument(
-        "--matrix", action="store_true", help="judge each mutant by all laws (slow; interpreted ones if named)"
+        "--matrix", action="store_true", help="judge each mutant by all laws (slow; Triton and CUDA only if named)"
     )
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="cases per law (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: %(default)s)")
@@ -32,20 +32,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"no mutant is called {' or '.join(unknown)}; there are:", *(m.name for m in ALL), sep="\n  ")
         return 2
     if options.matrix and not options.names:
-        chosen = [m for m in chosen if "/" not in m.source]
+        chosen = [m for m in chosen if not m.family.slow]
     for mutant in [m for m in chosen if elsewhere(m)]:
         print(f"- {mutant.name}: {elsewhere(mutant)}")
         chosen.remove(mutant)
     if not chosen:
-        print("nothing was judged: none of these mutants can be, for the reasons above")
+        print("nothing was judged: none of these mutants can be judged here, for the reasons above")
         return 2
     for mutant in chosen:
         try:
             build(mutant)
-        except (MutantError, CudaError) as error:
+        except (MutantError, EmulatorError) as error:
             parser.error(str(error))
         if mutant.law not in (CONTRACT, *laws()):
-            parser.error(f"mutant {mutant.name} names {mutant.law}, which is no law")
+            parser.error(f"mutant {mutant.name} names {mutant.law}, which is not a law")
     work = [(ALL.index(m), options.seed, options.examples, options.matrix) for m in chosen]
     with multiprocessing.get_context("spawn").Pool(options.jobs, torch.set_num_threads, (1,)) as pool:
         results = pool.imap(one_of_all, work)
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _table(chosen: list[Mutant], results, messages: bool) -> int:
-    """One line per mutant: its law, the verdict, seconds, the smallest case; what is not as it should be is marked !."""
+    """One line per mutant: its law, the verdict, seconds, the smallest case; "!" marks a mutant not caught as required."""
     caught, small, spent = 0, 0, 0.0
     print(f"  {'mutant':62} {'law that must catch it':50} verdict  seconds  smallest case")
     for mutant, (result, seconds) in zip(chosen, results, strict=True):
@@ -71,18 +71,20 @@ def _table(chosen: list[Mutant], results, messages: bool) -> int:
 
 
 def _matrix(chosen: list[Mutant], results) -> int:
-    """For each mutant the laws that see it; at the end, for each law, how many it sees, and which no other does."""
-    seen_by: dict[str, list[str]] = {}
+    """For each mutant the laws that catch it; at the end, for each law, how many it catches, and which only it catches."""
+    caught_by: dict[str, list[str]] = {}
     own_law = 0
     for number, (mutant, (verdicts, seconds)) in enumerate(zip(chosen, results, strict=True), 1):
-        seen_by[mutant.name] = [name for name, verdict in verdicts.items() if verdict == FAIL]
-        own_law += mutant.law in seen_by[mutant.name]
-        print(f"[{number} of {len(chosen)}, {seconds:.0f} s] {mutant.name}: seen by {len(seen_by[mutant.name])} laws")
-        print(f"    {', '.join(seen_by[mutant.name]) or 'none'}", flush=True)
-    print(f"\n{'law':50} mutants  the only one to see")
+        caught_by[mutant.name] = [name for name, verdict in verdicts.items() if verdict == FAIL]
+        own_law += mutant.law in caught_by[mutant.name]
+        print(
+            f"[{number} of {len(chosen)}, {seconds:.0f} s] {mutant.name}: caught by {len(caught_by[mutant.name])} laws"
+        )
+        print(f"    {', '.join(caught_by[mutant.name]) or 'none'}", flush=True)
+    print(f"\n{'law':50} mutants  caught by this law only")
     for name in [CONTRACT, *laws()]:
-        alone = [mutant for mutant, names in seen_by.items() if names == [name]]
-        print(f"{name:50} {sum(name in names for names in seen_by.values()):7}  {', '.join(alone)}")
+        alone = [mutant for mutant, names in caught_by.items() if names == [name]]
+        print(f"{name:50} {sum(name in names for names in caught_by.values()):7}  {', '.join(alone)}")
     return 0 if own_law == len(chosen) else 1
 
 

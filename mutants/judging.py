@@ -1,4 +1,4 @@
-"""Mutants before the laws: the one that must catch each, and, for the matrix, all that do."""
+"""Judges mutants: by the law that must catch each, and, for the matrix, by all laws."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import time
 from dataclasses import replace
 from functools import wraps
 
-from emulator.cuda import CompileError
+from emulator.errors import CompileError
 from impls import Implementation
-from mutants.mutant import Mutant, build
+from mutants import ALL
+from mutants.mutant import CONTRACT, Mutant, build
 from properties.failures import LawBroken
 from properties.judging import conformance
 from properties.judging.judge import judge
@@ -17,17 +18,13 @@ from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.law import Law, laws
 from properties.trial import Trial
 
-CONTRACT = (
-    "test_contract_is_kept"  # no law: the contract is tried out once for each implementation, and judged by itself
-)
-
-# Hypothesis stops at the first failure, so many examples cost a mutant nothing, and make its end certain.
+# Hypothesis stops at the first failure, so many examples cost little for a mutant and make sure that it is caught.
 EXAMPLES = 300
-REPEATS = 12  # what is wrong in 1 call of 20 must show in 30 cases of 12 repeats
+REPEATS = 12  # a fault in 1 call of 20 must show in 30 cases of 12 repeats
 
 
 def plan(seed: int = 0, examples: int = EXAMPLES) -> Plan:
-    """How mutants are judged: on the CPU unless they say otherwise, the same cases every time."""
+    """How mutants are judged: on the CPU unless the mutant names another device, with the same cases every time."""
     return Plan(device="cpu", examples=examples, seed=seed, repeats=REPEATS)
 
 
@@ -39,12 +36,12 @@ def judge_mutant(mutant: Mutant, how: Plan) -> Result:
 
 
 def of_mutant(mutant: Mutant, how: Plan) -> Plan:
-    """The plan on the device where the mutant shows; its share makes its cases smaller, but not fewer."""
+    """The plan for the device where the mutant shows. Its `share` makes the cases smaller, but not fewer."""
     return replace(how, device=mutant.device, examples=round(how.examples / build(mutant).share_on(mutant.device)))
 
 
 def catches(law: Law | None, mutant: Mutant, how: Plan) -> str:
-    """The verdict of a law, or of the contract if it is None, without shrinking or explaining: the first failure ends it."""
+    """The verdict of a law, or of the contract if it is None. The first failure ends it: no shrinking, no explanation."""
     if law is None:
         return _contract_result(mutant).verdict
     try:
@@ -57,10 +54,8 @@ def catches(law: Law | None, mutant: Mutant, how: Plan) -> str:
 def one_of_all(work: tuple[int, int, int, bool]) -> tuple[Result | dict[str, str], float]:
     """(number in ALL, seed, examples, by all laws?) -> its Result, or the verdict of every law; and the seconds it took.
 
-    At module level, and with numbers for arguments, as it runs in other processes.
+    A function of the module that takes numbers, because it is pickled to run in other processes.
     """
-    from mutants import ALL
-
     number, seed, examples, matrix = work
     mutant, how = ALL[number], plan(seed, examples)
     started = time.perf_counter()
@@ -72,7 +67,7 @@ def one_of_all(work: tuple[int, int, int, bool]) -> tuple[Result | dict[str, str
 
 
 class _Caught(BaseException):
-    """A law broke. Not an Exception, so that Hypothesis does not go on to shrink."""
+    """A law failed. Not an Exception, so Hypothesis does not go on to shrink."""
 
 
 def _ending_at_once(function):
@@ -90,13 +85,13 @@ def _contract_result(mutant: Mutant) -> Result:
     impl = build(mutant)
     problems = conformance.problems(impl, mutant.device)
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
-    if problems and _is_no_code(impl, mutant.device):  # nothing was judged, and so nothing caught
+    if problems and _does_not_compile(impl, mutant.device):  # then the mutant was not judged, so not caught
         verdict = UNKNOWN
     return Result(impl.name, "test_contract", CONTRACT, verdict, reason, message="\n".join(problems))
 
 
-def _is_no_code(impl: Implementation, device: str) -> bool:
-    """Whether the edited CUDA file does not compile for the CPU: asked by a call, as of problems only words are left."""
+def _does_not_compile(impl: Implementation, device: str) -> bool:
+    """Whether the edited CUDA file does not compile for the CPU. Found by a call, because problems are only messages."""
     _, plain = conformance.sample(impl)[0]
     try:
         Trial(impl, plain, device).run()

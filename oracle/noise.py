@@ -22,7 +22,7 @@ FLUSH = 2.0**-126
 
 
 class Accumulator(NamedTuple):
-    """What each addition is rounded to: unit roundoff u, and the step tiny where numbers underflow."""
+    """The precision of a sum: unit roundoff u of each addition, and the step tiny where numbers underflow."""
 
     u: float
     tiny: float
@@ -103,22 +103,22 @@ class Independent:
 
     @staticmethod
     def steps(n: float) -> float:
-        """A handful of float32 operations, of deviation sqrt(n) u together."""
+        """A few float32 operations, with a joint deviation of sqrt(n) u."""
         return n * FLOAT32**2
 
     @staticmethod
     def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-        """Adding n terms: n roundings of partial sums, which grow to the result or walk at random with the terms."""
+        """Adding n terms: n roundings of partial sums, which grow to the result or like a random walk of the terms."""
         return torch.maximum(result * result, terms).mul_(n * acc.u**2 / 3).add_(n * acc.tiny**2 / 3)
 
     @staticmethod
     def truncated(n: float, result: torch.Tensor) -> torch.Tensor:
-        """What a matrix unit loses over n products by truncating: no variance, but all to one side."""
+        """What a matrix unit loses over n products by truncating: a bias to one side, not a variance."""
         return result * result * (n * TRUNCATION * FLOAT32) ** 2
 
     @staticmethod
     def lost(probs: torch.Tensor) -> torch.Tensor | None:
-        """The P that a float32 sum may lose whole, to one side, else 0; None if there are none."""
+        """The P that a float32 sum may lose entirely, and so to one side, else 0; None if there are none."""
         small = probs.masked_fill(probs >= FLOAT32, 0.0)
         return small if small.any() else None
 
@@ -128,7 +128,7 @@ class Independent:
 
 
 class Linear:
-    """Roundings conspire: noise is a bound on the absolute error."""
+    """Roundings add up at their worst: noise is a bound on the absolute error."""
 
     linear = True
     # z <= 8 then says exactly |error| <= bound; 2 % cover the products of two roundings, which first order leaves out.
@@ -144,7 +144,7 @@ class Linear:
 
     @staticmethod
     def steps(n: float) -> float:
-        """Four deviations of what the independent form allows: the same handful of operations at their worst."""
+        """Four deviations of what the independent form allows: the same few operations at their worst."""
         return 4 * n**0.5 * FLOAT32
 
     @staticmethod

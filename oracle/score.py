@@ -3,8 +3,8 @@
     z         = max(0, |got - want| - u_out |want| - tiny/2) / sigma            per element
     rms_ratio = rms(got - want) / rms(allowed) / (1 + SMALL_SAMPLE / sqrt(n))   of the tensor
 
-The last rounding, to the output's dtype, is known exactly, so z takes it off at its worst. The rms cannot, so there it
-is part of what is allowed: allowed^2 = sigma^2 + u_out^2 want^2 / 3 + tiny^2 / 12. Both rms are over the elements where
+The last rounding, to the output's dtype, is known exactly, so z subtracts it at its worst. The rms cannot, so it is part of
+what is allowed there: allowed^2 = sigma^2 + u_out^2 want^2 / 3 + tiny^2 / 12. Both rms are over the elements where
 got, want and sigma are finite. n is how many rows carry the budget, (sum w)^2 / sum w^2 with w the allowed^2 summed
 over a row: elements of one row share errors (of delta, of lse, of P), and a few rows may carry all of it. With n = 1 the
 rms is one error and may be as large as one error may be; the limit tightens to RMS_LIMIT as n grows.

@@ -1,6 +1,5 @@
-"""The same call, the same answer: repeated under disturbance, each output compared by itself."""
+"""The same call gives the same result: calls repeated with disturbed memory, and kernels traced for races."""
 
-from emulator.tracing import tracing
 from properties.cases.case import Case
 from properties.cases.inputs import build
 from properties.checks.comparisons import check_agree
@@ -9,8 +8,9 @@ from properties.failures import LawBroken
 from properties.law import law
 from races.poison import PATTERNS, poisoned
 from races.repeat import compare_repeats
+from races.tracing import tracing
 
-TRACED = 2**20  # products q k of a case that is traced: about 0.2 s forward
+TRACED = 2**20  # the most products q k of a traced case: about 0.2 s forward
 
 
 def _work(case: Case) -> int:
@@ -18,7 +18,7 @@ def _work(case: Case) -> int:
 
 
 def _traceable(case: Case) -> Case:
-    """The case with fewer heads, then with shorter sequences, if it would take too long access by access."""
+    """The case with fewer heads, then with shorter sequences, if tracing it would take too long."""
     if _work(case) > TRACED:
         case = case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1, bias_batch=1, bias_nheads=1)
     return case if _work(case) <= TRACED else case.but(seqlen_q=min(case.seqlen_q, 70), seqlen_k=min(case.seqlen_k, 70))
@@ -29,10 +29,10 @@ def _traceable(case: Case) -> Case:
     seqlen_q=(24, None), seqlen_k=(24, None),  # a race needs something to race with
 )  # fmt: skip
 def test_repeats_agree(trial):
-    """Called again with the same inputs, every output that is declared repeatable has the same bits, each time.
+    """Called again with the same inputs, every output that is declared repeatable has the same bits.
 
-    Outputs that are not (atomics sum in any order) stay within the budget. Between two calls fresh memory is filled with
-    huge numbers, NaN or zeros, and every fourth time another case is run. n equal repeats leave p < 3/n open, at 95 %.
+    Other outputs (atomics sum in any order) stay within the budget. Between two calls fresh memory is filled with huge
+    numbers, NaN or zeros, and before every fourth call another case runs. After n equal repeats, p < 3/n at 95 %.
     """
     backward = trial.backward
     other = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
@@ -48,11 +48,11 @@ def test_repeats_agree(trial):
             return dict(trial.run(backward=backward).items())
 
     found, first = compare_repeats(call, trial.repeats, disturb)
-    sloppy = [name for name in first if name not in trial.impl.repeatable]
-    if sloppy:
+    inexact = [name for name in first if name not in trial.impl.repeatable]
+    if inexact:
         again = trial.run(backward=backward)
         budget = trial.budget(trial.want(backward=backward), backward=backward)
-        for name in sloppy:
+        for name in inexact:
             check_agree(trial, name, getattr(again, name), first[name], getattr(budget, name), "the first call gave")
     for name, times in found.differing.items():
         if name in trial.impl.repeatable:
@@ -63,8 +63,8 @@ def test_repeats_agree(trial):
                 f"in {share(elements)}, by up to {found.largest[name]:.3g}",
                 where(trial, name, elements, "differs"),
                 f"outputs that differ: {each}" if len(found.differing) > 1 else "",
-                suggests="a race, atomics that sum in another order, or memory that nothing wrote\n"
-                "(if it is meant to be so, leave the output out of `repeatable`)",
+                suggests="a race, atomics that sum in another order, or memory that was never written\n"
+                "(if this is intended, leave the output out of `repeatable`)",
             )
     trial.meter.repeats += found.n
     over = f"{trial.meter.repeats} repeats of {plural(trial.meter.cases + 1, 'case')}"
@@ -76,25 +76,24 @@ def test_repeats_agree(trial):
     where=lambda case: _work(case) <= TRACED, toward=_traceable,
 )  # fmt: skip
 def test_no_race_is_traced(trial):
-    """No two threads of a launch touch the same byte, one of them writing, without a barrier between: races/rule.py.
+    """No two threads of a launch access the same byte, one of them writing, without a barrier between them: races/rule.py.
 
-    The kernels run on the CPU, every access is seen and judged, in an order of threads and blocks of the case's own. Also
-    found: what lies outside of every tensor, shared memory read before anything wrote it in its block, barriers that not all
-    reach, threads that wait for ever, misaligned vectors, launches that fail unasked.
+    The kernels run on the CPU and every access is checked; each case has its own order of threads and blocks. Also found:
+    accesses outside of every tensor, shared memory read before its block wrote it, barriers that not all threads reach,
+    deadlocks, misaligned vectors, failed launches that the host code does not check.
     """
     with tracing(seed=trial.case.seed) as found:
         try:
             trial.run(backward=trial.backward)
         except LawBroken:
-            if not found.reports:  # what was found says why
+            if not found.findings:  # a finding explains more than the error that follows from it
                 raise
-    if not found.launches and not found.reports and _work(trial.case):
+    if not found.launches and not found.findings and _work(trial.case):
         raise LawBroken(
-            "traced=True, but no kernel that emulator.cuda has loaded was launched",
-            "load the .cu with emulator.cuda.load and call its functions, or declare traced=False",
+            "traced=True, but no traced kernel was launched",
+            "run the kernels in the emulator when the tensors are on the CPU, or declare traced=False",
         )
-    if found.reports:
-        first, *others = found.reports
-        raise LawBroken(first.headline, *(f"{report}\n" for report in [first, *others]))
+    if found.findings:
+        raise LawBroken(found.findings[0].headline, *(f"{finding}\n" for finding in found.findings))
     trial.meter.launches += found.launches
     trial.meter.note = f"none for {plural(trial.meter.cases + 1, 'case')} traced, {trial.meter.launches} launches"

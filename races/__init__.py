@@ -1,1 +1,1 @@
-"""How schedules and memory are disturbed and watched, so that what is wrong only sometimes shows."""
+"""Detection of races: the rule, findings, tracing, repeated calls, and memory filled with poison."""

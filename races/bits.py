@@ -1,4 +1,4 @@
-"""Tensors as integers, where what counts is the bits."""
+"""Tensors as integers, for comparing bits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Fresh memory that holds something nasty, so that an element nobody wrote, or scratch taken for clean, shows.
+"""Fills fresh memory with poison, so that elements that were never written, and scratch used as if it were zero, show.
 
-Two ways, as no single one reaches everything: allocations made through the dispatcher (torch.empty in Python, as
-Triton and Numba wrappers make them) are filled as they are made; those made inside a C++ operator are met by leaving
-freed blocks of the sizes that it will ask for behind in the allocator.
+Two methods, because neither reaches all memory: allocations through the dispatcher (torch.empty in Python, as in Triton and
+Numba wrappers) are filled when they are made; for those inside a C++ operator, freed blocks of the expected sizes are left in
+the allocator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from races.bits import INTEGERS
 
-# As bytes: the largest numbers there are (NaN in float16), all bits set (NaN, and -1 as an integer), zeros.
+# As bytes: the largest numbers (NaN in float16), all bits set (NaN, and -1 as an integer), zeros.
 PATTERNS = (0x7F, 0xFF, 0x00)
 
 _FRESH = (
@@ -31,7 +31,7 @@ _KEYS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 
 
 class FillFresh(TorchDispatchMode):
-    """Every tensor that torch.empty and its kin make inside this block starts with every byte equal to `pattern`."""
+    """Inside this block, tensors of torch.empty and similar functions start with every byte equal to `pattern`."""
 
     supports_higher_order_operators = True  # flex_attention is one; it passes through
 
@@ -41,7 +41,7 @@ class FillFresh(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Compiled code runs as it does without this mode."""
+        """Compiled code runs as without this mode."""
         return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -53,9 +53,9 @@ class FillFresh(TorchDispatchMode):
         return made
 
     def _within(self, func, args, kwargs):
-        """A torch.library.custom_op with this mode on inside it, where a mode is off otherwise: it allocates in Python, too.
+        """Run a torch.library.custom_op with this mode on, which is otherwise off inside it: it can allocate in Python.
 
-        Its implementation is called as the dispatcher would, below autograd; called as an operator, it would come here.
+        Its implementation is called directly, below autograd; calling the operator would come back here.
         """
         for key in (torch._C.DispatchKey.CompositeExplicitAutograd, _KEYS[self.device]):  # for all devices, or for one
             if func.has_kernel_for_dispatch_key(key):
@@ -65,13 +65,13 @@ class FillFresh(TorchDispatchMode):
 
 
 def fill_bytes(tensor: torch.Tensor, pattern: int) -> None:
-    """Set every byte of a tensor's own elements, in place."""
+    """Set every byte of a tensor's elements, in place."""
     word = int.from_bytes(bytes([pattern]) * tensor.element_size(), "little", signed=True)
     tensor.view(INTEGERS[tensor.element_size()]).fill_(word)
 
 
 def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:
-    """Fill blocks of these sizes (and half, double and four times as large) with a pattern and give them back."""
+    """Fill blocks of these sizes (and half, double and four times as large) with a pattern and free them."""
     sizes = sorted({max(1, int(n * factor)) for n in nbytes for factor in (0.5, 1, 2, 4)})
     blocks = [torch.full((n,), pattern, dtype=torch.uint8, device=device) for n in sizes for _ in range(2)]
     del blocks
@@ -79,7 +79,7 @@ def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:
 
 @contextmanager
 def poisoned(pattern: int, device: str, nbytes: list[int]) -> Iterator[None]:
-    """Inside, fresh memory holds `pattern`; `nbytes` are the sizes that an operator is likely to ask for."""
+    """Inside, fresh memory holds `pattern`; `nbytes` are the sizes that an operator is likely to allocate."""
     leave_behind(pattern, device, nbytes)
     with FillFresh(pattern, device):
         yield

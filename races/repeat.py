@@ -1,4 +1,4 @@
-"""The repeat layer: the same call again and again under disturbance, compared bit for bit, each output by itself."""
+"""The repeat layer: repeats a call with disturbances in between and compares each output bit for bit."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from races.bits import bits
 
 @dataclass
 class Repeats:
-    """What n repeats of one call showed, against its first result."""
+    """The differences of n repeats of a call from its first result."""
 
     n: int
-    differing: dict[str, int] = field(default_factory=dict)  # output -> in how many repeats some bit differed
-    elements: dict[str, torch.Tensor] = field(default_factory=dict)  # output -> how often each element differed
-    largest: dict[str, float] = field(
-        default_factory=dict
-    )  # output -> the largest difference seen; inf if NaN came or went
+    # by output: in how many repeats some bit differed; how often each element differed; the largest difference, inf if a
+    # NaN appeared or disappeared
+    differing: dict[str, int] = field(default_factory=dict)
+    elements: dict[str, torch.Tensor] = field(default_factory=dict)
+    largest: dict[str, float] = field(default_factory=dict)
 
     @property
     def bound(self) -> float:
-        """The 95 % upper bound on the chance to differ, if none did: 3 / n (the rule of three)."""
+        """The 95 % upper bound on the probability of a difference, if there was none: 3 / n (the rule of three)."""
         return min(1.0, 3 / self.n) if self.n else 1.0
 
 
 def compare_repeats(
     call: Callable[[], dict[str, torch.Tensor]], n: int, disturb: Callable[[int], None]
 ) -> tuple[Repeats, dict[str, torch.Tensor]]:
-    """Call once, then n times, with disturb(repeat) before each: how often each output had other bits than at first.
+    """Call once, then n times, with disturb(repeat) before each: how often each output differed from the first result.
 
-    The comparison stays on the device: counts are read back once, at the end.
+    The comparison stays on the device; counts are read back once, at the end.
     """
     first = {name: t.contiguous().clone() for name, t in call().items()}
     words = {name: bits(t) for name, t in first.items()}

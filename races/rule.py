@@ -1,27 +1,27 @@
-"""The rule of races, once, for every detector; and a checker that applies it by brute force, to hold detectors against.
+"""The definition of a race, for every detector; and a checker that applies it by brute force, to test detectors.
 
 Two accesses of one launch are a race if
 
-    they touch a common byte,                                 whatever their sizes
+    they access a common byte,                                whatever their sizes
     different threads make them,
     at least one writes,                                      an atomic operation writes, even a compare-and-swap that fails
     not both are atomic, and
-    neither is before the other.
+    neither happens before the other.
 
-`a` is before `b` if a path leads from a to b, and a path has two kinds of steps:
+`a` happens before `b` if a path leads from a to b, and a path has two kinds of steps:
 
     along a thread, from each event to the next               program order
-    at a barrier, from any thread there to all that wait      what came before it, anywhere, is before what comes after it
+    at a barrier, from any thread there to all that wait      what any of them did before it happens before what comes after
 
-and nothing else is a step. From this follows:
+There are no other steps. It follows:
 
-- Order is passed on: with a barrier of lanes 0 and 1, then one of lanes 1 and 2, what lane 0 did before the first is
-  before what lane 2 does after the second. In the other order it is not.
-- Between blocks nothing is ordered, since no barrier joins threads of two blocks.
-- A shuffle, a vote, a memory fence, a value that was read, an atomic operation order nothing, so what an atomic lock
-  protects is a race here. `__syncthreads` is a barrier of its block, `__syncwarp(mask)` one of the lanes in its mask.
-- A thread that has returned counts at every later barrier that names it (an Arrival), as that waits until each thread
-  has come or has left: what it did is before what comes after. It passes nothing on from one barrier to another.
+- Order is transitive: with a barrier of lanes 0 and 1, then one of lanes 1 and 2, what lane 0 did before the first happens
+  before what lane 2 does after the second. With the barriers in the other order it does not.
+- Two blocks are not ordered, because no barrier joins threads of two blocks.
+- A shuffle, a vote, a memory fence, a value that was read, an atomic operation order nothing, so accesses protected by an
+  atomic lock are a race here. `__syncthreads` is a barrier of its block, `__syncwarp(mask)` one of the lanes in its mask.
+- A thread that has returned counts at every later barrier that includes it (an Arrival), because a barrier waits until each
+  thread has arrived or returned: what it did happens before what comes after. It orders nothing between two barriers.
 - A read and an atomic operation can be a race. Two atomic operations cannot, whatever their sizes and scopes.
 - Whether the values differ does not matter: two writes of the same value are a race.
 - It does not matter which thread ran first in this execution: another schedule of the same events has the same races.
@@ -37,7 +37,7 @@ from typing import Literal, NamedTuple
 
 
 class Thread(NamedTuple):
-    """Which thread of a launch: the index of its block, and its own in the block (numbers, or tuples of them)."""
+    """A thread of a launch: the index of its block, and its index in the block (numbers, or tuples of them)."""
 
     block: Hashable
     index: Hashable
@@ -45,7 +45,7 @@ class Thread(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes start .. start + size - 1 of some memory; the shared memory of two blocks is two memories, of two names."""
+    """Bytes start .. start + size - 1 of a memory; the shared memories of two blocks have different names."""
 
     what: Literal["read", "write", "atomic"]
     memory: Hashable
@@ -55,20 +55,20 @@ class Access:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A meeting of threads of one block: those that have it among their events, each once. The next has another name."""
+    """A barrier of threads of one block: those with it among their events, each once. The next barrier has another name."""
 
     name: Hashable
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """To be counted at a barrier without waiting there, as who has returned is: order goes from here to there only."""
+    """An arrival at a barrier without waiting, as of a returned thread: order goes from here to the barrier only."""
 
     at: Barrier
 
 
 class Event(NamedTuple):
-    """An access, and where in the launch: its thread, and its number among all events of that thread."""
+    """An access with its thread and its number among all events of that thread."""
 
     thread: Thread
     step: int
@@ -79,10 +79,12 @@ class Launch:
     """One execution of one launch: what each thread did, in program order."""
 
     def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival]]):
-        """Raises ValueError for what cannot have happened: a barrier of two blocks, twice in a thread, or after itself."""
+        """Raises ValueError for an impossible launch: a barrier of two blocks, twice in a thread, or after itself."""
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
-        self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(list)  # who waits there, and at which step
-        named: dict[Barrier, list[Thread]] = defaultdict(list)  # and who arrives only
+        self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(
+            list
+        )  # the threads that wait, and at which step
+        named: dict[Barrier, list[Thread]] = defaultdict(list)  # those, and the threads that only arrive
         for thread, events in self.threads.items():
             for step, event in enumerate(events):
                 if isinstance(event, Barrier):
@@ -96,7 +98,7 @@ class Launch:
                 raise ValueError(f"{barrier} comes twice in a thread: {here}")
         for barrier, points in self.waiting.items():
             if any(self.threads[thread][step] == barrier for thread, step in self._after(*points[0])):
-                raise ValueError(f"{barrier} comes after itself, so its threads wait for ever: {points}")
+                raise ValueError(f"{barrier} comes after itself, so its threads wait forever: {points}")
 
     def accesses(self) -> list[Event]:
         every = ((thread, step, e) for thread, events in self.threads.items() for step, e in enumerate(events))
@@ -109,7 +111,7 @@ class Launch:
         return self.before(a, b) or self.before(b, a)
 
     def _next(self, thread: Thread, step: int) -> Iterator[tuple[Thread, int]]:
-        """One step on: in this thread, and from a barrier in every thread that waits there."""
+        """The next points on a path: in this thread, and from a barrier in every thread that waits there."""
         event = self.threads[thread][step]
         barrier = event.at if isinstance(event, Arrival) else event
         for other, at in [(thread, step), *self.waiting.get(barrier, ())]:
@@ -128,14 +130,14 @@ class Launch:
 
 
 def common_bytes(a: Access, b: Access) -> range:
-    """The bytes that both touch; empty if none."""
+    """The bytes that both access."""
     if a.memory != b.memory:
         return range(0)
     return range(max(a.start, b.start), min(a.start + a.size, b.start + b.size))
 
 
 def conflict(a: Event, b: Event) -> bool:
-    """Whether the two would be a race if nothing ordered them."""
+    """Whether the two would be a race if they were not ordered."""
     whats = {a.access.what, b.access.what}
     one_writes, both_atomic = whats != {"read"}, whats == {"atomic"}
     return a.thread != b.thread and one_writes and not both_atomic and len(common_bytes(a.access, b.access)) > 0
@@ -147,5 +149,5 @@ def races(launch: Launch) -> list[tuple[Event, Event]]:
 
 
 def kind(first: Access, second: Access) -> str:
-    """How a pair is called whose `first` was seen first: "write after read", "read after write", "write after write"."""
+    """The name of a pair in which `first` ran first: "write after read", "read after write", "write after write"."""
     return " after ".join("read" if access.what == "read" else "write" for access in (second, first))

@@ -1,7 +1,4 @@
-"""What several test files need: one thread; a CUDA file of a few lines; a run of the bench, and an implementation for it.
-
-Without a compiler, tests of CUDA C++ on the CPU are skipped.
-"""
+"""Fixtures of several rooms: one thread; g++; a small CUDA file; a run of the benchmark, and an implementation for it."""
 
 import io
 import json
@@ -10,21 +7,28 @@ import textwrap
 import pytest
 import torch
 
+from emulator.compiler import no_compiler
 from emulator.cuda import load
-from emulator.cuda.build import no_compiler
 
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """Tensors are tiny: threads that wait for each other on a busy machine would take 20 times as long."""
+    """One thread: tensors are tiny, and several threads on a busy machine take 20 times as long."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session")
+def gxx():
+    """Skips a test that compiles kernels for the CPU if there is no g++."""
+    if reason := no_compiler():
+        pytest.skip(reason)
+
+
 @pytest.fixture
-def cu(tmp_path):
+def cu(tmp_path, gxx):
     """text -> a loaded file."""
 
     def made(text, *names, **options):
@@ -41,11 +45,11 @@ SMALL = ("--dtype", "float32", "--headdim", "8", "--seqlen", "16")
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    """bench(*options) -> exit status, what was printed, bench.json. One small size, but for sized=True: with --size.
+    """bench(*options) -> exit status, printed text, bench.json. One small size, unless sized=True: then pass --size.
 
-    Peaks are of small products, and then so high that a busy machine cannot make a cell beat them.
+    Peaks are measured with small products and multiplied, so that no cell exceeds them on a busy machine.
     """
-    from rich.console import Console  # here, as most tests have no use for these
+    from rich.console import Console  # here, as few tests need these slow imports
 
     from bench import timing
     from bench.__main__ import main
@@ -88,7 +92,7 @@ IMPL = Implementation(name="mine", forward=forward, backward="autograd",
 
 @pytest.fixture
 def benched(tmp_path):
-    """benched(mistake) -> a file with an implementation `mine` for the bench, right but for that line."""
+    """benched(mistake) -> a file with an implementation `mine`, correct except for that line."""
 
     def write(mistake="pass"):
         file = tmp_path / "mine.py"
@@ -96,12 +100,3 @@ def benched(tmp_path):
         return file
 
     return write
-
-
-def pytest_collection_modifyitems(items):
-    reason = no_compiler()
-    if not reason:
-        return
-    for item in items:
-        if item.path.name.startswith("test_cuda_") or "[test_no_race_is_traced]" in item.name:
-            item.add_marker(pytest.mark.skip(reason=reason))

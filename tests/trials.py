@@ -1,4 +1,4 @@
-"""Helpers for tests of laws and checks: an implementation, a trial of it, what a check raises, the lines of a message."""
+"""Helpers: an implementation, a trial of it, the failure that a check raises, and the lines of a message."""
 
 import pytest
 import torch
@@ -26,12 +26,12 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def broken(check, *arguments) -> LawBroken:
-    """The LawBroken that the check raises."""
+    """The failure that the check raises."""
     with pytest.raises(LawBroken) as caught:
         check(*arguments)
     return caught.value
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a message, with runs of spaces collapsed."""
+    """Lines without the spaces that align columns."""
     return [" ".join(line.split()) for line in text.splitlines()]

@@ -1,8 +1,8 @@
-// FlashAttention-2, forward (FA2 Alg. 1), float32, to be read: one block for each (tile of queries, head, batch).
+// FlashAttention-2, forward (FA2 Alg. 1), float32, written for readers: one block for each (tile of queries, head, batch).
 //
 //   S = scale Q K^T     m = rowmax(S)     P = exp(S - m)     l = rowsum(P)     O = P V / l     lse = m + ln l
 //
-// The keys come in tiles, and m, l, O are carried from tile to tile: where m grows, what was summed before shrinks by
+// The loop runs over tiles of keys and keeps m, l, O: when m grows, the sums so far are scaled by
 // alpha = exp(m_old - m_new). q, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads, headdim), all
 // contiguous, lse (batch, nheads, seqlen_q). Causal: query i sees keys 0 .. i + seqlen_k - seqlen_q. A query that sees
 // no key has out = 0, lse = -inf.
@@ -13,14 +13,14 @@ constexpr int TILE = 32;                    // queries of a block, and keys of a
 constexpr int THREADS = 128;
 constexpr int PER_ROW = THREADS / TILE;     // threads that share a row of S and of O
 constexpr int MAX_HEADDIM = 128;
-constexpr int FREE_SHARED = 48 * 1024;      // bytes that a kernel may have without asking
+constexpr int FREE_SHARED = 48 * 1024;      // bytes that a kernel can have without opting in
 
-// Where row i of head h begins, in (batch, seqlen, nheads, headdim). 64 bits: a large q has more than 2^31 elements.
+// The start of row i of head h, in (batch, seqlen, nheads, headdim). 64 bits: a large q has more than 2^31 elements.
 __device__ size_t row_start(int b, int i, int h, int seqlen, int nheads, int headdim) {
     return ((size_t(b) * seqlen + i) * nheads + h) * headdim;
 }
 
-// Rows first .. first + TILE - 1 of x -> tile (TILE, headdim), by all threads. Rows behind the last are 0.
+// Rows first .. first + TILE - 1 of x -> tile (TILE, headdim), by all threads. Rows after the last are 0.
 __device__ void load_tile(float* tile, const float* x, int b, int first, int h, int seqlen, int nheads, int headdim) {
     for (int e = threadIdx.x; e < TILE * headdim; e += THREADS) {
         int i = first + e / headdim;
@@ -35,16 +35,16 @@ __global__ void flash_forward_kernel(const float* q, const float* k, const float
     float* K = Q + TILE * headdim;          // (TILE, headdim)
     float* V = K + TILE * headdim;          // (TILE, headdim)
     float* S = V + TILE * headdim;          // (TILE, TILE), then P in the same place
-    float* factor = S + TILE * TILE;        // (TILE): by what each row of O is multiplied next
+    float* factor = S + TILE * TILE;        // (TILE): the next factor of each row of O
 
     const int first_query = blockIdx.x * TILE, h = blockIdx.y, b = blockIdx.z, nheads = gridDim.y;
-    const int row = threadIdx.x / PER_ROW, part = threadIdx.x % PER_ROW;  // mine: columns part, part + PER_ROW, ...
-    const bool keeps_row = threadIdx.x < TILE;  // thread i < TILE keeps m and l of row i, for all who share it
+    const int row = threadIdx.x / PER_ROW, part = threadIdx.x % PER_ROW;  // this thread: columns part, part + PER_ROW, ...
+    const bool keeps_row = threadIdx.x < TILE;  // thread i < TILE keeps m and l of row i
     float m = -INFINITY, l = 0.0f;
     float O[MAX_HEADDIM / PER_ROW] = {};
 
     load_tile(Q, q, b, first_query, h, seqlen_q, nheads, headdim);
-    // The last query of the tile sees most; behind what it sees no tile need be looked at.
+    // The last query of the tile sees the most keys; tiles after those are skipped.
     const int keys = causal ? min(seqlen_k, first_query + TILE + seqlen_k - seqlen_q) : seqlen_k;
     for (int first_key = 0; first_key < keys; first_key += TILE) {
         load_tile(K, k, b, first_key, h, seqlen_k, nheads, headdim);
@@ -65,7 +65,7 @@ __global__ void flash_forward_kernel(const float* q, const float* k, const float
             float* S_row = S + threadIdx.x * TILE;
             float m_new = m;
             for (int c = 0; c < TILE; ++c) m_new = fmaxf(m_new, S_row[c]);  // m_new = max(m, rowmax(S))
-            const float shift = m_new == -INFINITY ? 0.0f : m_new;  // nothing seen yet: not -inf - -inf, which is NaN
+            const float shift = m_new == -INFINITY ? 0.0f : m_new;  // no visible key yet: avoids -inf - -inf, which is NaN
             const float alpha = expf(m - shift);
             l *= alpha;
             for (int c = 0; c < TILE; ++c) {
@@ -87,7 +87,7 @@ __global__ void flash_forward_kernel(const float* q, const float* k, const float
     }
 
     if (keeps_row) {
-        factor[threadIdx.x] = l == 0.0f ? 0.0f : 1.0f / l;  // == and not >: a NaN in l should reach out
+        factor[threadIdx.x] = l == 0.0f ? 0.0f : 1.0f / l;  // == and not >, so that a NaN in l reaches out
         const int i = first_query + threadIdx.x;
         if (i < seqlen_q) lse[(size_t(b) * nheads + h) * seqlen_q + i] = l == 0.0f ? -INFINITY : m + logf(l);
     }
@@ -99,7 +99,7 @@ __global__ void flash_forward_kernel(const float* q, const float* k, const float
     for (int n = 0, d = part; d < headdim; ++n, d += PER_ROW) out[start + d] = factor[row] * O[n];  // O / l
 }
 
-// Launches the above. -> a cudaError_t, 0 for success.
+// Launches the kernel. Returns a cudaError_t, 0 for success.
 int flash_forward(const float* q, const float* k, const float* v, float* out, float* lse, int batch, int nheads,
                   int seqlen_q, int seqlen_k, int headdim, float softmax_scale, bool causal) {
     if (headdim < 1 || headdim > MAX_HEADDIM) return cudaErrorInvalidValue;

@@ -1,9 +1,10 @@
-"""CUDA C++ on the CPU: an author's .cu runs unmodified, and under a tracer that sees every race (docs/tracing-cuda.md)."""
+"""CUDA C++ on a CPU: an author's .cu runs unmodified, and every access can be traced (docs/tracing-cuda.md).
 
-from emulator.cuda.module import CudaFile, Function, load
-from emulator.errors import CompileError, CudaError, NoCompiler, Refused
-from emulator.tracing import Tracing, trace, tracing
+Python: `source` rewrites a .cu to C++, `build` compiles it, `module` calls it with tensors. C++: include/ is the shim that
+stands in for CUDA's headers; host/ has the CUDA runtime API and the hooks of g++'s instrumentation.
+"""
 
-__all__ = [
-    "CompileError", "CudaError", "CudaFile", "Function", "NoCompiler", "Refused", "Tracing", "load", "trace", "tracing",
-]  # fmt: skip
+from emulator.cuda.module import CudaError, CudaFile, Function, load
+from emulator.errors import CompileError, NoCompiler, Refused
+
+__all__ = ["CompileError", "CudaError", "CudaFile", "Function", "NoCompiler", "Refused", "load"]

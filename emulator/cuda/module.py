@@ -1,4 +1,4 @@
-"""A loaded .cu: its host functions and kernels as Python functions that take CPU tensors."""
+"""A loaded .cu: its host functions and kernels as Python functions of CPU tensors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from emulator import tracing
-from emulator.arena import LARGE, Arena, Stored
 from emulator.cuda import build
-from emulator.cuda.symbols import SharedVariable, base_name, variables
-from emulator.errors import CudaError
-from emulator.records import take_reports
-from races.finding import Report
+from emulator.errors import EmulatorError
+from emulator.observation import Observation
+from emulator.runtime import watch
+from emulator.runtime.arena import LARGE, Stored
+from emulator.runtime.calls import CallMemory, memory_of
+from emulator.runtime.symbols import base_name, register_shared_variables
 
-# The codes of shim/glue.h for what a pointer points to -> the dtypes that fit.
+# The codes of shim/entry.h for the type that a pointer points to -> the dtypes that fit.
 POINTEES = {
     "f": {torch.float32}, "d": {torch.float64}, "e": {torch.float16}, "g": {torch.bfloat16}, "?": {torch.bool, torch.uint8},
     "b": {torch.int8}, "B": {torch.uint8, torch.bool}, "h": {torch.int16}, "H": {torch.int16, torch.uint16},
@@ -32,6 +32,10 @@ RANGES = {"?": (0, 1)} | {
     for code, bits in zip(codes, (8, 16, 32, 64), strict=True)
 }
 Dims = int | Sequence[int]
+
+
+class CudaError(EmulatorError):
+    """A launch failed, or a kernel did what stops it on a GPU: a deadlock, an illegal address, a trap."""
 
 
 class _Value(ctypes.Structure):
@@ -49,8 +53,7 @@ class _Entry(ctypes.Structure):
 
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Value), ctypes.POINTER(_Shape), ctypes.POINTER(_Value))
-_arena = Arena()
-_lock = threading.RLock()
+_lock = threading.RLock()  # of loading
 
 
 def load(
@@ -60,12 +63,12 @@ def load(
     include: Sequence[str | Path] = (),
     level: str = build.LEVEL,
 ) -> CudaFile:
-    """Compile a .cu for the CPU (once; later from the cache), and give its functions.
+    """Compile a .cu for the CPU (once; later it comes from the cache).
 
     names: C++ expressions that name functions of the file, host functions or kernels: "flash_forward", "scale<float, 4>".
-    defines: macros, {"BLOCK": 32}. include: folders of its headers. level: of optimisation, when traced.
-    Raises FileNotFoundError, ValueError without a name, CompileError, Refused (with the line that uses what is not
-    covered), NoCompiler.
+    defines: macros, {"BLOCK": 32}. include: folders of its headers. level: optimisation of the traced build.
+    Raises FileNotFoundError, ValueError without a name, CompileError, Refused (something is not covered; with the line),
+    NoCompiler.
     """
     path = Path(path).resolve()
     if not path.is_file():
@@ -75,7 +78,7 @@ def load(
     flags = [f"-D{name}={value}" for name, value in (defines or {}).items()]
     flags += [f"-I{Path(folder).resolve()}" for folder in [path.parent, *include]]
     loaded = CudaFile(path, names, tuple(flags), level)
-    loaded.entries(traced=False)  # what does not compile says so now
+    loaded.entries(traced=False)  # so that errors of the compiler are raised now
     return loaded
 
 
@@ -102,12 +105,15 @@ class CudaFile:
         """The entry of each name, in the plain library or the traced one."""
         with _lock:
             if traced not in self._libraries:
-                build.runtime()  # the library's own names are found in it
+                build.host()  # before the library, which needs its functions
                 path = build.library(self.path, self.names, self.flags, traced, self.level)
                 library = ctypes.CDLL(str(path))
-                self.kernels = _tell_variables(library, str(path))
-                library.cuda_trace_entries.restype = ctypes.POINTER(_Entry)
-                self._libraries[traced] = dict(zip(self.names, library.cuda_trace_entries(), strict=False))
+                library.emulator_cuda_kernels.restype = ctypes.c_char_p
+                library.emulator_cuda_module.restype = ctypes.c_void_p
+                library.emulator_cuda_entries.restype = ctypes.POINTER(_Entry)
+                self.kernels = tuple(library.emulator_cuda_kernels().decode().split())
+                register_shared_variables(library.emulator_cuda_module(), str(path), self.kernels)
+                self._libraries[traced] = dict(zip(self.names, library.emulator_cuda_entries(), strict=False))
             return self._libraries[traced]
 
     @functools.cached_property
@@ -116,7 +122,7 @@ class CudaFile:
 
 
 class Function:
-    """A function of a CudaFile. Called as it is, it is a host function; `launch` makes a kernel of it."""
+    """A function of a CudaFile: a host function is called, a kernel is launched with `launch`."""
 
     def __init__(self, file: CudaFile, name: str):
         self.file, self.name = file, name
@@ -125,7 +131,7 @@ class Function:
         return f"<{self.name} of {self.file.path.name}>"
 
     def __call__(self, *arguments: Any) -> float | int | None:
-        """Call a host function. CPU tensors for pointers, None for a null pointer; numbers for numbers."""
+        """Call a host function. Pointers take CPU tensors, or None for a null pointer; other parameters take numbers."""
         if self.is_kernel:
             raise TypeError(
                 f"{self.name} is a kernel: launch it, as in .launch(grid, block)(...), or call a host function"
@@ -133,9 +139,9 @@ class Function:
         return self._run(arguments, None)
 
     def launch(self, grid: Dims, block: Dims, shared: int = 0) -> Callable[..., None]:
-        """This kernel with a grid, a block (1 to 3 sizes each), and bytes of dynamic shared memory; call what comes back."""
+        """A function that launches this kernel. grid, block: 1 to 3 sizes; shared: bytes of dynamic shared memory."""
         if not self.is_kernel:
-            raise TypeError(f"{self.name} is no kernel, but a host function: call it")
+            raise TypeError(f"{self.name} is a host function, not a kernel: call it")
         shape = _Shape(_three("grid", grid), _three("block", block), shared)
         return lambda *arguments: self._run(arguments, shape)
 
@@ -151,23 +157,25 @@ class Function:
         return re.findall(r"(\w+)\s*(?:\[\s*\])?\s*(?=,|$)", found[1]) if found else []
 
     def _run(self, arguments: tuple, shape: _Shape | None) -> float | int | None:
-        tracer = tracing.current()
-        entry = self.file.entries(traced=tracer is not None)[self.name]
+        watching = watch.current()
+        entry = self.file.entries(traced=watching is not None)[self.name]
         values = self._values(entry.types, arguments)
         tensors = [(self._name(i), a) for i, a in enumerate(arguments) if isinstance(a, torch.Tensor)]
-        with _lock, _arena.holding(tensors) as (storages, addresses):
-            left = iter(addresses)
+        with memory_of(tensors) as memory:
+            left = iter(memory.addresses)
             for value, argument in zip(values, arguments, strict=False):
                 if isinstance(argument, torch.Tensor):
                     value.pointer = next(left)
-            if tracer:
-                _refuse_large(self, storages)
+            if watching:
+                _refuse_large(self, memory.storages)
             result = _Value()
-            found = _called(entry, values, shape, result, storages)
-            if tracer:
-                tracer.add(found)
-            else:
-                _raise_what_was_found(self, found, storages)
+            thrown, observations = _called(entry, values, shape, result, memory)
+            if watching:
+                watching.observe(observations)
+            if thrown:
+                raise CudaError("\n".join([f"the host code throws: {thrown}", *map(str, observations)]))
+            if not watching:
+                _raise_observed(self, observations, memory.storages)
         return {b"v": None, b"d": result.number, b"i": result.integer}[entry.result]
 
     def _name(self, i: int) -> str:
@@ -187,23 +195,8 @@ class Function:
         return values
 
 
-def _tell_variables(library: ctypes.CDLL, path: str) -> tuple[str, ...]:
-    """Tell the runtime where the shared variables of each kernel are -> the kernels."""
-    library.cuda_trace_kernels.restype, library.cuda_trace_module.restype = ctypes.c_char_p, ctypes.c_void_p
-    kernels = tuple(library.cuda_trace_kernels().decode().split())
-    shared, _ = variables(path)
-    of_kernel = [v.at if base_name(v.function) in kernels else 0 for v in shared]
-    told = (SharedVariable * len(shared))(
-        *[(v.start, v.end, k, v.guard) for v, k in zip(shared, of_kernel, strict=True)]
-    )
-    build.runtime().cuda_trace_shared_variables(
-        ctypes.c_void_p(library.cuda_trace_module()), ctypes.c_size_t(len(shared)), told
-    )
-    return kernels
-
-
 def _fill(value: _Value, code: int, argument: Any) -> str:
-    """Put an argument into a value; what is wrong with it in words, or ""."""
+    """Store an argument in a value; returns what is wrong with it, or ""."""
     if code & 0x80:
         pointee = chr(code & 0x7F)
         if argument is None:
@@ -229,36 +222,16 @@ def _fill(value: _Value, code: int, argument: Any) -> str:
     return ""
 
 
-def _called(entry: _Entry, values, shape: _Shape | None, result: _Value, storages: list[Stored]) -> list[Report]:
-    """Make the call with the storages known to the runtime -> what it found."""
-    lib = build.runtime()
-    lib.cuda_trace_add_storage.restype = ctypes.c_void_p
-    lib.cuda_trace_begin_call()
-    regions = []
-    for number, stored in enumerate(storages):
-        region = lib.cuda_trace_add_storage(
-            ctypes.c_void_p(stored.address),
-            ctypes.c_size_t(stored.nbytes),
-            ctypes.c_size_t(stored.margin),
-            number,
-            stored.width,
-        )
-        regions.append(ctypes.c_void_p(region))
-        for view in stored.views:
-            lib.cuda_trace_add_span(regions[-1], ctypes.c_size_t(view.start), ctypes.c_size_t(view.end))
-    try:
-        _CALL(entry.call)(values, shape, ctypes.byref(result))
-        lib.cuda_trace_end_call()
-        lib.cuda_trace_thrown.restype = ctypes.c_char_p
-        if thrown := lib.cuda_trace_thrown().decode(errors="replace"):
-            found = take_reports(dict(enumerate(storages)))
-            if (tracer := tracing.current()) is not None:
-                tracer.add(found)
-            raise CudaError("\n".join([f"the host code throws: {thrown}", *map(str, found)]))
-        return take_reports(dict(enumerate(storages)))
-    finally:
-        for region in regions:
-            lib.cuda_trace_remove_storage(region)
+def _called(
+    entry: _Entry, values: ctypes.Array, shape: _Shape | None, result: _Value, memory: CallMemory
+) -> tuple[str, list[Observation]]:
+    """Make the call -> the message of an exception that the host code threw, or ""; and what was observed."""
+    host = build.host()
+    host.emulator_cuda_thrown.restype = ctypes.c_char_p
+    host.emulator_cuda_begin_call()
+    _CALL(entry.call)(values, shape, ctypes.byref(result))
+    host.emulator_cuda_end_call()
+    return host.emulator_cuda_thrown().decode(errors="replace"), memory.take_observations()
 
 
 def _refuse_large(function: Function, storages: list[Stored]) -> None:
@@ -267,13 +240,13 @@ def _refuse_large(function: Function, storages: list[Stored]) -> None:
             names = ", ".join(view.name for view in stored.views)
             raise CudaError(
                 f"{function.name} of {function.file.path.name}: {names}: its storage has {stored.nbytes} bytes, and the "
-                f"tracer, which remembers accesses to every byte, takes {LARGE}: hand over a copy of what is used"
+                f"tracer, which records accesses to every byte, takes at most {LARGE}: pass a copy of the part that is used"
             )
 
 
-def _raise_what_was_found(function: Function, found: list[Report], storages: list[Stored]) -> None:
-    if found:
-        raise CudaError("\n".join(map(str, found)))
+def _raise_observed(function: Function, observations: list[Observation], storages: list[Stored]) -> None:
+    if observations:
+        raise CudaError("\n".join(map(str, observations)))
     for stored in storages:
         if beside := stored.beside():
             raise CudaError(

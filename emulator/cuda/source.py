@@ -1,7 +1,7 @@
-"""An author's .cu -> C++ that g++ compiles: preprocessed with the shim, then a few tokens exchanged.
+"""Rewrites an author's .cu to C++ that g++ compiles: preprocessed with the shim, then a few tokens are replaced.
 
-What the language has and C++ has not: launches (<<<>>>), shared memory, kernels. All else is in include/. Only tokens of the
-author's own lines are touched, no line moves, and the line markers stay, so that messages and debug information speak of
+Replaced are launches (<<<>>>), shared memory and kernels, which C++ does not have. Everything else is in include/. Only
+tokens of the author's lines change, no line moves, and the line markers stay, so that messages and debug information refer to
 the author's file.
 """
 
@@ -25,21 +25,21 @@ TOKEN = re.compile(
 )
 MARKER = re.compile(r'#(?:line)? (\d+) "((?:\\.|[^"\\])*)"([ \d]*)$')
 
-# Names that mean something that a CPU cannot stand in for, and why.
+# Names of features that a CPU cannot emulate, and why.
 REFUSED = {
     "asm": "inline PTX",
     "__asm__": "inline PTX",
     "__asm": "inline PTX",
-    "__activemask": "__activemask(): which lanes happen to be together is the hardware's choice; pass the mask that you mean",
+    "__activemask": "__activemask(): which lanes run together is the hardware's choice; pass an explicit mask",
     "__cluster_dims__": "clusters of blocks (distributed shared memory)",
-    "__nvvm_get_smem_pointer": "an address in shared memory as a number: it is for inline PTX",
-    "__cvta_generic_to_shared": "an address in shared memory as a number: it is for inline PTX",
+    "__nvvm_get_smem_pointer": "a numeric address in shared memory, which only inline PTX uses",
+    "__cvta_generic_to_shared": "a numeric address in shared memory, which only inline PTX uses",
 }
 
 
 @dataclass
 class Token:
-    """One token of the author's: its text may be exchanged; file and line are where it stands."""
+    """A token, whose text may be replaced, with its file and line."""
 
     text: str
     kind: str
@@ -48,10 +48,9 @@ class Token:
 
 
 def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
-    """What g++ -E gave, with the author's kernels, launches and shared memory as C++; and the names of the kernels.
+    """The output of g++ -E, with the author's kernels, launches and shared memory as C++; and the names of the kernels.
 
-    `shim` is the folder of our headers.
-    Raises Refused, with file and line, for what is not covered.
+    `shim` is the folder of the shim's headers. Raises Refused, with file and line, for what is not covered.
     """
     tokens = list(_tokens(preprocessed, shim))
     own = [token for token in tokens if token.kind != "foreign" and token.kind != "space"]
@@ -64,7 +63,7 @@ def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
 
 
 def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
-    """Tokens of the author's lines; what comes from system headers and the shim stays in one piece each."""
+    """Tokens of the author's lines; text from system headers and the shim stays in one piece."""
     for foreign, file, line, text in _stretches(preprocessed, shim):
         if foreign:
             yield Token(text, "foreign", file, line)
@@ -75,7 +74,7 @@ def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
 
 
 def _stretches(preprocessed: str, shim: str) -> Iterator[tuple[bool, str, int, str]]:
-    """(of a system header?, file, first line, text) for each stretch between two line markers."""
+    """(whether from a system header or the shim, file, first line, text) for each part between two line markers."""
     foreign, file, line, lines = True, "", 1, []
     for text in preprocessed.splitlines(keepends=True):
         marker = MARKER.match(text) if text.startswith("#") else None
@@ -113,7 +112,7 @@ def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
 
 
 def _declared_name(own: list[Token], at: int) -> int | None:
-    """The position of the kernel's name behind __global__: the name before the parameter list."""
+    """The position of the kernel's name after __global__: the name before the parameter list."""
     i = at + 1
     while i < len(own) and own[i].text not in ";{":
         if own[i].text == "(" and own[i - 1].kind == "name" and own[i - 1].text not in ("__attribute__", "alignas"):
@@ -123,7 +122,7 @@ def _declared_name(own: list[Token], at: int) -> int | None:
 
 
 def _close(own: list[Token], at: int) -> int:
-    """The position behind the bracket that closes the one at `at`."""
+    """The position after the bracket that closes the one at `at`."""
     opening, depth = own[at].text, 0
     closing = {"(": ")", "{": "}", "[": "]"}[opening]
     for i in range(at, len(own)):
@@ -134,10 +133,10 @@ def _close(own: list[Token], at: int) -> int:
 
 
 def _mark_returns(own: list[Token]) -> None:
-    """`return;` in device code tells the runtime: barriers do not wait for who left that way. And the qualifiers go.
+    """Make each `return;` of device code call the runtime, so that it is no missed barrier; remove the qualifiers.
 
-    All calls in a kernel are inlined, as nvcc does it, and because an argument that is a struct in memory is read where
-    g++ announces no access.
+    All calls in a kernel are inlined, as nvcc does, and because g++ does not instrument the read of an argument that is a
+    struct in memory.
     """
     for i, token in enumerate(own):
         if token.text not in ("__global__", "__device__"):
@@ -145,17 +144,17 @@ def _mark_returns(own: list[Token]) -> None:
         name = _declared_name(own, i)
         token.text = "__attribute__((flatten)) " if token.text == "__global__" else ""
         if name is None or own[name - 1].text in ("", ")", "explicit", "inline", "constexpr"):
-            continue  # a variable, or a constructor, which has nothing to return
+            continue  # a variable or a constructor
         body = _close(own, name + 1)
         if body >= len(own) or own[body].text != "{":
             continue  # a declaration
         for j in range(body, _close(own, body) - 1):
             if own[j].text == "return" and own[j + 1].text == ";":
-                own[j].text = "return ::cuda_trace::left()"
+                own[j].text = "return ::emulator::returned()"
 
 
 def _share(own: list[Token]) -> None:
-    """__shared__ variables live in the TLS block of the library; `extern` ones are the dynamic shared memory."""
+    """Put __shared__ variables into the TLS block of the library; `extern` ones refer to the dynamic shared memory."""
     for i, token in enumerate(own):
         if token.text != "__shared__":
             continue
@@ -168,9 +167,9 @@ def _share(own: list[Token]) -> None:
         if "extern" in words:
             _share_dynamic(own[start:end])
         else:
-            kept = "__attribute__((used)) "  # also if nothing ever writes it: that is a finding
+            kept = "__attribute__((used)) "  # also if no code writes it, because reading it is a mistake to observe
             token.text = kept + ("thread_local" if "static" in words else "static thread_local")
-            if own[i + 1].text == "alignas":  # which C++ wants in front of all else
+            if own[i + 1].text == "alignas":  # C++ requires it first
                 close = _close(own, i + 2)
                 own[start].text = f"{_joined(own[i + 1 : close])} {own[start].text}"
                 for cut in own[i + 1 : close]:
@@ -199,7 +198,7 @@ def _share_dynamic(declaration: list[Token]) -> None:
     base, name = _joined(kept[:-3]), kept[-3].text
     for token in declaration:
         token.text = ""
-    declaration[0].text = f"{base} (&{name})[] = reinterpret_cast<{base} (&)[]>(*::cuda_trace_dynamic_shared)"
+    declaration[0].text = f"{base} (&{name})[] = reinterpret_cast<{base} (&)[]>(*::emulator_dynamic_shared)"
 
 
 def _launch(own: list[Token], templates: set[str]) -> None:
@@ -219,12 +218,12 @@ def _launch(own: list[Token], templates: set[str]) -> None:
         function = call if deduced else f"{kernel}, {call}"
         for t in own[start:i]:
             t.text = ""
-        token.text = f"::cuda_trace::{bind}(::cuda_trace::Config("
+        token.text = f"::emulator::{bind}(::emulator::Config("
         own[end].text = f'), "{quoted}", {function})'
 
 
 def _kernel_start(own: list[Token], at: int) -> int:
-    """Where the expression in front of <<< begins: name, ns::name, name<...>."""
+    """The start of the expression before <<<: name, ns::name, name<...>."""
     i = at
     if i > 0 and own[i - 1].text == ")":
         return _open(own, i - 1)  # (kernel)<<<...>>>
@@ -245,7 +244,7 @@ def _kernel_start(own: list[Token], at: int) -> int:
 
 
 def _joined(tokens: list[Token]) -> str:
-    """Their text, with a space only where two words would become one."""
+    """Their text, with a space only between two words."""
     text = ""
     for token in tokens:
         text += (" " if text[-1:].isalnum() and token.text[:1].isalnum() else "") + token.text
@@ -253,6 +252,7 @@ def _joined(tokens: list[Token]) -> str:
 
 
 def _open(own: list[Token], at: int) -> int:
+    """The position of the bracket that the one at `at` closes."""
     depth = 0
     for i in range(at, -1, -1):
         depth += (own[i].text == ")") - (own[i].text == "(")

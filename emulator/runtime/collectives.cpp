@@ -1,11 +1,11 @@
-// What threads do together: block barriers, warp operations, atomics, asynchronous copies.
+// Operations of several threads: block barriers, warp operations, atomics, asynchronous copies.
 #include "runtime.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
-namespace cuda_trace {
+namespace emulator {
 namespace {
 
 bool same_place(const Wait& a, const Wait& b) { return a.line == b.line && !strcmp(a.file, b.file); }
@@ -19,8 +19,8 @@ std::string threads_of(const Block& in, bool (*member)(const Thread&)) {
     return text;
 }
 
-// Everybody who is still here waits at a block barrier: is it the same one, and did nobody run past it?
-void judge_barrier(const Block& in) {
+// All threads that have not returned wait at a block barrier: records it if they wait at different ones, or if some ran past.
+void check_barrier(const Block& in) {
     const Thread *first = nullptr, *other = nullptr, *past = nullptr;
     for (const Thread& thread : in.threads) {
         if (thread.state == State::at_barrier) {
@@ -53,11 +53,11 @@ uint64_t shuffled(const Block& in, const Thread& thread) {
         default: source ^= wait.argument; break;
     }
     bool inside = source >= static_cast<int>(segment) && source < static_cast<int>(segment + width);
-    if (wait.op == SHFL_XOR && source < static_cast<int>(segment)) inside = source >= 0;  // an earlier segment may be read
+    if (wait.op == SHFL_XOR && source < static_cast<int>(segment)) inside = source >= 0;  // an earlier segment can be read
     if (!inside) source = static_cast<int>(lane);
     size_t from = base + static_cast<unsigned>(source);
     bool takes_part = from < in.threads.size() && (wait.mask >> source & 1) && in.threads[from].state == State::at_warp;
-    return takes_part ? in.threads[from].wait.value : ~uint64_t(0);  // undefined on a GPU: poison here
+    return takes_part ? in.threads[from].wait.value : ~uint64_t(0);  // undefined on a GPU; poison here
 }
 
 uint64_t reduced(int op, uint32_t a, uint32_t b) {
@@ -74,7 +74,7 @@ uint64_t reduced(int op, uint32_t a, uint32_t b) {
     }
 }
 
-struct Lanes {  // that do one operation together
+struct Lanes {  // those that take part in one warp operation
     Thread* member[WARP];
     unsigned count = 0;
     uint32_t everybody = 0, ballot = 0, total = 0;
@@ -104,32 +104,33 @@ uint64_t result_of(const Block& in, const Lanes& lanes, const Thread& thread) {
     }
 }
 
-// __syncwarp: what its lanes did before is ordered before what they do from now on, and what that was ordered after.
-// A lane that has returned counts as having come.
+// __syncwarp joins the clocks of its lanes: what they did, and what happens before it, happens before what they do next.
+// A lane that has returned counts as having arrived.
 void order_lanes(const Block& in, unsigned warp_number, Warp& warp, const Lanes& lanes) {
     uint32_t joined[WARP] = {};
     ++warp.syncs;
     unsigned mask = lanes.member[0]->wait.mask;
     for (unsigned lane = 0; lane < WARP; ++lane) {
         if (!(mask >> lane & 1) || warp_number * WARP + lane >= in.threads.size()) continue;
-        for (unsigned m = 0; m < WARP; ++m) joined[m] = std::max(joined[m], warp.seen[lane][m]);
+        for (unsigned m = 0; m < WARP; ++m) joined[m] = std::max(joined[m], warp.clock[lane][m]);
         joined[lane] = warp.syncs;
     }
-    for (unsigned i = 0; i < lanes.count; ++i) memcpy(warp.seen[lanes.member[i]->lane()], joined, sizeof joined);
+    for (unsigned i = 0; i < lanes.count; ++i) memcpy(warp.clock[lanes.member[i]->lane()], joined, sizeof joined);
 }
 
 }  // namespace
 
 void release_if_complete(Block& in) {
     if (!in.waiting || in.waiting != in.alive) return;
-    judge_barrier(in);
+    check_barrier(in);
     int count = 0;
     for (const Thread& thread : in.threads)
         if (thread.state == State::at_barrier) count += thread.wait.value != 0;
     for (Thread& thread : in.threads) {
         if (thread.state != State::at_barrier) continue;
         int op = thread.wait.op;
-        thread.wait.result = static_cast<uint64_t>(op == SYNC_AND ? count == static_cast<int>(in.waiting) : op == SYNC_OR ? count > 0 : count);
+        bool all = count == static_cast<int>(in.waiting);
+        thread.wait.result = static_cast<uint64_t>(op == SYNC_AND ? all : op == SYNC_OR ? count > 0 : count);
         make_ready(in, thread);
     }
     in.waiting = 0;
@@ -139,8 +140,8 @@ void release_if_complete(Block& in) {
 }
 
 void complete_warp_op(Block& in, const Thread& arrived) {
-    // Its group: the lanes of its mask that are still here, all at the same operation. The last to come completes it, and
-    // lanes mostly come in order, so the first that is missing is found soonest from above.
+    // The lanes of its mask that have not returned must all wait at the same operation; the last to arrive completes it.
+    // Lanes mostly arrive in order, so a missing lane is found soonest from the highest lane down.
     const Wait wait = arrived.wait;
     const unsigned first = arrived.linear - arrived.lane();
     auto missing = [&](const Thread& thread) {
@@ -164,8 +165,10 @@ void complete_warp_op(Block& in, const Thread& arrived) {
 
 void complete_without(Block& in, const Thread& gone) {
     size_t first = gone.linear - gone.lane(), end = std::min(first + WARP, in.threads.size());
-    for (size_t i = first; i < end; ++i)
-        if (in.threads[i].state == State::at_warp && (in.threads[i].wait.mask >> gone.lane() & 1)) complete_warp_op(in, in.threads[i]);
+    for (size_t i = first; i < end; ++i) {
+        const Thread& thread = in.threads[i];
+        if (thread.state == State::at_warp && (thread.wait.mask >> gone.lane() & 1)) complete_warp_op(in, thread);
+    }
 }
 
 void finish_copies(Thread& thread, unsigned before_batch) {
@@ -175,24 +178,24 @@ void finish_copies(Thread& thread, unsigned before_batch) {
             left.push_back(copy);
             continue;
         }
-        if (launch->traced) see_copy(copy, false);
+        if (launch->traced) check_copy(copy, false);
         memcpy(copy.to, copy.from, copy.bytes - copy.filled);
         memset(copy.to + copy.bytes - copy.filled, 0, copy.filled);
     }
     thread.copies.swap(left);
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator
 
-using namespace cuda_trace;
+using namespace emulator;
 
 extern "C" {
 
-int cuda_trace_barrier(int op, int value, const char* file, int line) {
+int emulator_barrier(int op, int value, const char* file, int line) {
     if (!now) return 0;
     if (launch->traced) settle_value();
     now->wait = {op, 0, static_cast<uint64_t>(value != 0), 0, 0, 0, file, line};
-    stop_if_told(0, file, line);
+    stop_if_requested(0, file, line);
     now->left_early = false;
     now->state = State::at_barrier;
     now->since_new = 0;
@@ -202,16 +205,17 @@ int cuda_trace_barrier(int op, int value, const char* file, int line) {
     return static_cast<int>(now->wait.result);
 }
 
-uint64_t cuda_trace_warp(int op, unsigned mask, uint64_t value, int argument, int width, const char* file, int line) {
+uint64_t emulator_warp(int op, unsigned mask, uint64_t value, int argument, int width, const char* file, int line) {
     if (!now) return value;
     if (launch->traced) settle_value();
     now->wait = {op, mask, value, 0, argument, width, file, line};
     now->since_new = 0;
-    stop_if_told(0, file, line);
+    stop_if_requested(0, file, line);
     now->left_early = false;
     if (!(mask >> now->lane() & 1)) {
         Record& record = add_record(MASK, nullptr, 0, 0, 1, side_waiting(*now, *block));
-        snprintf(record.text, sizeof record.text, "lane %u calls it with mask 0x%08x, which does not name it", now->lane(), mask);
+        snprintf(record.text, sizeof record.text, "lane %u calls it with mask 0x%08x, which does not include it",
+                 now->lane(), mask);
         now->wait.mask |= 1u << now->lane();
     }
     now->state = State::at_warp;
@@ -220,42 +224,43 @@ uint64_t cuda_trace_warp(int op, unsigned mask, uint64_t value, int argument, in
     return now->wait.result;
 }
 
-// An atomic of the running thread, in two halves that nothing comes between: what was there, and what is there then.
-void cuda_trace_atomic(void* place, unsigned bytes, void* old) {
+void emulator_atomic(void* place, unsigned bytes, void* old) {
     auto pc = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
     if (now && launch->traced)
-        see_access(reinterpret_cast<uintptr_t>(place), bytes, ATOMIC, pc);
+        check_access(reinterpret_cast<uintptr_t>(place), bytes, ATOMIC, pc);
     else if (now) {
-        stop_if_told(pc);
+        stop_if_requested(pc);
         now->left_early = false;
-        watch_spinning(reinterpret_cast<uintptr_t>(place), pc);
+        detect_spinning(reinterpret_cast<uintptr_t>(place), pc);
     }
     memcpy(old, place, bytes);
 }
 
-void cuda_trace_put(void* place, unsigned bytes, const void* value) { memcpy(place, value, bytes); }
+void emulator_put(void* place, unsigned bytes, const void* value) { memcpy(place, value, bytes); }
 
-void cuda_trace_copy_async(void* to, const void* from, unsigned bytes, unsigned filled, const char* file, int line) {
+void emulator_copy_async(void* to, const void* from, unsigned bytes, unsigned filled, const char* file, int line) {
     if (!now) return;
-    if (!(bytes == 4 || bytes == 8 || bytes == 16) || reinterpret_cast<uintptr_t>(to) % bytes || reinterpret_cast<uintptr_t>(from) % bytes) {
+    auto target = reinterpret_cast<uintptr_t>(to), source = reinterpret_cast<uintptr_t>(from);
+    if (!(bytes == 4 || bytes == 8 || bytes == 16) || target % bytes || source % bytes) {
         Side side = side_of(*now, *block, WRITE, 0);
         side.file = file;
         side.line = line;
-        Record& record = add_record(MISALIGNED, region_of(reinterpret_cast<uintptr_t>(to)), reinterpret_cast<uintptr_t>(to), bytes, 1, side);
-        snprintf(record.text, sizeof record.text, "__pipeline_memcpy_async copies 4, 8 or 16 bytes, aligned to as many: this is %u bytes", bytes);
+        Record& record = add_record(MISALIGNED, region_of(target), target, bytes, 1, side);
+        snprintf(record.text, sizeof record.text,
+                 "an asynchronous copy has 4, 8 or 16 bytes, aligned to as many: this one has %u", bytes);
         stop_launch();
     }
     Copy copy = {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, filled, now->batch,
                  reinterpret_cast<uintptr_t>(__builtin_return_address(0))};
-    if (launch->traced) see_copy(copy, true);
+    if (launch->traced) check_copy(copy, true);
     now->copies.push_back(copy);
 }
 
-void cuda_trace_copy_commit() {
+void emulator_copy_commit() {
     if (now) ++now->batch;
 }
 
-void cuda_trace_copy_wait(unsigned batches) {
+void emulator_copy_wait(unsigned batches) {
     if (now) finish_copies(*now, now->batch > batches ? now->batch - batches : 0);
 }
 }

@@ -1,5 +1,5 @@
-// Fibers, one for each thread of a block: made by ucontext, switched by setjmp (which does not ask the kernel for the
-// signal mask, and so takes 10 ns where swapcontext takes 300). And the signals that can end a launch from within one.
+// Fibers, one for each thread of a block: created by ucontext, switched by setjmp (which does not save the signal mask in a
+// system call, so a switch takes 10 ns; swapcontext takes 300). And the signals that can end a launch inside a fiber.
 #undef _FORTIFY_SOURCE
 #include "runtime.h"
 
@@ -12,11 +12,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace cuda_trace {
+namespace emulator {
 namespace {
 
 constexpr unsigned SLAB = 1024;  // fibers whose stacks are mapped together
-constexpr size_t GUARD = 4096;  // below each stack, so that local memory that is too large is a fault, not a neighbour's
+constexpr size_t GUARD = 4096;  // bytes below each stack: local memory that is too large faults there
 
 struct Slab {
     char* stacks;
@@ -36,7 +36,7 @@ Slab* make_slab() {
     return slab;
 }
 
-// Never returns: between two threads it waits to be resumed, with its stack ready for the next one.
+// Never returns: after each thread it waits to be resumed for the next one, on the same stack.
 void fiber_main(unsigned low, unsigned high) {
     auto* self = reinterpret_cast<Fiber*>((static_cast<uintptr_t>(high) << 32) | low);
     for (;;) {
@@ -91,7 +91,7 @@ namespace {
 const int CLOCK = SIGRTMIN + 3;
 const int WATCHED[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGINT, CLOCK};
 constexpr int COUNT = sizeof WATCHED / sizeof *WATCHED;
-constexpr long TICK = 50 * 1000 * 1000;  // ns between two looks at the clock
+constexpr long TICK = 50 * 1000 * 1000;  // ns between two checks of the time limit
 struct sigaction before[COUNT];
 void (*on_fault)(int, uintptr_t, uintptr_t);
 double deadline;
@@ -107,7 +107,7 @@ double seconds_now() {
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-bool clock_has_run_out() { return seconds_now() > deadline; }
+bool limit_is_over() { return seconds_now() > deadline; }
 
 struct Place {
     uintptr_t pc, stack;
@@ -120,25 +120,25 @@ Place place_of(void* context) {
 #elif defined(__aarch64__)
     return {machine.pc, machine.sp};
 #else
-#error "where the program counter and the stack pointer are in a signal's context is known for x86-64 and aarch64"
+#error "only x86-64 and aarch64: for others, add where a signal's context has the program counter and the stack pointer"
 #endif
 }
 
-// A fault in a kernel ends its launch at once. The clock and Ctrl-C may come anywhere: they end it at once only where the
-// author's code runs on a fiber, and else leave word for the runtime (stop_if_told) and come again.
+// A fault in a kernel ends its launch at once. The timer and Ctrl-C can interrupt any code: they end the launch at once only
+// if the author's code runs on a fiber. Otherwise they set a flag, which the runtime reads (stop_if_requested).
 void on_signal(int signal, siginfo_t* info, void* context) {
     bool fault = signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
     bool here = launch && gettid_now() == launch->os_thread;
     Place place = place_of(context);
     bool on_fiber = here && now && place.stack - reinterpret_cast<uintptr_t>(now->fiber->stack) + 4 * STACK < 5 * STACK;
     bool in_kernel = on_fiber && place.pc - launch->code < launch->code_bytes;
-    if (fault && !on_fiber) {  // not ours
+    if (fault && !on_fiber) {  // not in a kernel: the previous handler gets it
         for (int i = 0; i < COUNT; ++i)
             if (WATCHED[i] == signal) sigaction(signal, &before[i], nullptr);
         return;
     }
     if (launch && signal == SIGINT) launch->interrupted = true;
-    if (launch && !fault && signal != SIGINT) launch->expired = launch->expired || clock_has_run_out();
+    if (launch && !fault && signal != SIGINT) launch->expired = launch->expired || limit_is_over();
     if (fault || (in_kernel && (launch->interrupted || launch->expired)))
         on_fault(fault ? signal : launch->interrupted ? SIGINT : CLOCK,
                  info->si_code == SI_KERNEL ? UNKNOWN : reinterpret_cast<uintptr_t>(info->si_addr), place.pc);
@@ -146,10 +146,10 @@ void on_signal(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
-void watch_signals(double seconds, void (*told)(int, uintptr_t, uintptr_t)) {
+void watch_signals(double seconds, void (*handler)(int, uintptr_t, uintptr_t)) {
     static char* alternate = static_cast<char*>(mmap(nullptr, 1 << 16, PROT_READ | PROT_WRITE,
                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    on_fault = told;
+    on_fault = handler;
     deadline = seconds_now() + seconds;
     stack_t stack = {};
     stack.ss_sp = alternate;
@@ -160,7 +160,8 @@ void watch_signals(double seconds, void (*told)(int, uintptr_t, uintptr_t)) {
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     for (int i = 0; i < COUNT; ++i) {
         sigaction(WATCHED[i], &action, &before[i]);
-        if (before[i].sa_handler == SIG_IGN) sigaction(WATCHED[i], &before[i], nullptr);  // Ctrl-C, in the background
+        // Ctrl-C stays ignored in a process that runs in the background.
+        if (before[i].sa_handler == SIG_IGN) sigaction(WATCHED[i], &before[i], nullptr);
     }
     pid_t self = gettid_now();
     launch->os_thread = self;
@@ -184,4 +185,4 @@ void unwatch_signals() {
     sigaltstack(&stack_before, nullptr);
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator

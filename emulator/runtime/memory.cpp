@@ -1,8 +1,7 @@
-// Which addresses a kernel may touch, and what each is: tensors, memory of cudaMalloc, shared memory, the module's globals.
+// Which addresses a kernel may access: tensors, device allocations, shared memory, the module's globals.
 //
-// Shared memory is where the compiled file keeps it: `__shared__` variables are thread_local variables of its library, so
-// they are one block of memory (TLS) that nothing else of the program is in; dynamic shared memory is one buffer.
-#include "host.h"
+// Static shared variables are thread_local variables of the compiled library. They form one block of memory (TLS) that holds
+// nothing else of the program. Dynamic shared memory is one buffer.
 #include "runtime.h"
 
 #include <algorithm>
@@ -11,21 +10,21 @@
 #include <map>
 #include <unistd.h>
 
-// What `extern __shared__ T name[]` refers to; the margin behind it takes what is written past its end.
+// The margin after it takes writes past its end.
 extern "C" {
-alignas(1024) unsigned char cuda_trace_dynamic_shared[cuda_trace::LARGEST_SHARED + 64 * 1024] = {};
+alignas(1024) unsigned char emulator_dynamic_shared[emulator::LARGEST_SHARED + 64 * 1024] = {};
 }
 
-namespace cuda_trace {
+namespace emulator {
 namespace {
 
-constexpr size_t HEAP_MARGIN = 64 * 1024;
-constexpr uintptr_t NEAR = 4096;  // what is touched so near to static shared memory was meant for it
+constexpr size_t ALLOCATION_MARGIN = 64 * 1024;
+constexpr uintptr_t NEAR = 4096;  // bytes: an access this close to static shared memory is recorded as beside it
 
 std::vector<Region*> regions;  // by margin_low; margins do not overlap other regions
 Region* last = nullptr;
 
-struct Loaded {  // where a module's own data lie
+struct Loaded {  // where a module's data are
     uintptr_t code = 0;
     std::vector<Region> globals;
     Region shared = {};
@@ -50,7 +49,7 @@ void remove(Region* region) {
     last = nullptr;
 }
 
-// The module's segments, and where its TLS block is in this OS thread.
+// Finds the module's segments, and its TLS block in this OS thread.
 struct Search {
     uintptr_t inside, tls, tls_bytes;
     Loaded* loaded;
@@ -58,12 +57,12 @@ struct Search {
 
 int visit(dl_phdr_info* info, size_t, void* data) {
     auto* search = static_cast<Search*>(data);
-    bool ours = false;
+    bool found = false;
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         auto& header = info->dlpi_phdr[i];
-        ours |= header.p_type == PT_LOAD && search->inside - (info->dlpi_addr + header.p_vaddr) < header.p_memsz;
+        found |= header.p_type == PT_LOAD && search->inside - (info->dlpi_addr + header.p_vaddr) < header.p_memsz;
     }
-    if (!ours) return 0;
+    if (!found) return 0;
     search->loaded->code = info->dlpi_addr;
     search->loaded->globals.clear();
     for (int i = 0; i < info->dlpi_phnum; ++i) {
@@ -85,12 +84,12 @@ int visit(dl_phdr_info* info, size_t, void* data) {
     return 1;
 }
 
-// What is known of a module, looked up the first time that an OS thread comes with it.
+// A module's data, looked up the first time that an OS thread launches from it.
 Loaded& loaded_of(const Module* module) {
     Loaded& loaded = modules[module];
     auto [shared, is_new] = shared_of_thread.try_emplace(module, 0);
     if (is_new) {
-        module->anchor();  // so that this thread has the TLS block
+        module->anchor();  // creates the TLS block of this thread
         Search search = {reinterpret_cast<uintptr_t>(module), 0, 0, &loaded};
         dl_iterate_phdr(visit, &search);
         shared->second = search.tls;
@@ -105,20 +104,21 @@ Region* find(uintptr_t address) {
     return at == regions.begin() ? nullptr : *(at - 1);
 }
 
-// All kernels of a file have their shared variables in one TLS block; on a GPU each sees its own only.
-void share_out(Loaded& loaded) {
+// All kernels of a file have their shared variables in one TLS block; on a GPU a kernel has only its own.
+void limit_to_kernel(Loaded& loaded) {
     Region& region = loaded.shared;
     auto kernel = reinterpret_cast<uintptr_t>(launch->request->function);
     region.spans.clear();
     region.unwatched.clear();
     for (const Variable& variable : loaded.variables) {
         bool foreign = variable.kernel && kernel && loaded.code + variable.kernel != kernel;
-        if (!foreign) (variable.guard ? region.unwatched : region.spans).push_back({region.low + variable.start, region.low + variable.end});
+        auto& list = variable.guard ? region.unwatched : region.spans;
+        if (!foreign) list.push_back({region.low + variable.start, region.low + variable.end});
     }
     if (region.spans.empty() && !loaded.variables.empty()) region.spans.push_back({region.low, region.low});
 }
 
-std::map<void*, Region> heap;  // by the address that cudaMalloc gave
+std::map<void*, Region> allocations;  // by their address
 
 }  // namespace
 
@@ -146,16 +146,16 @@ void enter_module(const Module* module) {
     region.space = SHARED_STATIC;
     region.shift = 2;
     region.id = -1;
-    share_out(loaded);
+    limit_to_kernel(loaded);
     entered = &loaded;
     launch->code = loaded.code;
     for (Region& each : loaded.globals) launch->code_bytes = std::max(launch->code_bytes, each.high - loaded.code);
     for (Region& each : loaded.globals) insert(&each);
     insert(&region);
-    dynamic.low = reinterpret_cast<uintptr_t>(cuda_trace_dynamic_shared);
+    dynamic.low = reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
     dynamic.high = dynamic.low + launch->request->shared;
     dynamic.margin_low = dynamic.low;
-    dynamic.margin_high = dynamic.low + sizeof cuda_trace_dynamic_shared;
+    dynamic.margin_high = dynamic.low + sizeof emulator_dynamic_shared;
     dynamic.soft = true;
     dynamic.space = SHARED_DYNAMIC;
     dynamic.shift = 2;
@@ -189,7 +189,7 @@ void map_shared(Block& of, size_t dynamic_bytes) {
 
 void poison_shared(size_t dynamic_bytes) {
     memset(reinterpret_cast<void*>(entered->shared.low), POISON, static_shared_bytes());
-    memset(cuda_trace_dynamic_shared, POISON, std::min(dynamic_bytes + 4096, sizeof cuda_trace_dynamic_shared));
+    memset(emulator_dynamic_shared, POISON, std::min(dynamic_bytes + 4096, sizeof emulator_dynamic_shared));
 }
 
 void swap_shared(Block* out, Block* in) {
@@ -197,13 +197,13 @@ void swap_shared(Block* out, Block* in) {
     size_t bytes = static_shared_bytes(), more = launch->request->shared;
     if (out) {
         out->image.assign(statics, statics + bytes);
-        out->image.insert(out->image.end(), cuda_trace_dynamic_shared, cuda_trace_dynamic_shared + more);
+        out->image.insert(out->image.end(), emulator_dynamic_shared, emulator_dynamic_shared + more);
     }
     if (in->image.empty()) {
         poison_shared(more);
     } else {
         memcpy(statics, in->image.data(), bytes);
-        memcpy(cuda_trace_dynamic_shared, in->image.data() + bytes, more);
+        memcpy(emulator_dynamic_shared, in->image.data() + bytes, more);
     }
 }
 
@@ -229,12 +229,12 @@ size_t static_shared_of(const Module* module, const void* kernel) {
     return bytes;
 }
 
-void heap_added(void* base, size_t bytes) {
-    Region& region = heap[base] = Region{};
+void allocation_added(void* base, size_t bytes) {
+    Region& region = allocations[base] = Region{};
     region.low = reinterpret_cast<uintptr_t>(base);
     region.high = region.low + bytes;
-    region.margin_low = region.low - HEAP_MARGIN;
-    region.margin_high = region.high + HEAP_MARGIN;
+    region.margin_low = region.low - ALLOCATION_MARGIN;
+    region.margin_high = region.high + ALLOCATION_MARGIN;
     region.soft = true;
     region.space = GLOBAL;
     region.shift = 2;
@@ -243,11 +243,11 @@ void heap_added(void* base, size_t bytes) {
     insert(&region);
 }
 
-void heap_removed(void* base) {
-    auto found = heap.find(base);
-    if (found == heap.end()) return;
+void allocation_removed(void* base) {
+    auto found = allocations.find(base);
+    if (found == allocations.end()) return;
     remove(&found->second);
-    heap.erase(found);
+    allocations.erase(found);
 }
 
 void written_by_host(const void* base, size_t bytes) {
@@ -257,23 +257,23 @@ void written_by_host(const void* base, size_t bytes) {
     std::fill_n(region->written.begin() + static_cast<long>(low - region->low), bytes, true);
 }
 
-bool known(const void* base, size_t bytes) {
+bool is_device_memory(const void* base, size_t bytes) {
     Region* region = region_of(reinterpret_cast<uintptr_t>(base));
     return region && region->allows(reinterpret_cast<uintptr_t>(base), bytes);
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator
 
-using namespace cuda_trace;
+using namespace emulator;
 
 extern "C" {
 
-void cuda_trace_shared_variables(const Module* module, size_t count, const Variable* variables) {
+void emulator_shared_variables(const Module* module, size_t count, const Variable* variables) {
     modules[module].variables.assign(variables, variables + count);
 }
 
-// A tensor's storage, in memory with `margin` bytes on both sides; `width` bytes are a cell. Python gives the numbers.
-void* cuda_trace_add_storage(void* base, size_t bytes, size_t margin, int id, unsigned width) {
+// A tensor's storage, with `margin` bytes on both sides and `width` bytes per cell. Python chooses the id.
+void* emulator_add_storage(void* base, size_t bytes, size_t margin, int id, unsigned width) {
     auto* region = new Region{};
     region->low = reinterpret_cast<uintptr_t>(base);
     region->high = region->low + bytes;
@@ -283,20 +283,20 @@ void* cuda_trace_add_storage(void* base, size_t bytes, size_t margin, int id, un
     region->space = GLOBAL;
     region->id = id;
     region->shift = width >= 4 ? 2 : width == 2 ? 1 : 0;
-    region->spans.push_back({region->low, region->low});  // nothing, until a tensor says what
+    region->spans.push_back({region->low, region->low});  // nothing, until add_span
     insert(region);
     return region;
 }
 
-void cuda_trace_add_span(void* storage, size_t from, size_t to) {
+void emulator_add_span(void* storage, size_t from, size_t to) {
     auto* region = static_cast<Region*>(storage);
     region->spans.insert(region->spans.begin(), {region->low + from, region->low + to});
 }
 
-void cuda_trace_remove_storage(void* storage) {
+void emulator_remove_storage(void* storage) {
     remove(static_cast<Region*>(storage));
     delete static_cast<Region*>(storage);
 }
 
-void cuda_trace_forget_shadows() { forget_cells(); }
+void emulator_forget_shadows() { forget_cells(); }
 }

@@ -1,4 +1,4 @@
-// What was found, as plain structs for Python: one record for all findings of the same kind, sites and tensor.
+// What was observed, as plain structs for Python: one record for all observations of one kind, pair of sites and region.
 #include "runtime.h"
 
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-namespace cuda_trace {
+namespace emulator {
 namespace {
 
 using Key = std::tuple<int, int, int, uint64_t, uint64_t, std::string, std::string>;
@@ -46,7 +46,7 @@ Side side_waiting(const Thread& thread, const Block& in) {
     return side;
 }
 
-Side side_of_past(uint32_t serial, unsigned thread, What what, uint32_t site) {
+Side side_of_earlier(uint32_t serial, unsigned thread, What what, uint32_t site) {
     Side side = {};
     side.what = what;
     side.pc = launch->code + site;
@@ -70,7 +70,7 @@ void note_value(long number, bool same) {
 
 Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t size, int sides, Side first, Side second) {
     int space = region ? region->space : NOWHERE, id = region ? region->id : -1;
-    // Two lines that race do so whichever came first here.
+    // A race of two lines is one record, whichever ran first.
     bool swapped = kind == RACE && second.pc < first.pc;
     const Side &one = swapped ? second : first, &two = swapped ? first : second;
     Key key(kind, space, id, one.pc, two.pc, place(one), place(two));
@@ -98,17 +98,17 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
     return record;
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator
 
-using namespace cuda_trace;
+using namespace emulator;
 
 extern "C" {
 
-size_t cuda_trace_records() { return records.size(); }
+size_t emulator_records() { return records.size(); }
 
-const Record* cuda_trace_record(size_t number) { return &records[number]; }
+const Record* emulator_record(size_t number) { return &records[number]; }
 
-void cuda_trace_forget_records() {
+void emulator_forget_records() {
     records.clear();
     numbers.clear();
     counted_at.clear();

@@ -1,7 +1,7 @@
-// The runtime that CUDA kernels meet on a CPU: who is running, where everybody waits, what is known of memory.
+// The runtime of GPU kernels on a CPU: scheduling, barriers, memory, and what was observed. Shared by every kernel family.
 //
-// One launch at a time. Its blocks run one after another (a few side by side where threads are switched at random),
-// each thread of a block on a fiber of its own. Everything here is reached from one OS thread at a time (launch_lock).
+// One launch runs at a time. Its blocks run one after another (a few concurrently if threads are switched at random), and
+// each thread of a block has a fiber. One OS thread at a time uses everything here (launch_lock).
 #pragma once
 
 #include <csetjmp>
@@ -11,20 +11,17 @@
 #include <ucontext.h>
 #include <vector>
 
-#include "../cuda/include/shim/warp_ops.h"
+#include "kernel_api.h"
 #include "shadow.h"
 
-namespace cuda_trace {
-
-struct Dim {
-    unsigned x, y, z;
-};
+namespace emulator {
 
 constexpr unsigned WARP = 32, MOST_THREADS = 1024;
-constexpr size_t STACK = 576 * 1024;  // bytes for one thread: 512 KiB of local memory is what a GPU gives
-constexpr unsigned char POISON = 0xFF;  // what shared memory holds when a block starts: NaN, -1
+constexpr size_t DEFAULT_SHARED = 48 * 1024, LARGEST_SHARED = 227 * 1024;  // bytes per block: by default, and after opting in
+constexpr size_t STACK = 576 * 1024;  // bytes per thread: a GPU gives 512 KiB of local memory
+constexpr unsigned char POISON = 0xFF;  // fills the shared memory of a new block: NaN, -1
 
-// ---- fibers.cpp ---------------------------------------------------------------------------------------------------
+// ---- threads and blocks -------------------------------------------------------------------------------------------
 
 struct Fiber {
     ucontext_t start;
@@ -33,13 +30,9 @@ struct Fiber {
     bool started = false;
 };
 
-// ---- what a thread waits for --------------------------------------------------------------------------------------
-
 enum class State : uint8_t { ready, at_barrier, at_warp, done };
 
-enum BarrierOp : int { SYNC, SYNC_AND, SYNC_OR, SYNC_COUNT };
-
-struct Wait {
+struct Wait {  // the barrier or warp operation that a thread waits at
     int op;
     unsigned mask;
     uint64_t value, result;
@@ -48,8 +41,7 @@ struct Wait {
     int line;
 };
 
-// A __pipeline_memcpy_async that has not been waited for.
-struct Copy {
+struct Copy {  // an asynchronous copy that has not been waited for
     unsigned char* to;
     const unsigned char* from;
     unsigned bytes, filled, batch;
@@ -61,28 +53,28 @@ struct Thread {
     Dim index;
     unsigned linear;
     State state;
-    bool left_early;  // its last doing was a `return`: it did not come to its end past what others wait at
+    bool left_early;  // its last action was a `return`, so it did not run past the barrier that others wait at
     Wait wait;
-    unsigned batch;  // number of __pipeline_commit so far
+    unsigned batch;  // number of committed batches of asynchronous copies
     std::vector<Copy> copies;
-    uintptr_t recent[4];  // the last places touched, to tell a thread that spins
+    uintptr_t recent[4];  // the last addresses accessed, to detect spinning
     unsigned next_recent;
     uintptr_t recent_pc;
-    uint64_t since_new;  // accesses since it touched any other place
+    uint64_t since_new;  // accesses since it touched another address
 
     unsigned warp() const { return linear / WARP; }
     unsigned lane() const { return linear % WARP; }
 };
 
-// What __syncwarp has ordered since the last block barrier. seen[l][m] > s: what lane m did when the warp had had s
-// syncs is ordered before what lane l does now (races/rule.py has the rule, this is its bookkeeping).
+// Vector clocks of a warp since the last block barrier. Time is the number of __syncwarps of the warp. clock[l][m] > s means
+// that what lane m did at time s happens before what lane l does now (the rule is in races/rule.py).
 struct Warp {
     uint32_t syncs;
-    uint32_t seen[WARP][WARP];
+    uint32_t clock[WARP][WARP];
 };
 
 struct Region;
-struct Side {  // one access of a report; a plain struct that Python reads (emulator/records.py)
+struct Side {  // who did what where; plain, as Python reads it (emulator/runtime/records.py)
     int what;
     unsigned thread[3], block[3];
     uint64_t pc;  // 0 if file and line are known instead
@@ -90,20 +82,20 @@ struct Side {  // one access of a report; a plain struct that Python reads (emul
     int line;
 };
 
-// A read of shared memory before anything wrote it. Told once the block is over, or the memory is written in order; a write
-// that races with the read takes it back: which of the two comes first is then chance, and the race says it all.
-struct Early {
+// A read of shared memory before any write in its block. It is recorded when the block ends or when an ordered write follows.
+// A write that races with the read cancels it: which of the two ran first is chance, and the race says enough.
+struct UninitialisedRead {
     const Region* region;
     uintptr_t address;
     size_t size;
     Side side;
-    uint32_t next;  // as in Cell::early
+    uint32_t next;  // the previous one of the same cell, as in Cell::uninitialised
 };
 
 struct Block {
     unsigned slot;  // of its first fiber
     Dim index;
-    uint32_t serial;  // of all blocks of all launches
+    uint32_t serial;  // unique over all blocks of all launches
     uint32_t interval;  // number of block barriers passed, plus 1
     unsigned alive, waiting;
     std::vector<Thread> threads;
@@ -111,29 +103,11 @@ struct Block {
     std::vector<uint16_t> ready;
     size_t next_ready;
     std::vector<Cell> shared_static, shared_dynamic;  // shadow of this block's shared memory
-    std::vector<Early> early;
+    std::vector<UninitialisedRead> uninitialised;
     std::vector<unsigned char> image;  // its shared memory while another block runs
 };
 
 // ---- launches (scheduler.cpp) -------------------------------------------------------------------------------------
-
-struct Module {  // one compiled .cu; the glue (shim/glue.h) has one of these
-    int traced;
-    void* (*anchor)();  // the address of some thread_local of the module, made to exist
-};
-
-struct Request {
-    const Module* module;
-    const char* kernel;  // as written at the launch
-    const char* file;
-    int line;
-    const void* function;  // for what was opted in by cudaFuncSetAttribute; may be null
-    Dim grid, block;
-    size_t shared;
-    void (*entry)(void*);
-    void* params;
-    size_t params_bytes;
-};
 
 struct Launch {
     const Request* request;
@@ -142,7 +116,7 @@ struct Launch {
     uintptr_t code, code_bytes;  // where the module is loaded: sites are offsets from here
     int os_thread;
     bool stopped;
-    volatile bool interrupted, expired;  // by Ctrl-C; by the clock
+    volatile bool interrupted, expired;  // by Ctrl-C; by the time limit
 };
 
 struct Options {
@@ -157,39 +131,40 @@ extern Block* block;
 extern Launch* launch;
 extern Options options;
 
+bool call_was_stopped();  // a launch of this call was stopped: as on a GPU, nothing more can be launched
 uint64_t random_bits();
-void wait_here();  // back to the scheduler, until somebody makes this thread ready
-void yield_now();  // back to the scheduler, in the queue of those that are ready
-[[noreturn]] void stop_launch();  // from within a kernel: nothing more of this launch runs
-void stop_if_told(uintptr_t pc, const char* file = nullptr, int line = 0);  // by Ctrl-C or the clock
+void wait_here();  // back to the scheduler, until the thread is made ready
+void yield_now();  // back to the scheduler, at the end of the ready queue
+[[noreturn]] void stop_launch();  // called in a kernel: the launch ends here
+void stop_if_requested(uintptr_t pc, const char* file = nullptr, int line = 0);  // by Ctrl-C or the time limit
 void release_if_complete(Block& in);
 void complete_warp_op(Block& in, const Thread& arrived);
-void complete_without(Block& in, const Thread& gone);  // what waited for a lane that has now returned
+void complete_without(Block& in, const Thread& gone);  // warp operations that waited for a lane that has now returned
 void make_ready(Block& in, Thread& thread);
-void watch_spinning(uintptr_t address, uintptr_t pc);
-void finish_copies(Thread& thread, unsigned before_batch);  // of the batches numbered below
+void detect_spinning(uintptr_t address, uintptr_t pc);
+void finish_copies(Thread& thread, unsigned before_batch);  // of the batches with a lower number
 
-// ---- endings.cpp --------------------------------------------------------------------------------------------------
+// ---- failures.cpp -------------------------------------------------------------------------------------------------
 
-constexpr uintptr_t UNKNOWN = ~uintptr_t(0);  // the address of a fault where the processor does not tell
+constexpr uintptr_t UNKNOWN = ~uintptr_t(0);  // the address of a fault if the processor does not give it
 
 struct Fault {
     int signal;
     uintptr_t address, pc;
-    const char* file;  // where pc is 0
+    const char* file;  // if pc is 0
     int line;
 };
 
-void report_fault(const Fault& fault);  // of the running thread
-void report_deadlock(const Block& in);  // none of whose threads can go on
-const char* why_not(const Request& request);  // cannot be launched on a GPU, in words; null if it can
+void record_fault(const Fault& fault);  // of the running thread
+void record_deadlock(const Block& in);  // no thread of this block can go on
+LaunchStatus check_request(const Request& request, char* text, size_t text_bytes);  // against the limits of a GPU
 
 // ---- fibers.cpp ---------------------------------------------------------------------------------------------------
 
-Fiber* fiber(unsigned slot);  // slots are numbered from 0; made when first asked for
-void run_fiber(Fiber* fiber, void (*body)());  // run or go on, until leave_fiber or the end of body
+Fiber* fiber(unsigned slot);  // slots start at 0; a fiber is made when first asked for
+void run_fiber(Fiber* fiber, void (*body)());  // starts or resumes it, until leave_fiber or the end of body
 void leave_fiber(Fiber* fiber);
-[[noreturn]] void abandon_fiber();  // back to run_fiber's caller, for good; safe in a signal handler
+[[noreturn]] void abandon_fiber();  // back to run_fiber's caller, never to be resumed; safe in a signal handler
 bool in_stacks(uintptr_t address);
 void watch_signals(double seconds, void (*on_fault)(int signal, uintptr_t address, uintptr_t pc));
 void unwatch_signals();
@@ -200,17 +175,17 @@ enum Space : int { NOWHERE, GLOBAL, SHARED_STATIC, SHARED_DYNAMIC, MODULE, LOCAL
 
 struct Region {
     uintptr_t low, high;
-    uintptr_t margin_low, margin_high;  // beyond low and high; a stray access there is told as one beside this region
-    bool soft;  // the margins are ours: such an access does no harm
+    uintptr_t margin_low, margin_high;  // an access in a margin is recorded as beside this region
+    bool soft;  // the margins belong to the emulator, so such an access does no damage
     Space space;
     int id;
-    unsigned shift;  // a cell of shadow is 1 << shift bytes
+    unsigned shift;  // a shadow cell stands for 1 << shift bytes
     bool read_only;
     Cell* cells;  // null until the first access
     std::vector<Cell> own;
-    std::vector<bool> written;  // by byte, where that is followed: memory of cudaMalloc; else empty
-    std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // what may be touched; empty: all of it
-    std::vector<std::pair<uintptr_t, uintptr_t>> unwatched;  // what the compiler put between for itself
+    std::vector<bool> written;  // by byte, for device allocations; else empty
+    std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // what may be accessed; empty: all of it
+    std::vector<std::pair<uintptr_t, uintptr_t>> unwatched;  // variables that the compiler added
 
     bool allows(uintptr_t from, size_t bytes) const {
         if (spans.empty()) return from >= low && from + bytes <= high;
@@ -220,32 +195,37 @@ struct Region {
     }
 };
 
-struct Variable {  // of static shared memory; a plain struct that Python fills (emulator/cuda/symbols.py)
+struct Variable {  // a static shared variable; plain, as Python fills it (emulator/runtime/symbols.py)
     uint64_t start, end;  // in the TLS block
-    uint64_t kernel;  // whose it is, as an offset in the library; 0: of whoever uses it
-    int guard;  // the compiler's own, which says whether a constructor has run
+    uint64_t kernel;  // the kernel it belongs to, as an offset in the library; 0: any
+    int guard;  // the compiler's flag that a constructor has run
 };
 
 Region* region_of(uintptr_t address);  // or null
-Region* region_around(uintptr_t address);  // also in a margin
-void enter_module(const Module* module);  // its globals and its static shared memory become known
+Region* region_around(uintptr_t address);  // margins included
+void enter_module(const Module* module);  // adds its globals and its static shared memory
 void leave_module();
-void forget_cells();  // all that is remembered of accesses
-size_t static_shared_of(const Module* module, const void* kernel);  // bytes, of the kernel's own variables
-void map_shared(Block& block, size_t dynamic_bytes);  // the shared regions show this block's cells
+void forget_cells();  // forgets all accesses
+size_t static_shared_of(const Module* module, const void* kernel);  // bytes of the kernel's own variables
+void map_shared(Block& block, size_t dynamic_bytes);  // the shared regions now show this block's cells
 void swap_shared(Block* out, Block* in);
 void poison_shared(size_t dynamic_bytes);
 size_t static_shared_bytes();
 
+// Device memory that host code allocates.
+void allocation_added(void* base, size_t bytes);  // its contents count as not written
+void allocation_removed(void* base);
+void written_by_host(const void* base, size_t bytes);
+bool is_device_memory(const void* base, size_t bytes);  // whether a kernel may access all of it
+
 // ---- records.cpp --------------------------------------------------------------------------------------------------
 
-enum Kind : int {
+enum Kind : int {  // in the order of Kind in emulator/observation.py
     RACE, OUTSIDE, UNINITIALISED, BARRIER, DEADLOCK, MISALIGNED, MASK, ASYNC, LAUNCH, TRAP,
 };
-enum What : int { READ, WRITE, ATOMIC, WAIT, TOUCH };  // TOUCH: one cannot tell
 
 struct Record {
-    int kind, space, region, same_value;  // same_value: 1, 0, or -1 where it was not looked at
+    int kind, space, region, same_value;  // same_value: 1, 0, or -1 if it was not compared
     int64_t offset;
     uint64_t size, count;
     int sides;
@@ -257,18 +237,18 @@ struct Record {
 
 Side side_of(const Thread& thread, const Block& in, What what, uintptr_t pc);
 Side side_waiting(const Thread& thread, const Block& in);
-Side side_of_past(uint32_t serial, unsigned thread, What what, uint32_t site);
-void new_access();  // several reports of one access count once
+Side side_of_earlier(uint32_t serial, unsigned thread, What what, uint32_t site);
+void new_access();  // several records of one access count once
 long record_number(const Record& record);
 void note_value(long record, bool same);
 Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t size, int sides, Side first, Side second = {});
 
 // ---- shadow.cpp ---------------------------------------------------------------------------------------------------
 
-void see_access(uintptr_t address, size_t bytes, What what, uintptr_t pc);  // of the running thread
-void see_copy(const Copy& copy, bool begins);
+void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc);  // of the running thread, before it is made
+void check_copy(const Copy& copy, bool begins);
 void forget_shadows();  // all cells are gone
-void tell_early(Block& of);  // those that are left when a block ends
-void settle_value();  // look whether a write that raced changed what was there
+void record_uninitialised_reads(Block& of);  // those that are left when a block ends
+void settle_value();  // compares what a racing write left with what was there before
 
-}  // namespace cuda_trace
+}  // namespace emulator

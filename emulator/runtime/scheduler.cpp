@@ -1,5 +1,4 @@
 // Runs a launch: block after block, the threads of a block one after another until each waits, returns, or is stopped.
-#include "host.h"
 #include "runtime.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 #include <mutex>
 #include <numeric>
 
-namespace cuda_trace {
+namespace emulator {
 
 Thread* now = nullptr;
 Block* block = nullptr;
@@ -20,22 +19,21 @@ Options options;
 
 namespace {
 
-constexpr unsigned SIDE_BY_SIDE = 4;  // blocks in flight where threads are switched at random
-constexpr unsigned MOST_IN_FLIGHT = 32;  // where a block may be waiting for one that has not begun
-constexpr uint64_t SPINNING = 1 << 20;  // accesses to the same few places, then a thread counts as waiting
+constexpr unsigned SIDE_BY_SIDE = 4;  // blocks in flight if threads are switched at random
+constexpr unsigned MOST_IN_FLIGHT = 32;  // if a block may be waiting for one that has not started
+constexpr uint64_t SPINNING = 1 << 20;  // accesses to the same few addresses, after which a thread counts as waiting
 
 std::mutex launch_lock;
 uint64_t random_state;
 uint32_t next_serial = 1;
 uint64_t launches = 0;
-std::string thrown;
-uint64_t progress = 0;  // threads that came to an end or to a barrier, in all
-bool dead = false;  // a launch of this call was stopped: as on a GPU, nothing more can be launched
+uint64_t progress = 0;  // how often a thread returned or reached a barrier
+bool dead = false;  // see call_was_stopped
 Fault fault;
 
 void body() { launch->request->entry(launch->request->params); }
 
-// The order in which n things are taken: as they are for seed 0, else shuffled.
+// The order in which n threads or blocks run: in sequence for seed 0, else shuffled.
 std::vector<unsigned> order_of(unsigned n) {
     std::vector<unsigned> order(n);
     std::iota(order.begin(), order.end(), 0u);
@@ -44,7 +42,7 @@ std::vector<unsigned> order_of(unsigned n) {
     return order;
 }
 
-// In a signal handler: the launch ends here, and the report says where it was.
+// In a signal handler: the launch ends here, and record_fault says where.
 void on_fault(int signal, uintptr_t address, uintptr_t pc) {
     fault = {signal, address, pc + 1, nullptr, 0};
     launch->stopped = true;
@@ -106,7 +104,7 @@ void run_thread(Block& in, Thread& thread) {
         finish_copies(*now, ~0u);
         now->state = State::done;
     });
-    if (launch->stopped && fault.signal && !launch->interrupted) report_fault(fault);
+    if (launch->stopped && fault.signal && !launch->interrupted) record_fault(fault);
     if (launch->traced) settle_value();
     now = nullptr;
     if (launch->stopped) return;
@@ -118,9 +116,9 @@ void run_thread(Block& in, Thread& thread) {
     }
 }
 
-bool all_spin(const std::vector<Block*>& flying) {
+bool all_spin(const std::vector<Block*>& in_flight) {
     bool any = false;
-    for (Block* in : flying)
+    for (Block* in : in_flight)
         for (Thread& thread : in->threads) {
             if (thread.state == State::ready && thread.since_new < SPINNING) return false;
             any |= thread.state == State::ready;
@@ -130,7 +128,7 @@ bool all_spin(const std::vector<Block*>& flying) {
 
 // ---- the grid -----------------------------------------------------------------------------------------------------
 
-void run_blocks(std::vector<Block*>& flying) {
+void run_blocks(std::vector<Block*>& in_flight) {
     const Dim &grid = launch->request->grid, &size = launch->request->block;
     unsigned blocks = grid.x * grid.y * grid.z, threads = size.x * size.y * size.z;
     std::vector<unsigned> order = order_of(blocks);
@@ -140,7 +138,7 @@ void run_blocks(std::vector<Block*>& flying) {
     std::vector<Block*> idle;
     uint64_t progress_when_stuck = progress;
     while (!launch->stopped && !launch->interrupted) {
-        while (flying.size() < wanted && next < blocks) {
+        while (in_flight.size() < wanted && next < blocks) {
             if (idle.empty()) {
                 made.push_back(std::make_unique<Block>());
                 made.back()->slot = static_cast<unsigned>(made.size() - 1) * threads;
@@ -149,49 +147,49 @@ void run_blocks(std::vector<Block*>& flying) {
             Block* in = idle.back();
             idle.pop_back();
             begin_block(*in, order[next++], in->slot);
-            if (block == in) block = nullptr;  // a new block in an old one's place: its shared memory is not that one's
-            flying.push_back(in);
+            if (block == in) block = nullptr;  // the object is reused: its old shared memory must not be kept
+            in_flight.push_back(in);
         }
-        if (flying.empty()) return;
+        if (in_flight.empty()) return;
         std::vector<Block*> able;
-        for (Block* in : flying)
+        for (Block* in : in_flight)
             if (has_ready(*in)) able.push_back(in);
-        bool stuck = able.empty() || all_spin(flying);
-        if (stuck && !able.empty() && progress != progress_when_stuck) {  // what they wait for may have come since
+        bool stuck = able.empty() || all_spin(in_flight);
+        if (stuck && !able.empty() && progress != progress_when_stuck) {  // what they wait for may have happened since
             progress_when_stuck = progress;
-            for (Block* in : flying)
+            for (Block* in : in_flight)
                 for (Thread& thread : in->threads) thread.since_new = 0;
             continue;
         }
-        if (stuck && next < blocks && wanted < MOST_IN_FLIGHT) {  // perhaps for a block that has not begun
+        if (stuck && next < blocks && wanted < MOST_IN_FLIGHT) {  // perhaps they wait for a block that has not started
             ++wanted;
             continue;
         }
         if (stuck) {
             launch->stopped = true;
-            return report_deadlock(*flying[0]);
+            return record_deadlock(*in_flight[0]);
         }
         Block* in = able[able.size() > 1 ? random_bits() % able.size() : 0];
         bool more;
         do {  // without random switches a block goes on until none of its threads can
             Thread& thread = take_ready(*in);
             run_thread(*in, thread);
-            more = has_ready(*in) && flying.size() == 1 && !launch->stopped && !launch->interrupted;
-            more &= thread.state != State::ready || !all_spin(flying);
+            more = has_ready(*in) && in_flight.size() == 1 && !launch->stopped && !launch->interrupted;
+            more &= thread.state != State::ready || !all_spin(in_flight);
         } while (more);
         if (in->alive == 0) {
-            tell_early(*in);
-            flying.erase(std::find(flying.begin(), flying.end(), in));
+            record_uninitialised_reads(*in);
+            in_flight.erase(std::find(in_flight.begin(), in_flight.end(), in));
             idle.push_back(in);
         }
     }
 }
 
 void run_grid() {
-    std::vector<Block*> flying;
-    run_blocks(flying);
-    for (Block* in : flying) {  // a launch that was stopped leaves fibers in the middle of a kernel
-        tell_early(*in);
+    std::vector<Block*> in_flight;
+    run_blocks(in_flight);
+    for (Block* in : in_flight) {  // a stopped launch leaves fibers in the middle of a kernel
+        record_uninitialised_reads(*in);
         for (Thread& thread : in->threads)
             if (thread.state != State::done) thread.fiber->started = false;
     }
@@ -206,6 +204,8 @@ uint64_t random_bits() {  // splitmix64
     return z ^ (z >> 31);
 }
 
+bool call_was_stopped() { return dead; }
+
 void wait_here() { leave_fiber(now->fiber); }
 
 void yield_now() {
@@ -219,7 +219,7 @@ void stop_launch() {
     abandon_fiber();
 }
 
-void stop_if_told(uintptr_t pc, const char* file, int line) {
+void stop_if_requested(uintptr_t pc, const char* file, int line) {
     if (!launch->interrupted && !launch->expired) return;
     fault = {SIGALRM, 0, pc, file, line};
     launch->stopped = true;
@@ -231,26 +231,26 @@ void make_ready(Block& in, Thread& thread) {
     in.ready.push_back(static_cast<uint16_t>(thread.linear));
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator
 
-using namespace cuda_trace;
+using namespace emulator;
 
 extern "C" {
 
-void cuda_trace_launch(const Request* request) {
-    if (now) return fail(801, "a kernel launched from within a kernel: not covered");
+LaunchStatus emulator_launch(const Request* request, char* text, size_t text_bytes) {
+    if (now) return snprintf(text, text_bytes, "a kernel launched by a kernel: not covered"), LAUNCH_NESTED;
     std::lock_guard<std::mutex> lock(launch_lock);
-    if (dead) return fail(719, "an earlier launch was stopped");
-    if (const char* reason = why_not(*request)) {
-        char text[512];
+    if (dead) return snprintf(text, text_bytes, "an earlier launch was stopped"), LAUNCH_STOPPED;
+    char reason[256];
+    if (LaunchStatus status = check_request(*request, reason, sizeof reason)) {
         const char* name = strrchr(request->file, '/') ? strrchr(request->file, '/') + 1 : request->file;
-        if (*name) snprintf(text, sizeof text, "%s at %s:%d, %s", request->kernel, name, request->line, reason);
-        else snprintf(text, sizeof text, "%s, %s", request->kernel, reason);
-        return fail(strstr(text, "shared memory") ? 1 : 9, text);
+        if (*name) snprintf(text, text_bytes, "%s at %s:%d, %s", request->kernel, name, request->line, reason);
+        else snprintf(text, text_bytes, "%s, %s", request->kernel, reason);
+        return status;
     }
     ++launches;
     uint64_t blocks = uint64_t(request->grid.x) * request->grid.y * request->grid.z;
-    if (next_serial + blocks > UINT32_MAX) {  // start anew, with nothing remembered
+    if (next_serial + blocks > UINT32_MAX) {
         forget_cells();
         next_serial = 1;
     }
@@ -270,43 +270,31 @@ void cuda_trace_launch(const Request* request) {
     leave_module();
     launch = nullptr;
     block = nullptr;
-    if ((dead = running.stopped)) fail(719, "the launch was stopped");
+    dead = running.stopped;
     if (running.interrupted) raise(SIGINT);
+    return dead ? snprintf(text, text_bytes, "the launch was stopped"), LAUNCH_STOPPED : LAUNCH_DONE;
 }
 
-// trace: whether traced modules are watched; seed: order of threads and blocks; limit: seconds for one launch.
-void cuda_trace_configure(int trace, uint64_t seed, double switch_chance, double limit) {
+// trace: whether launches of traced modules are checked; seed: order of threads and blocks; limit: seconds for one launch.
+void emulator_configure(int trace, uint64_t seed, double switch_chance, double limit) {
     options = {trace != 0, seed, switch_chance, limit};
     launches = 0;
 }
 
-void cuda_trace_begin_call() {
-    dead = false;
-    thrown.clear();
-    forget_error();
-}
+void emulator_begin_call() { dead = false; }
 
-void cuda_trace_threw(const char* what) { thrown = what; }
+uint64_t emulator_launches() { return launches; }
 
-const char* cuda_trace_thrown() { return thrown.c_str(); }  // by the host code of this call; "" if nothing was
+Dim emulator_thread_index() { return now ? now->index : Dim{0, 0, 0}; }
+Dim emulator_block_index() { return now ? block->index : Dim{0, 0, 0}; }
+Dim emulator_block_size() { return now ? launch->request->block : Dim{1, 1, 1}; }
+Dim emulator_grid_size() { return now ? launch->request->grid : Dim{1, 1, 1}; }
 
-void cuda_trace_end_call() {
-    if (!unasked() || dead) return;
-    snprintf(add_record(LAUNCH, nullptr, 0, 0, 0, Side{}).text, sizeof(Record::text), "%s", unasked_text());
-}
-
-uint64_t cuda_trace_launches() { return launches; }
-
-Dim cuda_trace_thread_index() { return now ? now->index : Dim{0, 0, 0}; }
-Dim cuda_trace_block_index() { return now ? block->index : Dim{0, 0, 0}; }
-Dim cuda_trace_block_size() { return now ? launch->request->block : Dim{1, 1, 1}; }
-Dim cuda_trace_grid_size() { return now ? launch->request->grid : Dim{1, 1, 1}; }
-
-void cuda_trace_left() {  // a `return` in a kernel
+void emulator_returned() {
     if (now) now->left_early = true;
 }
 
-void cuda_trace_trap(const char* text, const char* file, int line) {
+void emulator_trap(const char* text, const char* file, int line) {
     if (!now) abort();
     Side side = side_of(*now, *block, TOUCH, 0);
     side.file = file;
@@ -315,9 +303,9 @@ void cuda_trace_trap(const char* text, const char* file, int line) {
     stop_launch();
 }
 
-void cuda_trace_assert_failed(const char* expression, const char* file, int line) {
+void emulator_assert_failed(const char* expression, const char* file, int line) {
     char text[512];
     snprintf(text, sizeof text, "assert(%s)", expression);
-    cuda_trace_trap(text, file, line);
+    emulator_trap(text, file, line);
 }
 }

@@ -1,18 +1,18 @@
-// Every access of a traced kernel comes through here: is it inside a tensor, is it ordered after what it conflicts with?
-#include "order.h"
+// Checks every access of a traced kernel: is it inside a tensor, and does every conflicting access happen before it?
+#include "happens_before.h"
 
 #include <cstring>
 #include <deque>
 
-namespace cuda_trace {
+namespace emulator {
 namespace {
 
-std::deque<Crowd> crowds;
-std::deque<std::vector<Cell>> split;
+std::deque<AccessSet> atomic_sets;
+std::deque<std::vector<Cell>> byte_cells;
 
-bool in_copy;  // the write that is seen now is that of an asynchronous copy, and comes later
+bool in_copy;  // the write being checked is that of an asynchronous copy, which is made later
 
-struct {  // a write that raced: did it change what was there?
+struct {  // the last write that raced, until it is known whether it changed the value
     long record = -1;
     const unsigned char* place;
     unsigned size;
@@ -22,7 +22,7 @@ struct {  // a write that raced: did it change what was there?
 bool is_shared(const Region& region) { return region.space == SHARED_STATIC || region.space == SHARED_DYNAMIC; }
 
 void race(const Region& region, Conflict with, What was, uintptr_t address, size_t size, What what, uintptr_t pc) {
-    Record& record = add_record(RACE, &region, address, size, 2, side_of_past(with.serial, with.thread, was, with.site),
+    Record& record = add_record(RACE, &region, address, size, 2, side_of_earlier(with.serial, with.thread, was, with.site),
                                 side_of(*now, *block, what, pc));
     if (what != WRITE || was == ATOMIC || in_copy || record.count > 64 || size > sizeof unsettled.was) return;
     settle_value();
@@ -32,91 +32,91 @@ void race(const Region& region, Conflict with, What was, uintptr_t address, size
     memcpy(unsettled.was, unsettled.place, size);
 }
 
-void read_early(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
-    if (cell.early_in != block->serial) cell.early = 0;
-    cell.early_in = block->serial;
-    for (uint32_t at = cell.early; at; at = block->early[at - 1].next)
-        if (block->early[at - 1].side.pc == pc) return;
-    block->early.push_back({&region, address, size, side_of(*now, *block, what, pc), cell.early});
-    cell.early = static_cast<uint32_t>(block->early.size());
+void note_uninitialised_read(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
+    if (cell.uninitialised_in != block->serial) cell.uninitialised = 0;
+    cell.uninitialised_in = block->serial;
+    for (uint32_t at = cell.uninitialised; at; at = block->uninitialised[at - 1].next)
+        if (block->uninitialised[at - 1].side.pc == pc) return;
+    block->uninitialised.push_back({&region, address, size, side_of(*now, *block, what, pc), cell.uninitialised});
+    cell.uninitialised = static_cast<uint32_t>(block->uninitialised.size());
 }
 
-void tell(Early& early) {
-    if (early.region) add_record(UNINITIALISED, early.region, early.address, early.size, 1, early.side);
-    early.region = nullptr;
+void record_read(UninitialisedRead& read) {
+    if (read.region) add_record(UNINITIALISED, read.region, read.address, read.size, 1, read.side);
+    read.region = nullptr;
 }
 
-// The cell is written: by chance late, if that raced; too late, if it was in order. A thread's own write decides nothing, as
-// another's may still come.
-void settle_early(Cell& cell, bool raced) {
+// A write to a cell that was read before. If the two race, the reads are dropped; if they are ordered, they are recorded. A
+// write by the reading thread decides nothing, because another thread's write may follow.
+void settle_uninitialised_reads(Cell& cell, bool raced) {
     bool own = true;
-    for (uint32_t at = cell.early; at; at = block->early[at - 1].next)
-        own &= !memcmp(block->early[at - 1].side.thread, &now->index, sizeof now->index);
+    for (uint32_t at = cell.uninitialised; at; at = block->uninitialised[at - 1].next)
+        own &= !memcmp(block->uninitialised[at - 1].side.thread, &now->index, sizeof now->index);
     if (own && !raced) return;
-    for (uint32_t at = cell.early; at; at = block->early[at - 1].next) {
-        if (raced) block->early[at - 1].region = nullptr;
-        tell(block->early[at - 1]);
+    for (uint32_t at = cell.uninitialised; at; at = block->uninitialised[at - 1].next) {
+        if (raced) block->uninitialised[at - 1].region = nullptr;
+        record_read(block->uninitialised[at - 1]);
     }
-    cell.early = 0;
+    cell.uninitialised = 0;
 }
 
-// One cell, one access of the running thread: judged against what is remembered, then remembered itself.
-void see_cell(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
+// Checks one access of the running thread against one cell, then remembers it there.
+void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
     uint32_t site = site_of(pc);
-    Crowd& reads = cell.reads;
+    AccessSet& reads = cell.reads;
     if (what == READ && reads.serial == block->serial && reads.interval == block->interval &&
         reads.first / WARP == now->warp() && reads.syncs == syncs_now() && (reads.lanes >> now->lane() & 1) && !cell.copying)
-        return;  // it has read this before, and nothing has happened since that was not judged then
+        return;  // the same read was checked before, and nothing has changed since
     if (cell.copying == block->serial)
         add_record(ASYNC, &region, address, size, 1, side_of(*now, *block, what, pc));
     if (what != WRITE && is_shared(region) && cell.write.serial != block->serial &&
         !(cell.atomics && cell.atomics->serial == block->serial) && cell.copying != block->serial)
-        read_early(cell, region, address, size, what, pc);
+        note_uninitialised_read(cell, region, address, size, what, pc);
     bool raced = false;
-    auto judge = [&](Conflict with, What was) {
+    auto check = [&](Conflict with, What was) {
         if (with.found) race(region, with, was, address, size, what, pc);
         raced |= with.found;
     };
-    judge(conflict_with(cell.write), WRITE);
-    if (what != ATOMIC && cell.atomics) judge(conflict_with(*cell.atomics), ATOMIC);
-    if (what != READ) judge(conflict_with(reads), READ);
-    if (what != READ && cell.early && cell.early_in == block->serial) settle_early(cell, raced);
+    check(conflict_with(cell.write), WRITE);
+    if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics), ATOMIC);
+    if (what != READ) check(conflict_with(reads), READ);
+    if (what != READ && cell.uninitialised && cell.uninitialised_in == block->serial) settle_uninitialised_reads(cell, raced);
     if (what == READ) {
-        join(reads, site);
+        add_access(reads, site);
     } else if (what == ATOMIC) {
         if (!cell.atomics) {
-            crowds.push_back({});
-            crowds.back().before = NOBODY;
-            cell.atomics = &crowds.back();
+            atomic_sets.push_back({});
+            atomic_sets.back().before = NOBODY;
+            cell.atomics = &atomic_sets.back();
         }
-        join(*cell.atomics, site);
+        add_access(*cell.atomics, site);
     } else {
-        cell.write = {block->serial, block->interval, syncs_now(), site, me()};
+        cell.write = {block->serial, block->interval, syncs_now(), site, self()};
         reads.serial = 0;
         if (cell.atomics) cell.atomics->serial = 0;
     }
 }
 
-Older* copied(const Older* older) {
-    if (!older) return nullptr;
-    Older* rest = copied(older->next);
-    olders.push_back({older->syncs, older->lanes, older->site, rest});
-    return &olders.back();
+EarlierLanes* copied(const EarlierLanes* earlier) {
+    if (!earlier) return nullptr;
+    EarlierLanes* rest = copied(earlier->next);
+    earlier_lanes.push_back({earlier->syncs, earlier->lanes, earlier->site, rest});
+    return &earlier_lanes.back();
 }
 
 Cell* bytes_of(Cell& cell, unsigned count) {
     if (!cell.bytes) {
         Cell each = cell;
         std::vector<Cell> parts(count, each);
-        for (auto& part : parts) {  // what each remembers goes its own way from here
-            part.reads.older = copied(each.reads.older);
+        for (auto& part : parts) {  // each needs sets of its own, as they change separately from here
+            part.reads.earlier = copied(each.reads.earlier);
             if (!each.atomics) continue;
-            crowds.push_back(*each.atomics);
-            part.atomics = &crowds.back();
-            part.atomics->older = copied(each.atomics->older);
+            atomic_sets.push_back(*each.atomics);
+            part.atomics = &atomic_sets.back();
+            part.atomics->earlier = copied(each.atomics->earlier);
         }
-        split.push_back(std::move(parts));
-        cell.bytes = split.back().data();
+        byte_cells.push_back(std::move(parts));
+        cell.bytes = byte_cells.back().data();
     }
     return cell.bytes;
 }
@@ -142,19 +142,19 @@ void make_cells(Region& region) {
     region.cells = region.own.data();
 }
 
-// Outside of all that may be touched. Where no memory of ours is, the launch ends here, as it would on a GPU.
-void stray(Region* near, uintptr_t address, size_t bytes, What what, uintptr_t pc) {
+// An access outside of all tensors and variables. If the memory is not the emulator's, the launch ends here, as on a GPU.
+void record_outside(Region* near, uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     add_record(OUTSIDE, near, address, bytes, 1, side_of(*now, *block, what, pc));
-    bool ours = near && (near->soft ? address >= near->margin_low && address + bytes <= near->margin_high
+    bool harmless = near && (near->soft ? address >= near->margin_low && address + bytes <= near->margin_high
                                     : address >= near->low && address + bytes <= near->high);
-    if (!ours) stop_launch();
+    if (!harmless) stop_launch();
 }
 
 }  // namespace
 
-// A thread that touches the same few places for ever, while all others wait, waits for something that never comes.
-// It lets the others run now and then; the scheduler ends what goes on for too long.
-void watch_spinning(uintptr_t address, uintptr_t pc) {
+// A thread that keeps accessing the same few addresses may be waiting for another thread. It lets the others run now and
+// then; the scheduler ends the launch if every thread waits or spins.
+void detect_spinning(uintptr_t address, uintptr_t pc) {
     for (uintptr_t seen : now->recent)
         if (seen == address) {
             now->recent_pc = pc;
@@ -165,9 +165,9 @@ void watch_spinning(uintptr_t address, uintptr_t pc) {
     now->since_new = 0;
 }
 
-void tell_early(Block& of) {
-    for (Early& early : of.early) tell(early);
-    of.early.clear();
+void record_uninitialised_reads(Block& of) {
+    for (UninitialisedRead& read : of.uninitialised) record_read(read);
+    of.uninitialised.clear();
 }
 
 void settle_value() {
@@ -177,19 +177,19 @@ void settle_value() {
     unsettled.record = -1;
 }
 
-void see_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
+void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     if (!bytes) return;
-    if (address - reinterpret_cast<uintptr_t>(now->fiber->stack) < STACK) return;  // its own local memory
+    if (address - reinterpret_cast<uintptr_t>(now->fiber->stack) < STACK) return;  // the thread's own local memory
     settle_value();
-    stop_if_told(pc);
+    stop_if_requested(pc);
     now->left_early = false;
     if (options.switch_chance > 0 && (random_bits() >> 11) * 0x1p-53 < options.switch_chance) {
-        bool mine = in_copy;
+        bool saved = in_copy;
         in_copy = false;
         yield_now();
-        in_copy = mine;
+        in_copy = saved;
     }
-    watch_spinning(address, pc);
+    detect_spinning(address, pc);
     Region* region = region_of(address);
     if (!region || !region->allows(address, bytes)) {
         if (region)
@@ -199,11 +199,11 @@ void see_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
             add_record(OUTSIDE, nullptr, address, bytes, 1, side_of(*now, *block, what, pc)).space = LOCAL;
             return;
         }
-        return stray(region ? region : region_around(address), address, bytes, what, pc);
+        return record_outside(region ? region : region_around(address), address, bytes, what, pc);
     }
     if (region->space == PARAMETER || region->read_only) return;
     if (!region->cells) make_cells(*region);
-    shared = is_shared(*region);
+    in_shared = is_shared(*region);
     new_access();
     if (!region->written.empty()) {
         for (size_t i = address - region->low, end = i + bytes; i < end; ++i) {
@@ -214,28 +214,34 @@ void see_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
             if (what != READ) region->written[i] = true;
         }
     }
-    each_cell(*region, address, bytes, [&](Cell& cell) { see_cell(cell, *region, address, bytes, what, pc); });
+    each_cell(*region, address, bytes, [&](Cell& cell) { check_cell(cell, *region, address, bytes, what, pc); });
 }
 
-void see_copy(const Copy& copy, bool begins) {
+void check_copy(const Copy& copy, bool begins) {
     auto to = reinterpret_cast<uintptr_t>(copy.to);
     if (begins) {
-        see_access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes - copy.filled, READ, copy.pc);
+        check_access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes - copy.filled, READ, copy.pc);
         in_copy = true;
-        see_access(to, copy.bytes, WRITE, copy.pc);
+        check_access(to, copy.bytes, WRITE, copy.pc);
         in_copy = false;
     }
     Region* region = region_of(to);
     if (!region || !region->cells || !region->allows(to, copy.bytes)) return;
     uint32_t mark = begins ? block->serial : 0;
     each_cell(*region, to, copy.bytes, [&](Cell& cell) { cell.copying = mark; });
-    if (!begins) see_access(to, copy.bytes, WRITE, copy.pc);
+    if (!begins) check_access(to, copy.bytes, WRITE, copy.pc);
 }
 
 void forget_shadows() {
-    crowds.clear();
-    olders.clear();
-    split.clear();
+    atomic_sets.clear();
+    earlier_lanes.clear();
+    byte_cells.clear();
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator
+
+using namespace emulator;
+
+extern "C" void emulator_access(const void* place, size_t bytes, What what, uintptr_t pc) {
+    if (now && launch->traced) check_access(reinterpret_cast<uintptr_t>(place), bytes, what, pc);
+}

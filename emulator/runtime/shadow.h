@@ -1,48 +1,52 @@
-// What is remembered of the accesses to one piece of memory: enough that an access which races with any earlier one
-// races with one that is still remembered. (Why that is enough: the notes at each struct. The idea of keeping the last
-// write, and of the reads only those that nothing has ordered: FastTrack, Flanagan and Freund, PLDI 2009.)
+// Shadow memory: the accesses that are remembered for each piece of memory. An access that races with any earlier one also
+// races with a remembered one; the comment at each struct says why. After FastTrack (Flanagan and Freund, PLDI 2009): of the
+// writes the last is kept, of the reads since then only those that are concurrent.
+//
+// The epoch of an access is (serial, interval, syncs, thread): its block, the block barriers passed, the __syncwarps of its
+// warp since then, its thread. Happens-before follows from two epochs and the clocks of a warp (happens_before.h).
 #pragma once
 
 #include <cstdint>
 
-namespace cuda_trace {
+namespace emulator {
 
 constexpr uint16_t NOBODY = 0xFFFF;
 
-// The last write. An earlier one is ordered before it, or raced with it and has been reported.
-struct Past {
+// The last write, by its epoch. An earlier write happens before it, or raced with it and has been recorded.
+struct LastWrite {
     uint32_t serial, interval, syncs, site;
     uint16_t thread;
 };
 
-// Lanes of one warp that did something when the warp had had so many syncs, on one line; the rest of a Crowd's lanes.
-struct Older {
+// Lanes of one warp that made an access on one line when the warp had had so many syncs; a list, in an AccessSet.
+struct EarlierLanes {
     uint32_t syncs, lanes, site;
-    Older* next;
+    EarlierLanes* next;
 };
 
-// Accesses that may be concurrent with each other: all reads since the last write, or all atomics.
-// Of other blocks one thread is enough, as it conflicts with whoever comes from a third block, and `first` with whoever
-// comes from the second. Of other warps of the block one is enough in the same way. Of the warp of `first` all lanes
-// count, each with the number of syncs at its time, as __syncwarp may have ordered some and not others.
-struct Crowd {
+// Accesses that may be concurrent with each other: the reads since the last write, or the atomics.
+// Of other blocks one thread is enough, because it conflicts with every access from a third block, and `first` conflicts with
+// every access from the second. The same holds for other warps of the block. Of the warp of `first` all lanes are kept, each
+// with its number of syncs, because __syncwarp may have ordered some and not others.
+struct AccessSet {
     uint32_t serial, interval;
     uint32_t syncs, lanes, site;  // lanes of the warp of `first`
-    Older* older;  // lanes of that warp at fewer syncs
+    EarlierLanes* earlier;  // lanes of that warp at fewer syncs or on other lines
     uint32_t other_site;
     uint16_t first, other;  // other: a thread of another warp, in this interval; or NOBODY
     uint16_t before;  // a thread of an earlier block of this launch; or NOBODY
     uint32_t before_serial, before_site;
 };
 
-// One cell stands for a few bytes that have always been touched together; once they are not, for one byte each.
+// A cell stands for a few bytes as long as they are accessed together; after that there is a cell for each byte.
 struct Cell {
-    Past write;
-    Crowd reads;
-    Crowd* atomics;
+    LastWrite write;
+    AccessSet reads;
+    AccessSet* atomics;
     Cell* bytes;
-    uint32_t copying;  // serial of the block in which an asynchronous copy into it is under way, or 0
-    uint32_t early, early_in;  // reads before any write in block early_in: the number of the last in Block::early, plus 1; or 0
+    uint32_t copying;  // serial of the block with an asynchronous copy into it under way, or 0
+    // Reads before any write in block uninitialised_in: the number of the last in Block::uninitialised, plus 1; or 0.
+    uint32_t uninitialised, uninitialised_in;
 };
 
-}  // namespace cuda_trace
+}  // namespace emulator

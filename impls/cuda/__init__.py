@@ -1,16 +1,16 @@
 """FlashAttention 1 and 2 in CUDA C++, forward and backward, and as PyTorch operators. Read fa2_forward.cuh first.
 
 fa1.cu, fa2.cu       the host functions: which kernel, how many blocks, how much shared memory; what is refused
-*.cuh                the kernels, and what they are made of
-problem.cuh, .py     a call in integers: sizes, mask, dtypes, strides, as Python hands it over
+*.cuh                the kernels and their parts
+problem.cuh, .py     a call as integers: sizes, mask, dtypes, strides, as Python passes it
 binding.h, fa?_binding.cpp   the host functions as operators on CUDA tensors (LibTorch's stable ABI)
-extension.py         builds them, once           host.py    calls them, or on the CPU what g++ makes of the same files
-algorithm.py         tensors in, tensors out: check, allocate, call
+extension.py         builds them, once           host.py    calls them, or for the CPU the same files compiled by g++
+algorithm.py         from tensors to tensors: check, allocate, call
 operators.py         flash_attention_1 and flash_attention_2, with autograd, torch.compile and CUDA graphs
 multihead.py         multihead_attention, on matrices whose columns hold the heads
-declared.py          what the suite judges of them
+declared.py          the Implementations that the suite judges
 
-Importing it compiles nothing: the first call on a device does, and later processes find the result.
+Importing this package compiles nothing. The first call on a device does; later processes reuse the result.
 """
 
 from .declared import implementations

@@ -21,10 +21,10 @@ from impls.arguments import (
 from . import host
 from .problem import DTYPES, integers
 
-LARGEST_HEADDIM = 256  # backward, and of 16-bit dtypes
-WIDEST_HEADDIM = 1024  # forward in float32
-TILE = 64  # keys that are worth a block of the backward
-MANY_BLOCKS = 768  # three times what an H200 runs at once
+LARGEST_HEADDIM = 256  # of the backward, and of 16-bit dtypes
+WIDEST_HEADDIM = 1024  # of the forward in float32
+TILE = 64  # least keys for a block of the backward
+MANY_BLOCKS = 768  # three times as many as an H200 runs at once
 MOST_SPLITS = 8  # times the memory of dq
 LARGEST_LENGTH = 2**30  # so that the kernels' ints hold a query's number plus seqlen_k
 
@@ -39,14 +39,14 @@ class Algorithm:
     def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
         """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out like q, lse (b, h, sq) float32.
 
-        Raises ValueError, before any launch, for what does not fit; RuntimeError for what the device cannot do.
+        Raises ValueError, before any launch, for invalid arguments; RuntimeError if the device cannot do it.
         """
         check(q, k, v, bias, causal, softmax_scale, self.alignment)
         q, k, v = map(unit_stride, (q, k, v))
         out, lse = q.new_empty(q.shape), _statistic(q)
         n = integers(q, k, v, bias, self.alignment if causal else None, out=out)
         scratch = ()
-        if self.name == "fa1":  # where it adds up what a 16-bit out would round at each step; l, m
+        if self.name == "fa1":  # the sum of O, which a 16-bit out would round at each step; l; m
             scratch = (None if q.dtype == torch.float32 else _sums(q), _statistic(q), _statistic(q))
         host.call(self.name, "forward", q, k, v, bias, out, *scratch, lse, n, _scale(q, softmax_scale))
         return out, lse
@@ -56,7 +56,7 @@ class Algorithm:
     ):
         """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias, if there is one and it is wanted.
 
-        Raises ValueError, before any launch, for what does not fit; RuntimeError for what the device cannot do.
+        Raises ValueError, before any launch, for invalid arguments; RuntimeError if the device cannot do it.
         """
         check(q, k, v, bias, causal, softmax_scale, self.alignment, differentiated=True)
         check_backward(q, out, dout, lse)
@@ -77,7 +77,7 @@ class Algorithm:
 
 
 def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool = False) -> Sizes:
-    """Raises ValueError, with the values, for a call that the kernels do not take. differentiated: it has a backward."""
+    """Raise ValueError, with the values, for a call that is not supported. differentiated: it has a backward."""
     sizes = sizes_of(q, k, v)
     check_dtypes(q, k, v, tuple(DTYPES))
     if differentiated:
@@ -100,8 +100,8 @@ def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool 
 def splits_of(k: torch.Tensor) -> int:
     """k (b, sk, hk, d) -> how many blocks share the keys of a head in the backward of FlashAttention-2 (backward.cuh).
 
-    As many as fill a large GPU, and no more: each has dq in float32 to itself. It is the same on every device, as are the
-    bits of dq.
+    Just enough to fill a large GPU, because each has its own float32 dq. It does not depend on the device, and so neither
+    do the bits of dq.
     """
     batch, seqlen_k, nheads_k, _ = k.shape
     tiles, to_fill = -(-seqlen_k // TILE), -(-MANY_BLOCKS // max(1, batch * nheads_k))

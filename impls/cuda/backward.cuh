@@ -1,26 +1,26 @@
-// The backward of FlashAttention-1 (FA1 Alg. 4) and FlashAttention-2 (FA2 Alg. 2), with S and P computed again from lse:
+// The backward of FlashAttention-1 (FA1 Alg. 4) and FlashAttention-2 (FA2 Alg. 2), with S and P recomputed from lse:
 //
-//   delta_i = <dout_i, out_i>           in a kernel of its own, once for each i
+//   delta_i = <dout_i, out_i>           in a separate kernel, once for each i
 //   for each tile of keys j:            K_j, V_j stay in shared memory, dK_j, dV_j in registers
-//       for each tile of queries i:     Q_i, dO_i come; the sum dQ_i comes and goes back: it lives in global memory
+//       for each tile of queries i:     Q_i, dO_i are loaded; the sum dQ_i is in global memory: loaded and stored
 //           P = exp(S - lse)            dV_j += P^T dO_i
 //           dP = dO_i V_j^T             dS = P (dP - delta)
 //           dQ_i += scale dS K_j        dK_j += scale dS^T Q_i
 //
-// Here the two differ in who does the tiles of keys. (In the papers also in what is kept: FA1 has l and m, not lse, and
-// delta in every step.) In FlashAttention-1 one block does all of a head. In FlashAttention-2
-// they are dealt out, in turn, to several blocks (`splits`), so that the device is full though there be few heads. FA2
-// lets them add to dQ by atomics, in whatever order they come; here each block has sums of its own, and a last kernel
-// adds those up in their order: every bit is repeatable, for `splits` times the memory of dQ.
+// Here the two differ in how key tiles are assigned to blocks. (In the papers also in what is stored: FA1 has l and m
+// instead of lse, and computes delta in every step.) In FlashAttention-1 one block processes all of a head. In
+// FlashAttention-2 the tiles are dealt in turn to several blocks (`splits`), to fill the device when there are few heads.
+// In FA2 the blocks add to dQ by atomics, in any order; here each block has its own sums, and a last kernel adds them in
+// a fixed order: every bit is repeatable, for `splits` times the memory of dQ.
 //
-// S, P, dP and dS are kept turned round, (keys, queries): dV and dK then need only rows that a group of lanes has made
-// itself. One block walks over the query heads that share its key head, so that nobody else touches its dQ, dK and dV.
+// S, P, dP and dS are stored transposed, (keys, queries): dV and dK then need only rows that the same group of lanes
+// computed. One block walks over the query heads that share its key head, so no other block writes its dQ, dK and dV.
 // Within the block each element of dQ belongs to one thread.
 #pragma once
 
 #include "scores.cuh"
 
-// delta (batch, nheads, seqlen_q). A group of lanes has a row; GROUPS rows for each block.
+// delta (batch, nheads, seqlen_q). Each group of lanes computes one row; a block computes GROUPS rows.
 __global__ void __launch_bounds__(THREADS) delta_kernel(Problem p, const void* dout, const void* out, float* delta) {
     const int64_t rows = int64_t(p.batch) * p.nheads * p.seqlen_q, n = int64_t(blockIdx.x) * GROUPS + group();
     float sum = 0.0f;
@@ -39,8 +39,8 @@ template <int M, int N, int D>
 constexpr int64_t BACKWARD_BYTES =
     sizeof(float) * int64_t(2 * (M + N) * STRIDE<D> + N * STRIDE<M> + M * STRIDE<N>);
 
-// dq_sums (splits, batch, nheads, seqlen_q, headdim), without the queries that see none of the block's keys.
-// Block (split * batch + b) * nheads_k + h_k. Two blocks to a multiprocessor: while one waits, the other computes.
+// dq_sums (splits, batch, nheads, seqlen_q, headdim): queries that see none of the block's keys are not written.
+// Block (split * batch + b) * nheads_k + h_k. Two blocks per multiprocessor: while one waits, the other computes.
 template <int M, int N, int D>
 __global__ void __launch_bounds__(THREADS, 2)
     backward_kernel(Problem p, const void* dout, const void* q, const void* k, const void* v, const void* bias,
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     float* turned = V + N * STRIDE<D>;   // (N, M): P^T, then dS^T
     float* dS = turned + N * STRIDE<M>;  // (M, N)
 
-    // Early keys are seen by more queries under a causal mask: the blocks that begin with them start first.
+    // Under a causal mask more queries see early keys, so the blocks that begin with them start first.
     const int blocks = p.nheads_k * p.batch, split = blockIdx.x / blocks, rest = blockIdx.x % blocks;
     const int h_k = rest % p.nheads_k, b = rest / p.nheads_k, headdim = p.headdim;
     dq_sums += int64_t(split) * p.batch * p.nheads * p.seqlen_q * headdim;
@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(THREADS, 2)
 
         for (int h = h_k * p.group(); h < (h_k + 1) * p.group(); ++h) {
             const int64_t rows_before = (int64_t(b) * p.nheads + h) * p.seqlen_q;
-            // Tiles of queries before the first that sees key j0 see nothing of this tile.
+            // Query tiles before the first query that sees key j0 see no key of this tile.
             for (int i0 = p.first_query_of(j0) / M * M; i0 < p.seqlen_q; i0 += M) {
                 const int rows = p.seqlen_q - i0;
                 load_tile<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, headdim);
                 load_tile<M, D>(dO, p.dtype, dout, p.dout.row(b, i0, h), p.dout.seqlen, rows, headdim);
-                __syncthreads();  // Q, dO, K and V were loaded by all threads: no product before they are whole
+                __syncthreads();  // Q, dO, K and V are loaded by all threads: complete them before the products
 
                 float P[TK][TQ] = {}, dP[TK][TQ] = {};
                 add_rows_dot_rows<D>(P, K, Q, headdim);  // S^T = scale K Q^T + bias^T
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(THREADS, 2)
                     for (int r = 0; r < TK; ++r) P[r][c] = probability(P[r][c], lse_i);  // P = exp(S - lse)
                 }
                 share(turned, P);
-                __syncwarp();  // a row of P^T comes from the 16 lanes of its group, who are about to read all of it
+                __syncwarp();  // a row of P^T is written by the 16 lanes of its group, each of which then reads all of it
                 add_product<D, M>(dV, turned, dO, M, headdim);  // dV += P^T dO
 
                 add_rows_dot_rows<D>(dP, V, dO, headdim);  // dP^T = V dO^T
@@ -95,23 +95,23 @@ __global__ void __launch_bounds__(THREADS, 2)
                     const float delta_i = delta_at(delta + rows_before, i0 + column(c), p.seqlen_q);
 #pragma unroll
                     for (int r = 0; r < TK; ++r) {
-                        dP[r][c] = p.softmax_scale * P[r][c] * (dP[r][c] - delta_i);  // scale dS, for both
+                        dP[r][c] = p.softmax_scale * P[r][c] * (dP[r][c] - delta_i);  // scale dS for both
                         dS[column(c) * STRIDE<N> + row(r)] = dP[r][c];
                     }
                 }
-                __syncwarp();  // P^T is still being read by the lanes of its group: dS^T may not take its place yet
+                __syncwarp();  // the group's lanes are still reading P^T, which dS^T is about to overwrite
                 share(turned, dP);
-                __syncthreads();  // a row of dS comes from all groups; dS^T from the lanes of its own
+                __syncthreads();  // a row of dS is written by all groups; a row of dS^T by the lanes of its own group
 
-                // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Asked for before
-                // dK, used after it. The first tile of keys of this block finds nothing yet.
+                // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Loaded before dK is
+                // computed, used after it. For the block's first key tile there is no sum yet.
                 float dQ[TM][D / LANES] = {};
                 float* sum = dq_sums + (rows_before + i0) * headdim;
                 if (j0 != split * N) fetch_rows<TM, D>(dQ, sum, headdim, rows, headdim);
                 add_product<D, M>(dK, turned, Q, M, headdim);  // dK += dS^T Q
                 add_product<D, N>(dQ, dS, K, N, headdim);      // dQ += dS K
                 store_rows<TM, D>(sum, headdim, rows, headdim, dQ, one);
-                __syncthreads();  // Q, and K if this was its last step, are still being read: nothing new yet
+                __syncthreads();  // Q, and K in its last step, are still being read: do not load the next ones yet
             }
         }
         store_tile<TK, D>(p.dtype, dk, p.dk.row(b, j0, h_k), p.dk.seqlen, p.seqlen_k - j0, headdim, dK, one_k);
@@ -119,13 +119,13 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-// dq: the sums of all blocks, in their order. A group of lanes has a row; GROUPS rows for each block. m, n: the tiles
-// that the sums were made with; of queries before the first tile that sees its keys a block has no sum.
+// dq: the sums of all blocks, added in order. Each group of lanes adds one row; a block adds GROUPS rows. m, n: the tile
+// sizes of the sums; a block has no sum for queries before the first tile that sees its keys.
 __global__ void __launch_bounds__(THREADS) sum_dq_kernel(Problem p, int m, int n, const float* dq_sums, void* dq) {
     const int64_t rows = int64_t(p.batch) * p.nheads * p.seqlen_q, at = int64_t(blockIdx.x) * GROUPS + group();
     if (at >= rows) return;
     const int i = at % p.seqlen_q, h = at / p.seqlen_q % p.nheads, b = at / p.seqlen_q / p.nheads;
-    int seen = 0;  // the blocks before this one have a sum for query i: later ones begin with later keys
+    int seen = 0;  // the blocks before this one have a sum for query i; later ones begin with later keys
     while (seen < p.splits && seen * n < p.seqlen_k && i >= p.first_query_of(seen * n) / m * m) ++seen;
     for (int d = lane(); d < p.headdim; d += LANES) {
         float sum = 0.0f;

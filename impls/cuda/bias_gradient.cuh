@@ -1,4 +1,4 @@
-// The gradient of the bias: dbias = dS, summed over what the bias was broadcast over.
+// The gradient of the bias: dbias = dS, summed over the broadcast dimensions of the bias.
 #pragma once
 
 #include "scores.cuh"
@@ -7,8 +7,8 @@
 template <int M, int N, int D>
 constexpr int64_t BIAS_BYTES = sizeof(float) * int64_t(2 * (M + N) * STRIDE<D> + GROUPS * N);
 
-// dbias = dS, summed where its strides are 0 (over batch, heads, queries), in this order, by one block for each tile:
-// of queries and keys, or of keys alone where all queries share a row.
+// dbias = dS, summed where its strides are 0 (over batch, heads, queries), in this order. One block for each tile of
+// queries and keys, or of keys only if all queries share a row.
 template <int M, int N, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     bias_gradient_kernel(Problem p, BiasStrides strides, const void* dout, const void* q, const void* k, const void* v,
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                 const int rows = p.seqlen_q - i0;
                 load_tile<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, p.headdim);
                 load_tile<M, D>(dO, p.dtype, dout, p.dout.row(b, i0, h), p.dout.seqlen, rows, p.headdim);
-                __syncthreads();  // Q, dO, K and V were loaded by all threads: no product before they are whole
+                __syncthreads();  // Q, dO, K and V are loaded by all threads: complete them before the products
 
                 float P[TM][TN] = {}, dP[TM][TN] = {};
                 add_rows_dot_rows<D>(P, Q, K, p.headdim);
@@ -52,10 +52,10 @@ __global__ void __launch_bounds__(THREADS, 1)
                     const float lse_i = lse_at(lse + rows_before, i0 + row(r), p.seqlen_q);
                     const float delta_i = delta_at(delta + rows_before, i0 + row(r), p.seqlen_q);
 #pragma unroll
-                    for (int c = 0; c < TN; ++c)  // dS, not scaled: the bias is not
+                    for (int c = 0; c < TN; ++c)  // dS, not scaled, because the bias is not
                         total[r][c] += probability(P[r][c], lse_i) * (dP[r][c] - delta_i);
                 }
-                __syncthreads();  // Q, dO, and K and V in their last step, are still being read: nothing new yet
+                __syncthreads();  // Q, dO, and K and V in their last step, are still being read: do not load new ones yet
             }
         }
 
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         for (int r = 0; r < TM; ++r) sum += total[r][c];
         sums[group() * N + column(c)] = sum;
     }
-    __syncthreads();  // a column was summed by 8 groups, each over its rows: one thread is about to add those
+    __syncthreads();  // 8 groups each summed their rows of a column: one thread is about to add these sums
     const int j = j0 + int(threadIdx.x);
     if (threadIdx.x >= N || j >= p.seqlen_k) return;
     float sum = 0.0f;

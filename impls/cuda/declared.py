@@ -1,4 +1,4 @@
-"""What the suite judges: the operators of operators.py, on each kind of device for which there is a compiler here."""
+"""The Implementations that the suite judges: the operators of operators.py, on each device with a compiler here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = ("cuda_fa1", "cuda_fa1_wide", "cuda_fa2", "cuda_fa2_top_left", "cuda_fa2
 
 
 def unavailable() -> dict[str, str]:
-    """Each device that the kernels cannot be compiled for here -> the compiler that is missing, in words."""
+    """Each device that the kernels cannot be compiled for here -> a sentence about the missing compiler."""
     cxx, found = os.environ.get("CXX"), {}
     if not shutil.which(cxx or "g++"):
         named = f" (CXX={cxx!r})" if cxx else ""
@@ -32,9 +32,9 @@ def unavailable() -> dict[str, str]:
 def implementation(
     lacking: dict[str, str], name: str, function, backward, alignment: str = "bottom_right", wide: bool = False
 ):
-    """One function of operators.py, and the operator of its backward -> what they promise on the devices that are here.
+    """A function of operators.py and its backward operator -> what they promise on the available devices.
 
-    lacking: what `unavailable` found. wide: the kernel for head dims beyond 256, which has no backward.
+    lacking: the result of `unavailable`. wide: the kernel for head dims beyond 256, which has no backward.
     """
 
     def run(q, k, v, *, causal=False, bias=None, softmax_scale=None):
@@ -46,7 +46,7 @@ def implementation(
     return Implementation(
         name=name,
         forward=run,
-        backward=None if wide else differentiate,  # not "autograd": a benchmark is to count that S is computed again
+        backward=None if wide else differentiate,  # not "autograd": the benchmark counts the recomputation of S
         devices=set(DEVICES) - set(lacking),
         unavailable=lacking,
         supports=Supports(
@@ -65,12 +65,12 @@ def implementation(
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
         traced="cpu" not in lacking,
-        share={"cpu": 0.05 if wide else 0.2},  # there, threads of a GPU take turns
+        share={"cpu": 0.05 if wide else 0.2},  # simulated GPU threads run one at a time
     )
 
 
 def implementations() -> list[Implementation | Absent]:
-    """Every implementation; if there is neither compiler, in the place of each the reason."""
+    """Every implementation; without either compiler, an Absent with the reason instead of each."""
     lacking = unavailable()
     if len(lacking) == len(DEVICES):
         return [Absent(name, "; ".join(lacking.values())) for name in NAMES]

@@ -1,4 +1,4 @@
-"""The PyTorch operators for GPUs: one library for each algorithm, of fa?.cu and fa?_binding.cpp, built once by nvcc."""
+"""The PyTorch operators for GPUs: one library per algorithm, from fa?.cu and fa?_binding.cpp, built once by nvcc."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from pathlib import Path
 
 import torch
 
+from emulator.build_cache import built, key_of
+
 FOLDER = Path(__file__).parent
 PATTERNS = ("*.cu", "*.cuh", "*.h", "*_binding.cpp")
 CXX_FLAGS = ("-O3", "-std=c++17", "-DUSE_CUDA")
-NVCC_FLAGS = ("-O3", "-std=c++17", "--split-compile=0")  # ptxas on all cores: half the time on four of them
-# By PyTorch's build or by nvcc.
-HEEDED = ("CXX", "PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
-ERRORS = 5  # lines of the compiler that are shown: the first say it all
+NVCC_FLAGS = ("-O3", "-std=c++17", "--split-compile=0")  # ptxas on all cores: half the time on four cores
+# Read by PyTorch's build or by nvcc.
+VARIABLES = ("CXX", "PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
+ERRORS = 5  # lines of the compiler that are shown
 
 
 def nvcc() -> str | None:
-    """The path of nvcc, found where PyTorch will look for it: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda. None: nowhere."""
+    """The path of nvcc, found where PyTorch looks for it: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda. None if not found."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         return shutil.which("nvcc", path=str(Path(home) / "bin"))
@@ -32,7 +34,7 @@ def nvcc() -> str | None:
 
 
 def toolkit(nvcc: str) -> str:
-    """The folder of the CUDA toolkit that an nvcc belongs to: it may be a link, or a script, far from its headers."""
+    """The folder of the CUDA toolkit of an nvcc, which may be a link or a script in another folder."""
     homes = [path.parent.parent for path in (Path(nvcc), Path(nvcc).resolve())]
     for home in homes:
         if (home / "include" / "cuda_runtime.h").exists():
@@ -46,11 +48,9 @@ def toolkit(nvcc: str) -> str:
 def load(name: str):
     """torch.ops.flash_attest_cuda_<name> for "fa1" or "fa2", built if it is not in the cache (emulator/build_cache.py).
 
-    Of many processes one builds, and the others wait. Raises RuntimeError without nvcc or ninja, and where a source does not
-    compile, with the compiler's first errors.
+    One process builds, and others wait for it. Raises RuntimeError without nvcc or ninja, and if a source does not compile,
+    with the compiler's first errors.
     """
-    from emulator.build_cache import built  # here, as imports point the other way, but for this one (docs/decisions.md)
-
     if nvcc() is None:
         raise RuntimeError(
             f"no nvcc found, which compiles {name}.cu for CUDA tensors: install the CUDA toolkit, and name its folder in "
@@ -61,18 +61,16 @@ def load(name: str):
 
 
 def key(name: str) -> str:
-    """The name under which the library is kept: another one where sources, tools, flags or GPUs are others."""
-    from emulator.build_cache import key_of
-
+    """The cache key of the library: it changes with sources, tools, flags and GPUs."""
     sources = sorted(path for pattern in PATTERNS for path in FOLDER.glob(pattern))
     contents = [part for path in sources for part in (path.name, path.read_bytes())]
     tools = (torch.__version__, str(torch.version.cuda), _nvcc_version(nvcc()))
-    asked = [f"{variable}={os.environ.get(variable)}" for variable in HEEDED]
+    asked = [f"{variable}={os.environ.get(variable)}" for variable in VARIABLES]
     return key_of(name, *tools, *asked, architectures(), *CXX_FLAGS, *NVCC_FLAGS, *contents)
 
 
 def architectures() -> str:
-    """TORCH_CUDA_ARCH_LIST if it is set, else the compute capabilities of the GPUs that are visible: "8.0;9.0"."""
+    """TORCH_CUDA_ARCH_LIST if it is set, otherwise the compute capabilities of the visible GPUs: "8.0;9.0"."""
     if chosen := os.environ.get("TORCH_CUDA_ARCH_LIST"):
         return chosen
     capabilities = {torch.cuda.get_device_capability(n) for n in range(torch.cuda.device_count())}
@@ -80,13 +78,13 @@ def architectures() -> str:
 
 
 def build(name: str, to: Path) -> None:
-    """Compile and link the library of an algorithm into the file `to`, whose folder is fresh, and so locked by nobody.
+    """Compile and link the library of an algorithm into the file `to`, in a new folder, so no other process locks it.
 
     Raises RuntimeError, with the compiler's first errors and what to do.
     """
-    from torch.utils import cpp_extension  # here, as it takes as long to import as all else together
+    from torch.utils import cpp_extension  # here, as its import takes as long as all others together
 
-    cpp_extension.CUDA_HOME = toolkit(nvcc())  # PyTorch looked when it was imported, and takes a script's folder for it
+    cpp_extension.CUDA_HOME = toolkit(nvcc())  # PyTorch set it at import, and would use the folder of a script
     with _interpreters_folder_in_path():
         try:
             cpp_extension.load(
@@ -97,9 +95,9 @@ def build(name: str, to: Path) -> None:
                 build_directory=str(to.parent),
                 is_python_module=False,
             )
-        except (RuntimeError, OSError, ValueError) as error:  # of the build, of CUDA_HOME, of TORCH_CUDA_ARCH_LIST
+        except (RuntimeError, OSError, ValueError) as error:  # from the build, CUDA_HOME, or TORCH_CUDA_ARCH_LIST
             raise RuntimeError(_explained(name, str(error))) from error
-    # PyTorch has loaded it under that name. Renamed on the same disk it is the same file to the loader: not loaded again.
+    # PyTorch loaded it under the first name. The loader knows a file by its inode, so the renamed one is not loaded again.
     (library,) = to.parent.glob("*.so")
     os.replace(library, to)
 
@@ -110,15 +108,15 @@ def _explained(name: str, said: str) -> str:
     shown = (errors or lines)[:ERRORS]
     hint = (
         f"Tried with {nvcc()} for {architectures() or 'no GPU'}, beside PyTorch {torch.__version__}. Its CUDA should "
-        "be as new as the GPU and take this g++: another can be named in CUDA_HOME, other GPUs in TORCH_CUDA_ARCH_LIST, "
-        "another g++ in CXX; and ninja has to be there (pip install ninja)."
+        "support this GPU and this g++: name another toolkit in CUDA_HOME, other GPUs in TORCH_CUDA_ARCH_LIST, "
+        "another g++ in CXX. ninja must be installed (pip install ninja)."
     )
     return "\n".join([f"{name}.cu and {name}_binding.cpp could not be built for CUDA tensors:", *shown, hint])
 
 
 @contextmanager
 def _interpreters_folder_in_path() -> Iterator[None]:
-    """Inside, PATH ends with this Python's folder: pip puts ninja there, also where no environment was activated."""
+    """Append this Python's folder to PATH: pip installs ninja there, even if no environment is activated."""
     before = os.environ.get("PATH", os.defpath)
     os.environ["PATH"] = os.pathsep.join([before, str(Path(sys.executable).parent)])
     try:

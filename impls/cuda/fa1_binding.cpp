@@ -1,5 +1,5 @@
-// The PyTorch operators of FlashAttention-1, torch.ops.flash_attest_cuda_fa1: the host functions of fa1.cu, which take
-// tensors for pointers. What the tensors have to be is checked by algorithm.py; extension.py builds this.
+// The PyTorch operators of FlashAttention-1, torch.ops.flash_attest_cuda_fa1: the host functions of fa1.cu
+// with tensors instead of pointers. algorithm.py checks the tensors; extension.py builds this file.
 #include "binding.h"
 
 // fa1.cu

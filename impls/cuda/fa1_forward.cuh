@@ -1,18 +1,17 @@
-// FlashAttention-1, forward (FA1 Alg. 1, of which the numbers of lines are): the keys are the outer loop, the queries
-// the inner one.
+// FlashAttention-1, forward (FA1 Alg. 1; line numbers refer to it): the outer loop is over keys, the inner over queries.
 //
 //   for each tile of keys j:                      K_j, V_j stay in shared memory
-//       for each tile of queries i:               Q_i comes, O_i, l_i, m_i come and go back: they live in global memory
+//       for each tile of queries i:               Q_i is loaded; O_i, l_i, m_i are in global memory: loaded and stored
 //           S = scale Q_i K_j^T + bias            m~ = rowmax(S)     P~ = exp(S - m~)     l~ = rowsum(P~)
 //           m' = max(m, m~)                       l' = e^(m - m') l + e^(m~ - m') l~
 //           O_i = (l e^(m - m') O_i + e^(m~ - m') P~ V_j) / l'          m = m', l = l'
 //   lse = m + ln l
 //
-// One block has a whole (head, batch): nobody else touches its O, l and m, and the order of all sums is fixed. Within
-// the block each element of O, l and m belongs to one thread, which alone reads and writes it, from the first step to
-// the last: what is in global memory needs no barrier.
+// One block processes a whole (head, batch), so no other block accesses its O, l and m, and the order of all sums is
+// fixed. Within the block each element of O, l and m is read and written by one thread only, in all steps, so accesses to
+// global memory need no barrier.
 //
-// __launch_bounds__(THREADS, 1): there are seldom more blocks than multiprocessors, so a thread may have all of its 255.
+// __launch_bounds__(THREADS, 1): there are rarely more blocks than multiprocessors, so a thread may use all 255 registers.
 #pragma once
 
 #include "scores.cuh"
@@ -21,7 +20,7 @@
 template <int M, int N, int D>
 constexpr int64_t FORWARD_BYTES = sizeof(float) * int64_t((M + 2 * N) * STRIDE<D> + M * STRIDE<N>);
 
-// O is summed in out itself if that is float32, else in out_scratch (batch, nheads, seqlen_q, headdim).
+// O is summed in out if that is float32, otherwise in out_scratch (batch, nheads, seqlen_q, headdim).
 // l, m, lse (batch, nheads, seqlen_q). Block b * nheads + h.
 template <int M, int N, int D>
 __global__ void __launch_bounds__(THREADS, 1)
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     float* accumulated = p.dtype == FLOAT32 ? static_cast<float*>(out) + p.out.row(b, 0, h)
                                             : out_scratch + rows_before * p.headdim;
     const int64_t stride = p.dtype == FLOAT32 ? p.out.seqlen : p.headdim;
-    const int kept = row(lane());  // lane r < TM of a group reads and writes l and m of row(r) for all of it
+    const int kept = row(lane());  // lane r < TM of a group reads and writes l and m of row(r) for the group
     float O[TM][D / LANES] = {}, one[TM];
     for (int r = 0; r < TM; ++r) one[r] = 1.0f;
 
@@ -50,22 +49,22 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (lane() < TM && i0 + kept < p.seqlen_q) l[i0 + kept] = 0.0f, m[i0 + kept] = -INFINITY;
     }
 
-    const int keys = p.seqlen_q ? p.keys_of(p.seqlen_q - 1) : 0;  // nobody sees more than the last query
+    const int keys = p.seqlen_q ? p.keys_of(p.seqlen_q - 1) : 0;  // the last query sees the most keys
     for (int j0 = 0; j0 < keys; j0 += N) {
         load_tile<N, D>(K, p.dtype, k, p.k.row(b, j0, h_k), p.k.seqlen, p.seqlen_k - j0, p.headdim);
         load_tile<N, D>(V, p.dtype, v, p.v.row(b, j0, h_k), p.v.seqlen, p.seqlen_k - j0, p.headdim);
 
-        // Tiles of queries before the first that sees key j0 see nothing of this tile.
+        // Query tiles before the first query that sees key j0 see no key of this tile.
         for (int i0 = p.first_query_of(j0) / M * M; i0 < p.seqlen_q; i0 += M) {
             const int rows = p.seqlen_q - i0;
             const bool keeps = lane() < TM && kept < rows;
             load_tile<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, p.headdim);
-            // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Asked for before the
+            // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Loaded before the
             // products, used after them.
             fetch_rows<TM, D>(O, accumulated + i0 * stride, stride, rows, p.headdim);
-            const float l_kept = keeps ? l[i0 + kept] : 0.0f;  // no barrier: lane r wrote it, too
+            const float l_kept = keeps ? l[i0 + kept] : 0.0f;  // no barrier: lane r wrote it as well
             const float m_kept = keeps ? m[i0 + kept] : -INFINITY;
-            __syncthreads();  // Q, K and V were loaded by all threads: no product before they are whole
+            __syncthreads();  // Q, K and V are loaded by all threads: complete them before the products
 
             float S[TM][TN] = {};
             add_rows_dot_rows<D>(S, Q, K, p.headdim);  // line 9: S = scale Q K^T + bias
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                 const float m_new = fmaxf(m_old, m_tile);  // line 11
                 const float before = __expf(m_old - finite(m_new)) * l_old, now = __expf(m_tile - finite(m_new));
                 const float l_new = before + now * l_tile;
-                // Nothing seen yet: O stays 0. == and not >: a NaN in l should reach out.
+                // No visible key yet: O stays 0. Compare by == instead of >, so that a NaN in l reaches out.
                 alpha[r] = l_new == 0.0f ? 0.0f : before / l_new;
                 const float beta = l_new == 0.0f ? 0.0f : now / l_new;
 #pragma unroll
@@ -96,7 +95,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                 if (keeps && lane() == r) l[i0 + kept] = l_new, m[i0 + kept] = m_new;  // line 13
             }
             share(P, S);
-            __syncwarp();  // a row of P comes from the 16 lanes of its group, who are about to read all of it
+            __syncwarp();  // a row of P is written by the 16 lanes of its group, each of which then reads all of it
 
             // line 12: O = alpha O + beta P~ V
 #pragma unroll
@@ -105,14 +104,14 @@ __global__ void __launch_bounds__(THREADS, 1)
                 for (int n = 0; n < D / LANES; ++n) O[r][n] *= alpha[r];
             add_product<D, N>(O, P, V, N, p.headdim);
             store_rows<TM, D>(accumulated + i0 * stride, stride, rows, p.headdim, O, one);
-            __syncthreads();  // Q, and K and V if this was their last step, are still being read: nothing new yet
+            __syncthreads();  // Q, and K and V in their last step, are still being read: do not load the next ones yet
         }
     }
 
     for (int i0 = 0; i0 < p.seqlen_q; i0 += M) {  // no barrier: each thread reads what it wrote itself
         const int rows = p.seqlen_q - i0;
-        if (lane() < TM && kept < rows) lse[i0 + kept] = m[i0 + kept] + logf(l[i0 + kept]);  // no key seen: -inf
-        if (p.dtype == FLOAT32) continue;  // O was summed in out itself
+        if (lane() < TM && kept < rows) lse[i0 + kept] = m[i0 + kept] + logf(l[i0 + kept]);  // no visible key: -inf
+        if (p.dtype == FLOAT32) continue;  // O was summed in out
         fetch_rows<TM, D>(O, accumulated + i0 * stride, stride, rows, p.headdim);
         store_tile<TM, D>(p.dtype, out, p.out.row(b, i0, h), p.out.seqlen, rows, p.headdim, O, one);
     }

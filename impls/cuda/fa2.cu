@@ -1,7 +1,7 @@
-// FlashAttention-2 on the host: which instance of a kernel, with how much shared memory; what cannot be done, and why.
+// FlashAttention-2 on the host: chooses the instance of a kernel and its shared memory; refuses what cannot be computed.
 //
-// Everything is given by the caller, nothing is allocated. All three return a cudaError_t, 0 for success; where they
-// refuse before any launch, or a launch fails, fa2_refusal has the reason.
+// The caller allocates everything. All three functions return a cudaError_t, 0 for success; if they refuse before any
+// launch, or a launch fails, fa2_refusal gives the reason.
 //
 //   problem, softmax_scale    problem.cuh; `stream` is a cudaStream_t
 //   lse, delta                (batch, nheads, seqlen_q), float32
@@ -20,9 +20,9 @@ Instance<ForwardKernel> forward_instance() {
     return {M, N, WIDE ? LARGEST_FORWARD : D, FORWARD_BYTES<M, N, D>, fa2_forward_kernel<M, N, D, WIDE>};
 }
 
-// By head dim, then from large tiles to small. As large as registers allow: O (M, D) is spread over them. The blocks of a
-// WIDE instance have 256 columns of O each.
-#ifdef ONE_INSTANCE  // compiles in a second: for tests that change a source
+// Sorted by head dim, then from large tiles to small. As large as registers allow: O (M, D) is spread over them. A block
+// of a WIDE instance owns 256 columns of O.
+#ifdef ONE_INSTANCE  // compiles in a second, for tests that edit a source
 constexpr int WIDE = 32;
 const Instance<ForwardKernel> FORWARD[] = {forward_instance<16, 16, 32>(), forward_instance<16, 16, WIDE, true>()};
 #else
@@ -49,7 +49,7 @@ int fa2_forward(const void* q, const void* k, const void* v, const void* bias, v
     return launch("fa2_forward", chosen->kernel, blocks, chosen->bytes, stream, p, q, k, v, bias, out, lse);
 }
 
-// The tiles of keys are dealt out to problem's `splits` blocks for each head.
+// The key tiles of each head are dealt to problem's `splits` blocks.
 int fa2_backward(const void* dout, const void* q, const void* k, const void* v, const void* bias, const void* out,
                  const float* lse, float* delta, float* dq_sums, void* dq, void* dk, void* dv, const int64_t* problem,
                  double softmax_scale, void* stream) {
@@ -57,7 +57,7 @@ int fa2_backward(const void* dout, const void* q, const void* k, const void* v, 
                     softmax_scale, stream);
 }
 
-// delta: as fa2_backward has left it.
+// delta: as fa2_backward wrote it.
 int fa2_bias_gradient(const void* dout, const void* q, const void* k, const void* v, const void* bias, const float* lse,
                       const float* delta, void* dbias, const int64_t* problem, const int64_t* dbias_strides,
                       double softmax_scale, void* stream) {

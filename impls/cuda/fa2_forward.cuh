@@ -4,21 +4,21 @@
 //   P = exp(S - m_new)                      alpha = exp(m - m_new)
 //   l = alpha l + rowsum(P)                 O     = alpha O + P V          at the end: O / l, lse = m + ln l
 //
-// m, l and O stay in registers from the first key to the last. Scores and probabilities are float32 for every dtype.
+// m, l and O stay in registers for the whole walk. Scores and probabilities are float32 for every dtype.
 #pragma once
 
 #include "scores.cuh"
 
-// At least two blocks to a multiprocessor, if shared memory lets them: while one waits for memory, another computes.
-// That leaves 255 registers to a thread; left to itself the compiler spills some to make room for a fourth.
+// At least two blocks per multiprocessor, if shared memory allows: while one waits for memory, another computes. That
+// leaves 255 registers to a thread; by default the compiler spills some to make room for a fourth block.
 constexpr int BLOCKS = 2;
 
 // Bytes of shared memory with tiles of M queries and N keys: Q, K, V and P.
 template <int M, int N, int D>
 constexpr int64_t FORWARD_BYTES = sizeof(float) * int64_t((M + 2 * N) * STRIDE<D> + M * STRIDE<N>);
 
-// WIDE: for head dims beyond D. Several blocks share a tile of queries: each has D of the columns of O, and computes
-// all of S for itself, D columns of Q and K at a time.
+// WIDE: for head dims beyond D. Several blocks share a query tile: each owns D columns of O, and computes all of S itself,
+// D columns of Q and K at a time.
 template <int M, int N, int D, bool WIDE>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     fa2_forward_kernel(Problem p, const void* q, const void* k, const void* v, const void* bias, void* out,
@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     float* V = K + N * STRIDE<D>;  // (N, D)
     float* P = V + N * STRIDE<D>;  // (M, N)
 
-    // Late queries see more keys under a causal mask: those of all heads start first, so that no long block is left
-    // over at the end, when most multiprocessors have nothing more to do.
+    // Under a causal mask late queries see more keys. The late tiles of all heads start first, so that no long block runs
+    // alone at the end.
     const int tiles = round_up(p.seqlen_q, M) / M, pieces = WIDE ? round_up(p.headdim, D) / D : 1;
     const int of_a_tile = gridDim.x / tiles, rest = blockIdx.x % of_a_tile;
     const int first_query = (tiles - 1 - int(blockIdx.x / of_a_tile)) * M;
@@ -41,12 +41,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const int h_k = h / p.group();
     const int64_t Q_at = p.q.row(b, first_query, h);
 
-    float m[TM], l[TM], O[TM][D / LANES] = {};  // l: what this lane has seen of the row's sum
+    float m[TM], l[TM], O[TM][D / LANES] = {};  // l: this lane's part of the row's sum
 #pragma unroll
     for (int r = 0; r < TM; ++r) m[r] = -INFINITY, l[r] = 0.0f;
 
     if (!WIDE) load_tile<M, D>(Q, p.dtype, q, Q_at, p.q.seqlen, queries, p.headdim);
-    // The last query of the tile sees most; behind what it sees no tile need be looked at.
+    // The last query of the tile sees the most keys; tiles beyond those are skipped.
     const int keys = p.keys_of(min(first_query + M, p.seqlen_q) - 1);
     for (int first_key = 0; first_key < keys; first_key += N) {
         const int left = p.seqlen_k - first_key;
@@ -57,9 +57,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             const int width = min(D, p.headdim - d);
             if (WIDE) load_tile<M, D>(Q, p.dtype, q, Q_at + d, p.q.seqlen, queries, width);
             load_tile<N, D>(K, p.dtype, k, p.k.row(b, first_key, h_k) + d, p.k.seqlen, left, width);
-            __syncthreads();  // Q, K, V were loaded by all threads: no product before they are whole
+            __syncthreads();  // Q, K, V are loaded by all threads: complete them before the products
             add_rows_dot_rows<D>(S, Q, K, width);
-            if (WIDE) __syncthreads();  // Q and K are still being read: nobody may load their next columns yet
+            if (WIDE) __syncthreads();  // Q and K are still being read: do not load their next columns yet
         }
         finish_scores<false>(S, p, bias, b, h, first_query, first_key);
 
@@ -82,16 +82,16 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             m[r] = m_new;
         }
         share(P, S);
-        __syncwarp();  // a row of P comes from 16 lanes, all of which are about to read all of it
+        __syncwarp();  // a row of P is written by 16 lanes, each of which then reads all of it
         add_product<D, N>(O, P, V, min(N, left), columns);  // O = alpha O + P V
-        __syncthreads();  // K, V and P are still being read: nobody may write the next ones yet
+        __syncthreads();  // K, V and P are still being read: do not write the next ones yet
     }
 
     float factor[TM];
 #pragma unroll
     for (int r = 0; r < TM; ++r) {
         l[r] = sum_of_lanes(l[r]);
-        factor[r] = l[r] == 0.0f ? 0.0f : 1.0f / l[r];  // no key seen: 0. == and not >: a NaN in l should reach out
+        factor[r] = l[r] == 0.0f ? 0.0f : 1.0f / l[r];  // no visible key: 0. Compare by ==, so that a NaN in l reaches out
         if (row(r) < queries && lane() == 0 && first_column == 0)
             lse[(int64_t(b) * p.nheads + h) * p.seqlen_q + first_query + row(r)] =
                 l[r] == 0.0f ? -INFINITY : m[r] + logf(l[r]);

@@ -1,4 +1,4 @@
-// What every host function does: check, choose the instance of a kernel, launch it, keep the reason of a refusal.
+// Shared by all host functions: check, choose the instance of a kernel, launch it, store the reason of a refusal.
 #pragma once
 
 #include <limits.h>
@@ -22,9 +22,9 @@ struct Instance {
     Kernel* kernel;
 };
 
-inline thread_local char refusal[512];  // why the last call of this thread could not be done, in words
+inline thread_local char refusal[512];  // why this thread's last call was refused or failed
 
-// Keeps the reason -> the error.
+// Stores the reason and returns the error.
 inline int refuse(cudaError_t error, const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -33,9 +33,9 @@ inline int refuse(cudaError_t error, const char* format, ...) {
     return error;
 }
 
-// Bytes of shared memory that a block of the present device can ask for. -> a cudaError_t
+// Bytes of shared memory that a block on the current device can request. -> a cudaError_t
 inline int shared_memory_limit(int64_t* bytes) {
-#ifdef SHARED_MEMORY_LIMIT  // to try what smaller devices do
+#ifdef SHARED_MEMORY_LIMIT  // simulates smaller devices
     *bytes = SHARED_MEMORY_LIMIT;
     return cudaSuccess;
 #else
@@ -43,13 +43,13 @@ inline int shared_memory_limit(int64_t* bytes) {
     cudaError_t error = cudaGetDevice(&device);
     if (!error) error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     *bytes = limit;
-    if (error) (void)cudaGetLastError();  // takes it off the runtime, where the next launch would find it
+    if (error) (void)cudaGetLastError();  // clears the error, which the next launch would otherwise report
     return error ? refuse(error, "the device does not say how much shared memory it has: %s", cudaGetErrorString(error))
                  : cudaSuccess;
 #endif
 }
 
-// One launch of `blocks` blocks in a row with dynamic shared memory, checked; none for 0 blocks. -> a cudaError_t
+// A checked launch of a one-dimensional grid with dynamic shared memory; no launch for 0 blocks. -> a cudaError_t
 template <class... P, class... A>
 int launch(const char* name, void (*kernel)(P...), int64_t blocks, int64_t bytes, void* stream, A... arguments) {
     if (blocks == 0) return cudaSuccess;
@@ -58,7 +58,7 @@ int launch(const char* name, void (*kernel)(P...), int64_t blocks, int64_t bytes
                       static_cast<long long>(blocks), INT_MAX);
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
     if (!error) kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);
-    const cudaError_t last = cudaGetLastError();  // also takes it off the runtime, where others would find it
+    const cudaError_t last = cudaGetLastError();  // also clears the error
     if (!error) error = last;
     return !error ? cudaSuccess
                   : refuse(error, "%s: %lld blocks of %d threads with %lld bytes of shared memory each: %s", name,
@@ -66,7 +66,7 @@ int launch(const char* name, void (*kernel)(P...), int64_t blocks, int64_t bytes
                            cudaGetErrorString(error));
 }
 
-// The smallest tiles that have room for both sequences, else the largest: of those that fit into shared memory.
+// Of the tiles that fit into shared memory: the smallest that hold both sequences, otherwise the largest.
 template <class Kernel, size_t COUNT>
 int choose(const char* name, const Instance<Kernel> (&instances)[COUNT], const Problem& p,
            const Instance<Kernel>** chosen) {
@@ -88,11 +88,11 @@ int choose(const char* name, const Instance<Kernel> (&instances)[COUNT], const P
                   static_cast<long long>(limit));
 }
 
-// What none of the kernels does. -> a cudaError_t
+// Refuses what none of the kernels supports. -> a cudaError_t
 inline int check(const char* name, const int64_t* n, int largest_headdim) {
     static const char* const names[] = {"batch",   "nheads", "nheads_k", "seqlen_q",  "seqlen_k",
                                         "headdim", "causal", "dtype",    "bias_dtype", "splits"};
-    constexpr int64_t LARGEST = 1 << 30;  // so that an int holds i + seqlen_k, and the end of the last tile
+    constexpr int64_t LARGEST = 1 << 30;  // an int holds i + seqlen_k, and the end of the last tile
     for (int at = 0; at < 5; ++at)
         if (n[at] < 0 || n[at] > LARGEST)
             return refuse(cudaErrorInvalidValue, "%s: %s=%lld: should be 0 to %lld", name, names[at],
@@ -107,7 +107,7 @@ inline int check(const char* name, const int64_t* n, int largest_headdim) {
         if (n[at] < 0 || n[at] > 2)
             return refuse(cudaErrorInvalidValue, "%s: %s=%lld: should be 0, 1 or 2", name, names[at],
                           static_cast<long long>(n[at]));
-    double elements = 1;  // of dq_sums, the largest of all
+    double elements = 1;  // of dq_sums, the largest tensor
     for (int at : {0, 1, 3, 5, 9}) elements *= double(n[at]);
     if (elements > double(INT64_MAX / 8))
         return refuse(cudaErrorInvalidValue, "%s: %g elements are more than an address can reach", name, elements);

@@ -1,4 +1,4 @@
-"""The host functions of fa1.cu and fa2.cu, for tensors of a device: compiled by g++ for the CPU, by nvcc for GPUs."""
+"""The host functions of fa1.cu and fa2.cu, compiled by g++ for CPU tensors and by nvcc for CUDA tensors."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from pathlib import Path
 
 import torch
 
+from emulator.cuda import load
+
 from . import extension
 
-WORDS = 512  # bytes: a refusal is no longer
+LONGEST_REFUSAL = 512  # bytes
 
 
 def call(name: str, what: str, *arguments: torch.Tensor | float | None) -> None:
     """Run fa1_forward, fa2_bias_gradient, ... on the device of its first tensor and, on a GPU, its current stream.
 
     name: "fa1" or "fa2"; what: "forward", "backward" or "bias_gradient". arguments: those of the .cu without the stream, a
-    tensor for each pointer. The first call for a device compiles. Raises RuntimeError if that fails, and for what the host
-    function refuses, in its words.
+    tensor for each pointer. The first call for a device compiles. Raises RuntimeError if that fails, or with the host
+    function's text if it refuses.
     """
     _functions(name, arguments[0].device.type)[what](*arguments)
 
@@ -35,14 +37,12 @@ def _functions(name: str, device: str) -> dict[str, Callable[..., None]]:
 def _call_on_cpu(name: str, what: str, *arguments: torch.Tensor | float | None) -> None:
     file = _on_cpu(name)
     if file[f"{name}_{what}"](*arguments, None):  # None: the stream
-        text = torch.zeros(WORDS, dtype=torch.int8, device="cpu")
-        length = file[f"{name}_refusal"](text, WORDS)
+        text = torch.zeros(LONGEST_REFUSAL, dtype=torch.int8, device="cpu")
+        length = file[f"{name}_refusal"](text, LONGEST_REFUSAL)
         raise RuntimeError(bytes(text[:length].tolist()).decode())
 
 
 @functools.cache
 def _on_cpu(name: str):
-    from emulator.cuda import load  # here, as imports point the other way, but for this one (docs/decisions.md)
-
     functions = (f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal"))
     return load(Path(__file__).with_name(f"{name}.cu"), *functions)

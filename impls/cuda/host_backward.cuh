@@ -1,4 +1,4 @@
-// The backward on the host, and the gradient of the bias: of both algorithms.
+// The backward and the gradient of the bias on the host, for both algorithms.
 #pragma once
 
 #include "backward.cuh"
@@ -10,8 +10,8 @@ template <int M, int N, int D>
 Instance<BackwardKernel> backward_instance() {
     return {M, N, D, BACKWARD_BYTES<M, N, D>, backward_kernel<M, N, D>};
 }
-// By head dim, then from large tiles to small. As large as registers allow: dK and dV (N, D) are spread over them.
-#ifdef ONE_INSTANCE  // compiles in a second: for tests that change a source
+// Sorted by head dim, then from large tiles to small. As large as registers allow: dK and dV (N, D) are spread over them.
+#ifdef ONE_INSTANCE  // compiles in a second, for tests that edit a source
 inline const Instance<BackwardKernel> BACKWARD[] = {backward_instance<16, 16, 32>()};
 #else
 inline const Instance<BackwardKernel> BACKWARD[] = {
@@ -21,7 +21,7 @@ inline const Instance<BackwardKernel> BACKWARD[] = {
 };
 #endif
 
-// -> dq, dk, dv, and delta, which bias_gradient needs. dq_sums (splits, batch, nheads, seqlen_q, headdim) is scratch.
+// Writes dq, dk, dv, and delta, which bias_gradient needs. dq_sums (splits, batch, nheads, seqlen_q, headdim) is scratch.
 inline int backward(const char* name, In dout, In q, In k, In v, In bias, In out, const float* lse,
                     float* delta, float* dq_sums, void* dq, void* dk, void* dv, const int64_t* problem,
                     double softmax_scale, void* stream) {
@@ -47,7 +47,7 @@ template <int M, int N, int D>
 Instance<BiasKernel> bias_instance() {
     return {M, N, D, BIAS_BYTES<M, N, D>, bias_gradient_kernel<M, N, D>};
 }
-#ifdef ONE_INSTANCE  // compiles in a second: for tests that change a source
+#ifdef ONE_INSTANCE  // compiles in a second, for tests that edit a source
 inline const Instance<BiasKernel> BIAS[] = {bias_instance<16, 16, 32>()};
 #else
 inline const Instance<BiasKernel> BIAS[] = {
@@ -57,7 +57,7 @@ inline const Instance<BiasKernel> BIAS[] = {
 };
 #endif
 
-// -> dbias, in bias's dtype, summed where dbias_strides (batch, head, query, key) are 0.
+// Writes dbias, in bias's dtype, summed where dbias_strides (batch, head, query, key) are 0.
 inline int bias_gradient(const char* name, In dout, In q, In k, In v, In bias, const float* lse, const float* delta,
                          void* dbias, const int64_t* problem, const int64_t* dbias_strides, double softmax_scale,
                          void* stream) {

@@ -1,7 +1,7 @@
 """The functions that a model calls, flash_attention_1 and flash_attention_2, with gradients.
 
-Each is two operators to PyTorch (torch.library), forward and backward, so that torch.compile takes them as a whole, and
-a CUDA graph captures their launches like any others.
+Each is two PyTorch operators (torch.library), forward and backward: torch.compile does not look inside, and a CUDA graph
+captures their launches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from impls.arguments import check_no_tangent
 
 from .algorithm import Algorithm, check
 
-# A copy of this package has operators of its own, instead of exchanging those of the original.
+# A copy of this package defines its own operators and does not replace those of the original.
 NAMESPACE = "flash_attest_cuda" if __package__ == "impls.cuda" else __package__.replace(".", "_")
 
 
@@ -22,15 +22,15 @@ def flash_attention_1(
     """softmax(softmax_scale q k^T + bias) v.                                           FlashAttention-1, Algorithm 1
 
     q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim); nheads_k divides nheads. float32 with
-    headdim 1 to 1024, float16 and bfloat16 with 1 to 256; gradients up to 256. On the CPU too, slowly: for tests.
+    headdim 1 to 1024, float16 and bfloat16 with 1 to 256; gradients up to 256. Also on the CPU, slowly, for tests.
     bias None or (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k), float32 or q's dtype; -inf hides a key.
-    softmax_scale: None means headdim ** -0.5; 0 and negative ones are scales like any other.
+    softmax_scale: None means headdim ** -0.5; it may be 0 or negative.
     causal_alignment: with seqlen_q != seqlen_k, the mask's diagonal ends at the "bottom_right" or starts "top_left".
     -> out like q; with return_lse also lse (batch, nheads, seqlen_q) float32, natural log, without a gradient.
     A query that sees no key gives out 0 and lse -inf. Gradients are first order and reverse mode only. The first call
-    compiles (minutes), later ones, also in other processes, do not. Raises ValueError, before any launch, for what does not
-    fit; NotImplementedError in forward-mode AD; RuntimeError where nothing can be compiled, or the GPU has too little shared
-    memory.
+    compiles (minutes); later ones, also in other processes, do not. Raises ValueError, before any launch, for invalid
+    arguments; NotImplementedError in forward-mode AD; RuntimeError if it cannot be compiled, or the GPU has too little
+    shared memory.
     """
     return _attention(fa1_forward, q, k, v, bias, causal, softmax_scale, causal_alignment, return_lse)
 
@@ -40,14 +40,16 @@ def flash_attention_2(
 ):
     """softmax(softmax_scale q k^T + bias) v.                                           FlashAttention-2, Algorithm 1
 
-    Takes, gives and raises what flash_attention_1 does, and is faster: more blocks, fewer passes over out.
+    Arguments, results and errors are those of flash_attention_1. It is faster: more blocks, fewer passes over out.
     """
     return _attention(fa2_forward, q, k, v, bias, causal, softmax_scale, causal_alignment, return_lse)
 
 
 def _attention(operator, q, k, v, bias, causal, softmax_scale, alignment, return_lse):
     differentiated = wants_gradient(q, k, v, bias)
-    check(q, k, v, bias, causal, softmax_scale, alignment, differentiated)  # here, before PyTorch words it otherwise
+    check(
+        q, k, v, bias, causal, softmax_scale, alignment, differentiated
+    )  # before PyTorch raises a less specific error
     check_no_tangent(q=q, k=k, v=v, bias=bias)
     scale = None if softmax_scale is None else float(softmax_scale)
     out, lse = operator(q, k, v, bias, causal, scale, alignment)
@@ -55,12 +57,12 @@ def _attention(operator, q, k, v, bias, causal, softmax_scale, alignment, return
 
 
 def wants_gradient(*given: object) -> bool:
-    """Whether a call on these, as far as they are tensors, has a backward."""
+    """Whether a call on these has a backward: whether any of them is a tensor that requires grad."""
     return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given)
 
 
 def _registered(name: str):
-    """(forward, backward) of an algorithm, as operators with what PyTorch needs to trace and to differentiate them."""
+    """(forward, backward) of an algorithm as operators, with fake implementations and autograd."""
 
     @torch.library.custom_op(f"{NAMESPACE}::{name}_forward", mutates_args=())
     def forward(

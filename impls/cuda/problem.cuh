@@ -1,11 +1,11 @@
-// What both algorithms are given: sizes, strides, mask, bias. One struct, filled by the host from an array of integers,
-// passed to kernels by value.
+// The arguments of both algorithms: sizes, strides, mask, bias. One struct, which the host fills from an array of integers
+// and passes to kernels by value.
 //
 //   q, out, dout, dq (batch, seqlen_q, nheads, headdim)      k, v, dk, dv (batch, seqlen_k, nheads_k, headdim)
 //   bias, dbias (batch | 1, nheads | 1, seqlen_q | 1, seqlen_k)      lse, delta (batch, nheads, seqlen_q), contiguous
 //
-// Every tensor has strides of its own, in elements; headdim has stride 1, a broadcast dimension of bias has stride 0.
-// Offsets are 64 bits wide: batch * seqlen * nheads * headdim passes 2^31.
+// Every tensor has its own strides, in elements; headdim has stride 1, a broadcast dimension of bias has stride 0.
+// Offsets have 64 bits: batch * seqlen * nheads * headdim exceeds 2^31.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -55,7 +55,7 @@ struct Problem {
     __host__ __device__ int group() const { return nheads / nheads_k; }  // query heads that share a key head
 };
 
-// The order of the integers in which Python and the PyTorch operators hand a problem over (impls/cuda/problem.py).
+// The order of the integers in which Python and the PyTorch operators pass a problem (impls/cuda/problem.py).
 inline Problem problem_of(const int64_t* n, double softmax_scale) {
     Problem p;
     int64_t at = 0;
@@ -84,7 +84,7 @@ __device__ inline __half from_float<__half>(float x) { return __float2half_rn(x)
 template <>
 __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
 
-// -> f(x), with x as a pointer to what dtype says.
+// f(x), with x cast to a pointer to dtype.
 template <class F>
 __device__ __forceinline__ auto as_dtype(Dtype dtype, const void* x, F f) {
     switch (dtype) {

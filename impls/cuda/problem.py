@@ -1,4 +1,4 @@
-"""A call in integers, as the kernels take it (problem.cuh): sizes, mask, dtypes, strides."""
+"""A call as integers, in the order of problem.cuh: sizes, mask, dtypes, strides."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def integers(
 ) -> torch.Tensor:
     """q (b, sq, h, d), k, v (b, sk, h_k, d), bias (b | 1, h | 1, sq | 1, sk) -> int64 (38,), in the order of problem_of.
 
-    causal: None, "bottom_right" or "top_left". splits: of the backward, how many blocks share the keys of a
-    head. others: out, dout, dq, dk, dv, as far as the call has them.
+    causal: None, "bottom_right" or "top_left". splits: how many blocks share the keys of a head in the backward.
+    others: those of out, dout, dq, dk, dv that the call has.
     """
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]

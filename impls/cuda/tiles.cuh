@@ -1,17 +1,17 @@
-// Tiles: how they come into shared memory, and the two products of register tiles that all kernels are made of.
+// Tiles: loading them into shared memory, and the two products of register tiles that all kernels consist of.
 //
-//   add_rows_dot_rows      S += A B^T      A (rows, d), B (columns, d)      S = Q K^T, dP = dO V^T, or turned round
+//   add_rows_dot_rows      S += A B^T      A (rows, d), B (columns, d)      S = Q K^T, dP = dO V^T, or transposed
 //   add_product            O += P V        P (rows, n), V (n, d)            O, dQ = dS K, dK = dS^T Q, dV = P^T dO
 //
-// A block has THREADS = 8 x 16 threads. The 16 lanes of a group share the rows group, group + 8, ... of S and O. Of S a
-// lane has the columns lane, lane + 16, ..., of O up to four adjacent ones in each piece of 64. The lanes of a group
-// are in one warp: what they tell each other about their rows needs shuffles and __syncwarp() only.
+// A block has THREADS = 8 x 16 threads. The 16 lanes of a group share the rows group, group + 8, ... of S and O. A lane
+// owns the columns lane, lane + 16, ... of S, and up to four adjacent columns of O in each piece of 64. The lanes of a
+// group are in one warp, so they exchange values of their rows by shuffles and __syncwarp() only.
 //
 //   S: row(r), column(c) for r < TM, c < TN        O: row(r), head_column<D>(n) for r < TM, n < D / LANES
 //
-// A tile in shared memory is float32, with D + PAD floats from row to row: 8 lanes that read the same columns of 8 rows
-// by float4, which is what memory serves at once, then meet no bank twice. Its rows beyond the sequence and its columns
-// beyond the head dim are 0.
+// A tile in shared memory is float32 with D + PAD floats per row. Memory serves 8 lanes that read float4 at once; with the
+// padding, 8 lanes that read the same columns of 8 rows have no bank conflict. Rows beyond the sequence and columns beyond
+// the head dim are 0.
 #pragma once
 
 #include "problem.cuh"
@@ -23,9 +23,9 @@ constexpr unsigned WARP = 0xffffffffu;
 template <int D>
 constexpr int STRIDE = D + PAD;  // floats from row to row of a tile with D columns
 template <int D>
-constexpr int PIECE = D < 4 * LANES ? D : 4 * LANES;  // columns of O that the lanes have before they start again
+constexpr int PIECE = D < 4 * LANES ? D : 4 * LANES;  // columns of O that the lanes own before they wrap around
 template <int D>
-constexpr int ADJACENT = PIECE<D> / LANES;  // of them in one lane: 4, or 2 where D is small
+constexpr int ADJACENT = PIECE<D> / LANES;  // adjacent columns of a lane: 4, or 2 for small D
 
 __device__ __forceinline__ int lane() { return threadIdx.x % LANES; }
 __device__ __forceinline__ int group() { return threadIdx.x / LANES; }
@@ -47,7 +47,7 @@ struct alignas(4 * sizeof(T)) Four {
 
 __device__ __forceinline__ float4 load4(const float* x) { return *reinterpret_cast<const float4*>(x); }
 
-// Whether four elements at a time may be read or written: in every row of x, from column 0 to the last.
+// Whether every row of x may be read or written four elements at a time, from column 0 to the last.
 template <class T>
 __device__ __forceinline__ bool by_four(const T* x, int64_t stride, int headdim) {
     return reinterpret_cast<uintptr_t>(x) % sizeof(Four<T>) == 0 && stride % 4 == 0 && headdim % 4 == 0;
@@ -55,15 +55,15 @@ __device__ __forceinline__ bool by_four(const T* x, int64_t stride, int headdim)
 
 template <int ROWS, int D, bool BY_FOUR, class T>
 __device__ __forceinline__ void load_tile_by(float* tile, const T* x, int64_t stride, int rows, int headdim) {
-    constexpr int PER_ROW = PIECE<D> / 4, AT_ONCE = THREADS / PER_ROW;  // threads of a row; rows of all threads
+    constexpr int PER_ROW = PIECE<D> / 4, AT_ONCE = THREADS / PER_ROW;  // threads per row; rows at once
     constexpr int TIMES = (ROWS + AT_ONCE - 1) / AT_ONCE;
     const int first = threadIdx.x / PER_ROW;
     for (int d = threadIdx.x % PER_ROW * 4; d < round_up(headdim, PIECE<D>); d += PIECE<D>) {
         const T* at = x + first * stride + d;
-        Four<T> four[TIMES];  // all reads are under way before the first is waited for
+        Four<T> four[TIMES];  // issue all loads before waiting for the first
 #pragma unroll
         for (int n = 0; n < TIMES; ++n, at += AT_ONCE * stride) {
-            // What is not in the tensor is not read: it may be NaN, or nobody's.
+            // Predicate the load: out-of-bounds memory may be NaN or unmapped.
             const int columns = first + n * AT_ONCE < (rows < ROWS ? rows : ROWS) ? headdim - d : 0;
 #pragma unroll
             for (int e = 0; e < 4; ++e) four[n].x[e] = from_float<T>(0.0f);
@@ -86,8 +86,8 @@ __device__ __forceinline__ void load_tile_by(float* tile, const T* x, int64_t st
     }
 }
 
-// By all threads: rows of a tensor, `stride` apart, headdim columns of each, the first of them at x[at] -> tile
-// (ROWS, round_up(headdim, PIECE)). Rows from `rows` on, and columns from headdim on, are 0.
+// All threads load rows of a tensor, `stride` apart, with headdim columns, the first at x[at], into a tile
+// (ROWS, round_up(headdim, PIECE)). Rows from `rows` on and columns from headdim on are 0.
 template <int ROWS, int D>
 __device__ __forceinline__ void load_tile(float* tile, Dtype dtype, const void* x, int64_t at, int64_t stride, int rows,
                                           int headdim) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void load_tile(float* tile, Dtype dtype, const void* 
     });
 }
 
-// factor * O -> x, the rows and columns that exist: x is where row 0 of the tile begins, `rows` are left from there.
+// Stores factor * O to x, the rows and columns that exist: x points to row 0 of the tile, `rows` rows remain from there.
 template <int TM, int D, class T>
 __device__ __forceinline__ void store_rows(T* x, int64_t stride, int rows, int headdim, const float (&O)[TM][D / LANES],
                                            const float (&factor)[TM]) {
@@ -126,14 +126,14 @@ __device__ __forceinline__ void store_rows(T* x, int64_t stride, int rows, int h
     }
 }
 
-// factor * O -> rows of a tensor of any dtype, the first of them at x[at].
+// Stores factor * O to rows of a tensor of any dtype, the first at x[at].
 template <int TM, int D>
 __device__ __forceinline__ void store_tile(Dtype dtype, void* x, int64_t at, int64_t stride, int rows, int headdim,
                                            const float (&O)[TM][D / LANES], const float (&factor)[TM]) {
     as_dtype(dtype, x, [&](auto* typed) { store_rows<TM, D>(typed + at, stride, rows, headdim, O, factor); });
 }
 
-// My elements of float32 rows in global memory -> O: those that store_rows writes. 0 where there are none.
+// Loads this thread's elements of float32 rows in global memory into O: those that store_rows writes; 0 elsewhere.
 template <int TM, int D>
 __device__ __forceinline__ void fetch_rows(float (&O)[TM][D / LANES], const float* x, int64_t stride, int rows,
                                            int headdim) {
@@ -183,7 +183,7 @@ __device__ __forceinline__ void add_rows_dot_rows(float (&S)[TM][TN], const floa
 }
 
 // O[r][n] += sum_j P[row(r)][j] V[j][head_column(n)] for j < length (P and V are 0 up to a multiple of 4).
-// P has NP columns. Whole pieces of columns beyond the head dim are left out.
+// P has NP columns. Whole pieces of columns beyond the head dim are skipped.
 template <int D, int NP, int TM>
 __device__ __forceinline__ void add_product(float (&O)[TM][D / LANES], const float* P, const float* V, int length,
                                             int headdim) {
@@ -222,8 +222,8 @@ __device__ __forceinline__ void add_product(float (&O)[TM][D / LANES], const flo
     }
 }
 
-// My piece of S -> a tile (rows, 16 TN) in shared memory, for add_product. Only the lanes of a group read its rows:
-// __syncwarp() lies between this and reading.
+// Stores this thread's piece of S to a tile (rows, 16 TN) in shared memory, for add_product. Only the lanes of a group
+// read its rows, so a __syncwarp() before reading is enough.
 template <int TM, int TN>
 __device__ __forceinline__ void share(float* tile, const float (&S)[TM][TN]) {
 #pragma unroll
@@ -234,7 +234,7 @@ __device__ __forceinline__ void share(float* tile, const float (&S)[TM][TN]) {
 
 // ---- rows ---------------------------------------------------------------------------------------------------------
 
-// Over the 16 lanes of a group; all of them get the same bits. Every thread of the block takes part.
+// Over the 16 lanes of a group, all of which get the same bits. Every thread of the block must take part.
 __device__ __forceinline__ float maximum_of_lanes(float x) {
     for (int other = LANES / 2; other; other /= 2) x = fmaxf(x, __shfl_xor_sync(WARP, x, other));
     return x;

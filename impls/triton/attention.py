@@ -24,7 +24,7 @@ class FlashAttention2:
     atomic: dq is summed by atomics (one backward kernel, not repeatable), instead of in a kernel of its own.
     tf32: float32 products on the matrix units, rounded to tf32.
     alignment: of the causal mask where seqlen_q != seqlen_k.
-    tiles: {kernel: Tile} where the choice is forced.
+    tiles: {kernel: Tile} forces the tile of a kernel.
     """
 
     atomic: bool = False
@@ -56,7 +56,7 @@ class FlashAttention2:
         """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias if there is one.
 
         `into`: (dq, dk, dv) to write to, of any strides with a last stride of 1; for packed gradients.
-        wants_dbias=False leaves dbias out: a bias that is a mask needs none.
+        wants_dbias=False skips dbias, for a bias that is only a mask.
         """
         p = problem_of(q, k, v, bias, causal, softmax_scale, self.alignment, self.tf32)
         check_backward(q, out, dout, lse)
@@ -95,7 +95,7 @@ class FlashAttention2:
         )  # fmt: skip
 
     def _dk_dv(self, p: Problem, x: _Tensors, dk, dv, dq=None) -> None:
-        """If dq is there, float32 and zero, it is added to with atomics; if not, dk and q stand in for it, unused."""
+        """dq, float32 and zero, is added to with atomics. Without it, dk and q are passed as unused placeholders."""
         atomic = dq is not None
         (compute_dk_dv_dq if atomic else compute_dk_dv).launch(
             lambda m, n: p.batch * p.nheads_k * cdiv(p.seqlen_k, n),
@@ -113,7 +113,7 @@ class FlashAttention2:
         dq.copy_(total)
 
     def _dbias(self, p: Problem, x: _Tensors):
-        """A vector bias is summed over queries here and over what is broadcast by torch, in float32."""
+        """dbias of a vector is summed over queries by the kernel and over broadcast dimensions by torch, in float32."""
         bias, vector = x.bias, x.bias.shape[2] == 1
         if p.pairs == 0:
             return torch.zeros_like(bias)
@@ -132,7 +132,7 @@ class FlashAttention2:
 
 @dataclass(frozen=True)
 class _Tensors:
-    """What every kernel of the backward reads."""
+    """The tensors that every kernel of the backward reads."""
 
     q: torch.Tensor
     k: torch.Tensor

@@ -1,10 +1,10 @@
-"""dbias = dS, summed over what the bias was broadcast over, without atomics: repeatable bit for bit.
+"""dbias = dS, summed over the broadcast dimensions of the bias, without atomics: repeatable bit for bit.
 
     dS = P * (dO V^T - delta),  P = exp(scale Q K^T + bias - lse)
 
 A matrix bias (batch | 1, nheads | 1, seqlen_q, seqlen_k) has one program for each of its tiles, which walks over the
 batches and heads that share it. A vector bias (.., 1, seqlen_k) has one program per (b, h, K tile), which walks over the
-queries; what is left to sum, over batch and heads, is small and done by torch.
+queries; torch does the remaining small sum over batch and heads.
 """
 
 import triton
@@ -63,7 +63,7 @@ def dbias_kernel(
                 qk = product(q, tl.trans(k), PRECISION)
                 s = scores(
                     qk, bias_h, i[:, None], j, scale, bias_strides.row, seqlen_q, seqlen_k, diagonal, True, True
-                )  # every tile is masked here: this is not the place where time goes
+                )  # every tile is masked, as this kernel is not where the time goes
                 p = probabilities(s, load_lse(lse_ptr + statistics, i, seqlen_q)[:, None], True)
                 dp = product(dout, tl.trans(v), PRECISION)
                 total += p * (dp - load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)[:, None])

@@ -1,4 +1,4 @@
-"""What the suite judges: each way of computing attention with these kernels, as an Implementation."""
+"""The Implementations that the suite judges: each way of computing attention with these kernels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .attention import FlashAttention2
 from .interpreter import INTERPRETED
 from .problem import DTYPES, LARGEST_HEADDIM
 
-# A process interprets all kernels or compiles them all: Triton reads TRITON_INTERPRET when it is imported.
-OTHERWISE = (
+# A process either interprets all kernels or compiles all: Triton reads TRITON_INTERPRET when it is imported.
+OTHER_DEVICE = (
     {"cuda": "with TRITON_INTERPRET=1 Triton takes CPU tensors"}
     if INTERPRETED
     else {"cpu": "Triton takes CPU tensors with TRITON_INTERPRET=1"}
@@ -26,7 +26,7 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=rang
         forward=way.forward,
         backward=way.backward,
         devices={"cpu"} if INTERPRETED else {"cuda"},
-        unavailable=OTHERWISE,
+        unavailable=OTHER_DEVICE,
         supports=Supports(
             dtypes=frozenset(dtypes),
             headdims=headdims,
@@ -51,7 +51,7 @@ IMPLS = [
     implementation("triton_fa2", FlashAttention2()),
     implementation("triton_fa2_atomic", FlashAttention2(atomic=True)),
 ]
-if not INTERPRETED:  # what differs here is what only a GPU does, or a mask that the others' laws see on any machine
+if not INTERPRETED:  # tf32 differs only on a GPU; the other is too slow to interpret and differs only in its mask
     IMPLS += [
         implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}),
         implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,)),

@@ -1,9 +1,9 @@
-"""One Implementation for each choice that tuning may make: one kernel forced to that tile, the others at their default.
+"""One Implementation for each tile that tuning may choose: one kernel is forced to it, the others use their default.
 
     pytest --impl-from impls/triton/every_tile.py
 
-Only lists with a choice are here: where there is one tile, it is the default, and every other implementation is judged
-with it. In the interpreter num_warps and num_stages mean nothing, so there is one for each (BLOCK_M, BLOCK_N).
+Lists with a single tile are left out: it is the default, with which every other implementation is judged. The interpreter
+ignores num_warps and num_stages, so there it is one for each (BLOCK_M, BLOCK_N).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from impls.triton.interpreter import installed
 def choices() -> dict[tuple[str, int, str], tuple]:
     """{(kernel, bytes of an operand, tile as text): (tile, the BLOCK_Ds it may be chosen for)}."""
     from impls.triton.interpreter import INTERPRETED
-    from impls.triton.tuning import CANDIDATES
+    from impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which may not be installed
 
     found: dict[tuple[str, int, str], tuple] = {}
     for kernel, by_bytes in CANDIDATES.items():
@@ -28,7 +28,7 @@ def choices() -> dict[tuple[str, int, str], tuple]:
 
 
 def implementations() -> list[Implementation]:
-    """One for each of the choices, named like triton_fa2_forward_m128_n64_w8_s3; float32 is said, halves are not."""
+    """One for each choice, named like triton_fa2_forward_m128_n64_w8_s3; names for float32 end in _float32."""
     from impls.triton.attention import FlashAttention2
     from impls.triton.declared import implementation
     from impls.triton.problem import DTYPES

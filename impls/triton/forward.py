@@ -4,7 +4,7 @@
     P = exp(S - m_new)                      alpha = exp(m - m_new)
     l = alpha l + rowsum(P)                 O     = alpha O + P V          at the end:  O / l,  lse = m + log(l)
 
-Running maximum m, sum l and O stay in registers from the first key to the last.
+The running maximum m, sum l and O stay in registers for the whole walk.
 """
 
 import triton
@@ -21,7 +21,7 @@ def attend(
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr, BIAS: tl.constexpr,
     PRECISION: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Walk over the keys first .. last. acc (BLOCK_M, BLOCK_D), l and m (BLOCK_M,) -> the same, with them counted in."""
+    """Walk over the keys first .. last: updates and returns acc (BLOCK_M, BLOCK_D), l and m (BLOCK_M,)."""
     for j0 in tl.range(first, last, BLOCK_N):
         j = j0 + tl.arange(0, BLOCK_N)[None, :]
         k = load_tile(k_ptr, j0, k_row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, MASKED)
@@ -29,10 +29,10 @@ def attend(
         if MASKED or BIAS:
             s = scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS, MASKED)
             m_new = tl.maximum(m, tl.max(s, 1))
-        else:  # the same, so that scaling is fused with subtracting m; the scale is not negative here
+        else:  # equivalent, but scaling is fused with subtracting m; the scale is not negative here
             s = qk * (scale * LOG2E)
             m_new = tl.maximum(m, tl.max(qk, 1) * (scale * LOG2E))
-        m_safe = tl.where(m_new == -INF, 0.0, m_new)  # no key seen yet: exp(-inf - 0) = 0, not NaN
+        m_safe = tl.where(m_new == -INF, 0.0, m_new)  # no visible key yet: exp(-inf - 0) = 0, not NaN
         p = tl.exp2(s - m_safe[:, None])
         alpha = tl.exp2(m - m_safe)
         l = alpha * l + tl.sum(p, 1)
@@ -52,10 +52,12 @@ def forward_kernel(
 ):  # fmt: skip
     """Program (b, h, Q tile). Query head h reads key head h // group; query i sees keys 0 .. i + diagonal.
 
-    UNMASKED: tiles that need no mask have a loop of their own.
+    UNMASKED: tiles that need no mask get a separate loop.
     """
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
-    i0 = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M  # the longest rows of a causal mask start first
+    i0 = (
+        tiles - 1 - tl.program_id(0) % tiles
+    ) * BLOCK_M  # the tiles with the most keys under a causal mask start first
     bh = tl.program_id(0) // tiles
     b, h = bh // nheads, bh % nheads
 
@@ -67,14 +69,14 @@ def forward_kernel(
     lse_ptr += bh.to(tl.int64) * seqlen_q
 
     q = load_tile(q_ptr, i0, q_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
-    q = tl.where(scale < 0, -q, q)  # a negative scale moves into Q, exactly, so that rowmax(Q K^T) scale is the maximum
+    q = tl.where(scale < 0, -q, q)  # move the sign into Q, which is exact, so that rowmax(Q K^T) scale is the maximum
     scale = tl.abs(scale)
     i = i0 + tl.arange(0, BLOCK_M)
     m = tl.full((BLOCK_M,), -INF, tl.float32)
     l = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
 
-    # Keys 0 .. clear are seen by every query of this tile, those from end on by none.
+    # Every query of this tile sees the keys before `clear`; none sees the keys from `end` on.
     clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0) // BLOCK_N * BLOCK_N
     end = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + BLOCK_M), 0)
     if UNMASKED:
@@ -91,7 +93,7 @@ def forward_kernel(
         BLOCK_N, BLOCK_D, ALIGN, BIAS, PRECISION, True,
     )  # fmt: skip
 
-    dead = l == 0.0  # a row that saw no key: out 0, lse -inf
+    dead = l == 0.0  # a row that sees no key: out 0, lse -inf
     out = acc / tl.where(dead, 1.0, l)[:, None]
     lse = tl.where(dead, -INF, (m + tl.log2(tl.where(dead, 1.0, l))) * LN2)
     store_tile(out_ptr, out, i0, out_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN)

@@ -1,8 +1,7 @@
 """The functions that a model calls: flash_attn_func and its packed forms, with gradients.
 
-Each is one operator to PyTorch (torch.library), so that torch.compile takes it as a whole, and a CUDA graph captures its
-launches like any others. The packed forms read and write the packed tensors through views: nothing is copied, if the last
-stride is 1.
+Each is one PyTorch operator (torch.library): torch.compile does not look inside, and a CUDA graph captures its launches.
+The packed forms read and write the packed tensors through views; nothing is copied if the last stride is 1.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ def flash_attn_func(
 
     q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim); nheads_k divides nheads.
     bias None or (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k), float32 or q's dtype; -inf hides a key.
-    softmax_scale: None means headdim ** -0.5; 0 and negative ones are scales like any other.
+    softmax_scale: None means headdim ** -0.5; it may be 0 or negative.
     causal_alignment: with seqlen_q != seqlen_k, the mask's diagonal ends at the "bottom_right" or starts "top_left".
     -> out like q; with return_lse also lse (batch, nheads, seqlen_q) float32, natural log, without a gradient.
-    A query that sees no key gives out 0 and lse -inf. A finite bias counts as no less than -1.1e38; only -inf hides.
-    Gradients are first order and reverse mode only. Raises ValueError, before any launch, for what does not fit;
+    A query that sees no key gives out 0 and lse -inf. A finite bias is clamped to at least -1.1e38; only -inf hides.
+    Gradients are first order and reverse mode only. Raises ValueError, before any launch, for invalid arguments;
     NotImplementedError in forward-mode AD.
     """
     return _attention([q, k, v], bias, causal, softmax_scale, causal_alignment, return_lse)
@@ -48,7 +47,9 @@ def flash_attn_qkvpacked_func(
 
 def _attention(packed, bias, causal, softmax_scale, alignment, return_lse):
     q, k, v = unpacked(packed)
-    problem_of(q, k, v, bias, causal, softmax_scale, alignment)  # here, so that the caller sees a ValueError
+    problem_of(
+        q, k, v, bias, causal, softmax_scale, alignment
+    )  # outside of the operator, so the caller gets a ValueError
     check_no_tangent(q=q, k=k, v=v, bias=bias)
     scale = None if softmax_scale is None else float(softmax_scale)
     out, lse = attention_forward(packed, bias, causal, scale, alignment)
@@ -95,7 +96,7 @@ def attention_backward(
     alignment: str,
     wants_dbias: bool,
 ) -> list[torch.Tensor]:
-    """-> the gradients of what is packed, packed in the same way, and of the bias if that is wanted."""
+    """-> the gradients of the packed tensors, packed in the same way, and dbias if wanted."""
     way = FlashAttention2(alignment=alignment)
     grads = [x.new_empty(x.shape) for x in packed]
     given = dict(causal=causal, bias=bias, softmax_scale=softmax_scale, wants_dbias=wants_dbias)

@@ -1,6 +1,6 @@
-"""Whether Triton is here, and whether its kernels run compiled on a GPU or interpreted on the CPU.
+"""Whether Triton is installed, and whether its kernels run compiled on a GPU or interpreted on the CPU.
 
-Triton reads TRITON_INTERPRET when it is imported, so this must be decided first.
+Triton reads TRITON_INTERPRET when it is imported, so this module is imported first.
 """
 
 import importlib.util
@@ -12,19 +12,17 @@ from dataclasses import replace
 
 import torch
 
+from impls.interpretation import interpreted
+
 
 def installed() -> bool:
     """Whether Triton can be imported at all."""
     return importlib.util.find_spec("triton") is not None
 
 
-def interpreted() -> bool:
-    """True if TRITON_INTERPRET=1, or if it is unset and there is no GPU; it is then set, for Triton to read.
-
-    Raises ImportError if Triton was imported before, as it then cannot interpret its own library any more.
-    """
-    os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
-    wanted = os.environ["TRITON_INTERPRET"].lower() in ("1", "true", "yes", "on", "y")
+def _interpreted() -> bool:
+    """Raises ImportError if Triton was imported before, because it then cannot interpret its own library."""
+    wanted = interpreted(gpu=torch.cuda.is_available())
     if wanted and "triton" in sys.modules:
         from triton.language import cdiv
         from triton.runtime import JITFunction
@@ -34,12 +32,12 @@ def interpreted() -> bool:
     return wanted
 
 
-INTERPRETED = interpreted()
+INTERPRETED = _interpreted()
 _thread = ThreadPoolExecutor(max_workers=1)
 
 
 def _after_fork() -> None:
-    """A child process has the executor, but not its thread."""
+    """A child process inherits the executor, but not its thread."""
     global _thread
     _thread = ThreadPoolExecutor(max_workers=1)
 
@@ -49,29 +47,29 @@ if hasattr(os, "register_at_fork"):
 
 
 def on_a_short_stack(launch: Callable[[], None]) -> None:
-    """Run an interpreted launch in a thread of its own, and wait for it.
+    """Run an interpreted launch in a separate thread and wait for it.
 
-    CPython (3.11 to 3.13) keeps frames in chunks of 16 KiB, and where a hot call lies across the end of one, each call
-    maps and unmaps a chunk. Deep inside a test that doubles the interpreter's time; a new thread's stack is short.
+    CPython (3.11 to 3.13) stores frames in chunks of 16 KiB. If a frequent call crosses the end of a chunk, each call maps
+    and unmaps one. Deep inside a test that doubles the interpreter's time; a new thread's stack is short.
     """
     _thread.submit(launch).result()
 
 
 def make_quick() -> None:
-    """Take out of Triton's interpreter what makes it two times slower and is of no use here.
+    """Remove two parts of Triton's interpreter that double its time and are not needed here.
 
-    Every call of a jitted helper patches all of triton.language again, although the launch has done so: once per launch
-    and module is enough. And each sum or product of integers is checked for 32 bits, with five more operations. Both are
-    private: where a version of Triton has them no more, nothing is changed. tests/impls/test_triton.py says which one it is.
+    Every call of a jitted helper patches all of triton.language again; once per launch and module is enough. And each sum
+    or product of integers is checked for 32-bit overflow, by five more operations. Both are private: if a version of
+    Triton lacks them, nothing is changed, and tests/impls/triton/test_interpreter.py fails.
     """
     from triton.runtime import interpreter
 
     if not hasattr(interpreter, "_patch_lang") or not hasattr(interpreter.InterpretedFunction, "rewrite"):
         return
     patch, call = interpreter._patch_lang, interpreter.GridExecutor.__call__
-    if call.__name__ == "quick_launch":  # by another copy of this package
+    if call.__name__ == "quick_launch":  # another copy of this package did it
         return
-    done: set[int] = set()  # modules of helpers that this launch has patched
+    done: set[int] = set()  # ids of the modules of helpers that this launch has patched
 
     def quick_launch(self, *args, **kwargs):
         done.clear()

@@ -1,4 +1,4 @@
-"""What is to be computed: sizes, mask and scale of one call, checked before anything is launched."""
+"""Sizes, mask and scale of one call, checked before anything is launched."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Problem:
 
     @property
     def block_d(self) -> int:
-        """headdim padded to a power of two; at least 32, as smaller ones would be compiled apart and win nothing."""
+        """headdim padded to a power of two, at least 32: smaller tiles compile more kernels and are not faster."""
         return max(32, triton.next_power_of_2(self.headdim))
 
     @property
     def pairs(self) -> int:
-        """(query, key) pairs in all heads, masked ones counted too."""
+        """(query, key) pairs in all heads, including masked ones."""
         return self.batch * self.nheads * self.seqlen_q * self.seqlen_k
 
     def operations(self, products: int) -> int:
@@ -64,10 +64,10 @@ class Problem:
         return products * 2 * self.pairs * self.headdim // (2 if self.causal else 1)
 
     def arguments(self, *tensors: torch.Tensor) -> dict:
-        """What every kernel takes. `tensors` are all that it reads and writes as tiles: they decide on wide loads."""
+        """Arguments of every kernel. `tensors`: all that it reads and writes as tiles, which decide on wide loads."""
         align = 16 // tensors[0].element_size()  # elements in the widest load, 16 bytes
         if self.headdim % align or not all(aligned(x) for x in tensors) or tensors[0].dtype == torch.float32:
-            align = 1  # float32 waits for its products, not for its loads, and so has one kernel less to compile
+            align = 1  # float32 is bound by its products, not its loads, so it needs no second kernel
         return dict(
             seqlen_q=self.seqlen_q,
             headdim=self.headdim,
@@ -77,14 +77,14 @@ class Problem:
         )
 
     def loops(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
-        """Whether tiles that need no mask get a loop of their own, which is faster, and compiled beside the other.
+        """Whether tiles that need no mask get a separate loop, which is faster but takes longer to compile.
 
-        Where something else takes the time, the loads of a bias or products without matrix units, they do not.
+        They do not if the loads of a bias, or products without matrix units, take the time anyway.
         """
         return dict(BIAS=bias is not None, UNMASKED=bias is None and q.dtype != torch.float32)
 
     def scoring(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
-        """What every kernel that computes scores takes beside: scale, mask, bias. Without a bias, q stands in for it."""
+        """More arguments of kernels that compute scores: scale, mask, bias. Without a bias, q is a placeholder."""
         return dict(
             bias_ptr=q if bias is None else bias,
             bias_strides=strides_of_bias(bias),
@@ -116,12 +116,12 @@ def aligned(x: torch.Tensor) -> bool:
 
 
 def _strides(x: torch.Tensor) -> list[int]:
-    """The first three strides in elements; 0 for a dimension of size 1, whose stride may be anything."""
+    """The first three strides in elements; 0 for a dimension of size 1, where the stride is arbitrary."""
     return [0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True)]
 
 
 def problem_of(q, k, v, bias=None, causal=False, softmax_scale=None, alignment="bottom_right", tf32=False) -> Problem:
-    """Check everything and return the Problem. Raises ValueError, with the values, for what cannot be computed."""
+    """Check a call and return its Problem. Raises ValueError, with the values, for a call that is not supported."""
     sizes = sizes_of(q, k, v)
     check_headdim(sizes.headdim, LARGEST_HEADDIM)
     if INTERPRETED and q.dtype == torch.bfloat16:
@@ -132,15 +132,15 @@ def problem_of(q, k, v, bias=None, causal=False, softmax_scale=None, alignment="
     _check_device(q)
     check_options(causal, softmax_scale, alignment)
     seqlen_q, seqlen_k, headdim = sizes.seqlen_q, sizes.seqlen_k, sizes.headdim
-    diagonal = seqlen_k  # beyond every key: all are seen
+    diagonal = seqlen_k  # every query sees every key
     if causal:
         diagonal = seqlen_k - seqlen_q if alignment == "bottom_right" else 0
-    scale = headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a scale like any other
+    scale = headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a valid scale
     return Problem(*sizes, scale, diagonal, causal, tf32)
 
 
 def check_into(into, like) -> None:
-    """Raises ValueError unless each of dq, dk, dv can be written to: like its input, with a last stride of 1."""
+    """Raise ValueError unless each of dq, dk, dv has its input's shape and dtype, and a last stride of 1."""
     for name, x, want in zip(("dq", "dk", "dv"), into, like, strict=True):
         check_like(name, x, want.shape, want.dtype, want.device)
         if unit_stride(x) is not x:

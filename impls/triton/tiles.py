@@ -1,10 +1,10 @@
-"""What all kernels share: how a tile is read and written, and what a score is.
+"""Code that all kernels share: loading and storing tiles, and computing scores.
 
-Everything is in powers of two, as the hardware's exp2 is the fast one: scores here are S * log2(e), so that
-P = exp2(s - m). A tensor of (batch, seqlen, nheads, headdim) arrives as a pointer and its `Strides`; a kernel moves the
-pointer to its (b, h) and then sees a matrix of (seqlen, headdim), cut into tiles of (BLOCK, BLOCK_D).
+Scores here are S * log2(e), so that P = exp2(s - m), because the hardware's fast exponential is exp2. A tensor of
+(batch, seqlen, nheads, headdim) is passed as a pointer and its `Strides`; a kernel moves the pointer to its (b, h) and
+then has a matrix of (seqlen, headdim), cut into tiles of (BLOCK, BLOCK_D).
 
-Offsets are 64 bits wide wherever a stride enters: batch * seqlen * nheads * headdim passes 2^31 on a real machine.
+Offsets that involve a stride have 64 bits: batch * seqlen * nheads * headdim exceeds 2^31 in practice.
 """
 
 from typing import NamedTuple
@@ -15,17 +15,18 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 INF = tl.constexpr(float("inf"))
-PACKED = tl.constexpr(2**62)  # what is added to strides
-LEAST = tl.constexpr(-(2.0**127))  # the least finite score: times ln 2 and back it is not yet -inf
+PACKED = tl.constexpr(2**62)  # added to every stride
+LEAST = tl.constexpr(
+    -(2.0**127)
+)  # the least finite score: it survives multiplication by ln 2 and back without becoming -inf
 
-# Triton would compile a kernel anew for every pattern of pointers that divide by 16; ALIGN says it instead (matrix_of).
+# Triton would compile a kernel for every pattern of pointers divisible by 16; ALIGN replaces that (matrix_of).
 POINTERS = [
     "q_ptr", "k_ptr", "v_ptr", "bias_ptr", "out_ptr", "lse_ptr", "dout_ptr", "delta_ptr",
     "dq_ptr", "dk_ptr", "dv_ptr", "dbias_ptr",
 ]  # fmt: skip
 
-
-# Nor for every length: these are plain numbers to all kernels (each has some of them).
+# Nor should it compile for every length: kernels take these as plain numbers (each kernel has some of them).
 NOT_SPECIALIZED = [
     "scale", "q_strides", "k_strides", "v_strides", "bias_strides", "out_strides", "dout_strides",
     "dq_strides", "dk_strides", "dv_strides", "dbias_strides", "nheads", "nheads_k", "group", "shared_batch",
@@ -34,10 +35,10 @@ NOT_SPECIALIZED = [
 
 
 class Strides(NamedTuple):
-    """The strides of a tensor, packed; that of the last dimension is 1. `row` is a query's or key's.
+    """The strides of a tensor, packed; the last dimension has stride 1. `row` is the stride of a query or key.
 
-    Packed, as Triton compiles a kernel anew for every pattern of integers that are 1, divide by 16, or need 64 bits, and
-    the elements of a tuple cannot be excepted. Packed, all of them divide by 16 and need 64 bits: there is one pattern.
+    Triton compiles a kernel for every pattern of integers that are 1, divisible by 16, or need 64 bits, and elements of a
+    tuple cannot be exempted. Packed strides are all divisible by 16 and need 64 bits, so there is one pattern.
     """
 
     batch: int
@@ -46,14 +47,14 @@ class Strides(NamedTuple):
 
     @classmethod
     def packed(cls, batch: int, head: int, row: int) -> "Strides":
-        """From strides in elements, each below 2^58; `elements` gives them back."""
+        """Pack strides in elements, each below 2^58; `elements` unpacks them."""
         base = PACKED.value
         return cls(base + 16 * batch, base + 16 * head, base + 16 * row)
 
 
 @triton.jit
 def elements(packed, ALIGN: tl.constexpr):
-    """A stride from Strides -> elements; says that it is a multiple of ALIGN, so that loads may be wide."""
+    """A stride from Strides -> elements. The compiler can tell that it is a multiple of ALIGN, which allows wide loads."""
     return (packed - PACKED) // (16 * ALIGN) * ALIGN
 
 
@@ -62,14 +63,14 @@ def matrix_of(ptr, strides, b, h, ALIGN: tl.constexpr):
     """Pointer to tensor -> pointer to the (seqlen, headdim) matrix of batch b and head h."""
     batch, head = elements(strides.batch, ALIGN), elements(strides.head, ALIGN)
     ptr += tl.cast(b, tl.int64) * batch + tl.cast(h, tl.int64) * head
-    if ALIGN > 1:  # said here, as a kernel is not compiled anew for where a tensor begins
+    if ALIGN > 1:  # Triton does not specialise on these pointers, so state the alignment here
         ptr = tl.multiple_of(ptr, 16)
     return ptr
 
 
 @triton.jit
 def tile_offsets(first, stride, headdim, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr):
-    """-> offsets (BLOCK, BLOCK_D) of rows first .. first + BLOCK, and the row and column numbers."""
+    """Offsets (BLOCK, BLOCK_D) of rows first .. first + BLOCK, and the row and column numbers."""
     stride = elements(stride, ALIGN)
     rows = first + tl.arange(0, BLOCK)[:, None]
     columns = tl.arange(0, BLOCK_D)[None, :]
@@ -84,7 +85,7 @@ def load_tile(
 ):  # fmt: skip
     """Rows first .. first + BLOCK -> (BLOCK, BLOCK_D). Zero beyond headdim, and beyond seqlen if the tile may have a TAIL.
 
-    What is not in the tensor is not read: a mask after the load would keep 0 * NaN.
+    The load is predicated: a mask applied after it would keep 0 * NaN.
     """
     offsets, rows, columns = tile_offsets(first, stride, headdim, BLOCK, BLOCK_D, ALIGN)
     mask = columns < headdim // ALIGN * ALIGN
@@ -108,15 +109,15 @@ def store_tile(
 def scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS: tl.constexpr, MASKED: tl.constexpr):
     """Q K^T of one tile -> S * log2(e), -inf where the query does not see the key.
 
-    i and j are the numbers of queries and keys, shaped to broadcast against qk: (BLOCK_M, 1) and (1, BLOCK_N), or
-    turned round for a transposed tile. Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); a tile in which every
-    query sees every key needs no mask. bias_ptr is at (b, h); bias_row is 0 for a vector bias, which has one row.
+    i and j are query and key indices, shaped to broadcast against qk: (BLOCK_M, 1) and (1, BLOCK_N), or the reverse for a
+    transposed tile. Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); a tile in which every query sees every key
+    needs no mask. bias_ptr points to (b, h); bias_row is 0 for a vector bias, which has one row.
     """
     s = qk * (scale * LOG2E)
     if BIAS:
         here = (i < seqlen_q) & (j < seqlen_k)
         bias = tl.load(bias_ptr + i.to(tl.int64) * elements(bias_row, 1) + j, mask=here, other=0.0).to(tl.float32)
-        s += tl.where(bias == -INF, -INF, tl.maximum(bias * LOG2E, LEAST))  # finfo.min is a number, and stays one
+        s += tl.where(bias == -INF, -INF, tl.maximum(bias * LOG2E, LEAST))  # finfo.min stays finite
     if MASKED:
         s = tl.where((j < seqlen_k) & (j <= i + diagonal), s, -INF)  # tail mask and causal mask
     return s
@@ -124,7 +125,7 @@ def scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BI
 
 @triton.jit
 def product(a, b, PRECISION: tl.constexpr):
-    """A B in float32. For "tf32" the operands are rounded to it first, to nearest: the matrix unit would cut them off."""
+    """A B in float32. For "tf32" the operands are first rounded to nearest, because the matrix unit would truncate them."""
     if PRECISION == "tf32":
         a, b = to_tf32(a), to_tf32(b)
     return tl.dot(a, b, input_precision=PRECISION)
@@ -138,7 +139,7 @@ def to_tf32(x):
 
 @triton.jit
 def probabilities(s, lse, BIAS: tl.constexpr):
-    """P = exp2(s - lse), once lse is known. At most 1, also where a bias makes lse so large that its rounding counts."""
+    """P = exp2(s - lse). At most 1, even if a bias makes lse so large that its rounding error matters."""
     x = s - lse
     if BIAS:
         x = tl.where(x > 0, 0.0, x)
@@ -147,12 +148,12 @@ def probabilities(s, lse, BIAS: tl.constexpr):
 
 @triton.jit
 def load_statistic(ptr, i, seqlen_q, PADDING: tl.constexpr):
-    """One float32 a query: lse or delta at ptr, which is at (b, h), for the queries i; PADDING where there is none."""
+    """lse or delta, one float32 per query, of the queries i; ptr points to (b, h). PADDING beyond seqlen_q."""
     return tl.load(ptr + i, mask=i < seqlen_q, other=PADDING)
 
 
 @triton.jit
 def load_lse(ptr, i, seqlen_q):
-    """lse * log2(e), so that P = exp2(s - lse) again; +inf, so that P = 0, for padding and for rows that saw no key."""
+    """lse * log2(e), so that P = exp2(s - lse); +inf, so that P = 0, for padding and for rows that see no key."""
     lse = load_statistic(ptr, i, seqlen_q, INF)
     return tl.where(lse == -INF, INF, lse * LOG2E)

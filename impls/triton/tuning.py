@@ -1,13 +1,13 @@
-"""Which tile sizes, warps and stages a kernel may run with, and how one of them is chosen.
+"""The tile sizes, warps and stages that a kernel may run with, and how one of them is chosen.
 
 Each kernel has a short list of candidates for each head dim and operand size; the first is the default. Small problems
-take the default. From TUNE_FROM operations on, Triton's autotuner tries all of them once, on the first call with this
-kind of problem, and keeps the answer on disk beside the compiled kernels (TRITON_CACHE_DIR). While a CUDA graph is
-captured nothing can be measured, so the default is taken. Every candidate is judged by the laws, not the winner alone:
+use the default. From TUNE_FROM operations on, Triton's autotuner tries all candidates once, on the first call with this
+kind of problem, and stores the choice on disk beside the compiled kernels (TRITON_CACHE_DIR). While a CUDA graph is
+captured nothing can be measured, so the default is used. The laws judge every candidate, not only the chosen one:
 impls/triton/every_tile.py.
 
-To change a tile: edit CANDIDATES, the first of a list being the default, and judge them on a GPU with
-`pytest --impl-from=impls/triton/every_tile.py`. In the interpreter only INTERPRETER_TILE counts, and of it the two sizes.
+To change a tile, edit CANDIDATES (the first of a list is the default) and judge them on a GPU with
+`pytest --impl-from=impls/triton/every_tile.py`. The interpreter uses the two sizes of INTERPRETER_TILE only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .interpreter import INTERPRETED, make_quick, on_a_short_stack
 if INTERPRETED:
     make_quick()
 
-# Operations (2 per multiply and add) from which tuning pays: below, a launch takes about 0.1 ms, and compiling all
+# Operations (2 per multiply and add) from which tuning pays off. Below, a launch takes about 0.1 ms, and compiling all
 # candidates takes longer than a program is likely to gain.
 TUNE_FROM = 2**36
 
@@ -40,8 +40,8 @@ class Tile(NamedTuple):
         return f"m{self.BLOCK_M}_n{self.BLOCK_N}_w{self.num_warps}_s{self.num_stages}"
 
 
-# In the interpreter a program costs the same whatever its tile, and cases are small: tiles of 64 by 32 have several of
-# each, and are not square, so that a mix-up of the two shows.
+# In the interpreter a program costs the same for any tile, and cases are small: tiles of 64 by 32 give several of each.
+# They are not square, so exchanging the two sizes shows.
 INTERPRETER_TILE = Tile(64, 32, 4, 1)
 
 # {kernel: {bytes of an operand: {BLOCK_D: candidates}}}
@@ -89,7 +89,7 @@ CANDIDATES: dict[str, dict[int, dict[int, list[Tile]]]] = {
     },
 }
 
-# What the tuned choice depends on beside the dtypes, which Triton adds by itself.
+# What the tuned choice depends on, besides the dtypes, which Triton adds itself.
 KEY = ["tuning_key", "BLOCK_D", "ALIGN", "BIAS", "ATOMIC", "PRECISION"]
 
 
@@ -99,7 +99,7 @@ def tuning_key(seqlen_q: int, seqlen_k: int, causal: bool) -> int:
 
 
 class Kernel:
-    """A Triton kernel together with its candidates. `accumulates` names arguments that it adds to."""
+    """A Triton kernel and its candidates. `accumulates` names arguments that it adds to."""
 
     def __init__(self, name: str, kernel, accumulates: list[str] | None = None):
         self.name = name
@@ -109,12 +109,12 @@ class Kernel:
             configs=[config(tile) for tile in sorted(tiles)],
             key=KEY,
             prune_configs_by={"early_config_prune": self._fitting},
-            reset_to_zero=accumulates,  # trying a candidate adds to them; they start at zero again afterwards
+            reset_to_zero=accumulates,  # trying a candidate adds to them, so they are zeroed again
             cache_results=True,
         )(kernel)
 
     def candidates(self, bytes_: int, block_d: int) -> list[Tile]:
-        """What may be chosen for operands of so many bytes and a head dim padded to BLOCK_D; the default first."""
+        """The tiles for operands of so many bytes and a head dim padded to BLOCK_D; the default first."""
         return CANDIDATES[self.name][bytes_][block_d]
 
     def launch(
@@ -137,14 +137,14 @@ class Kernel:
             on_a_short_stack(lambda: self.kernel[grid](**arguments, **(tile or INTERPRETER_TILE)._asdict()))
             return
         candidates = [tile] if tile else self.candidates(like.element_size(), arguments["BLOCK_D"])
-        with torch.cuda.device_of(like):  # Triton launches on the current device, wherever the tensors are
+        with torch.cuda.device_of(like):  # Triton launches on the current device, not on the tensors' device
             if len(candidates) > 1 and operations >= TUNE_FROM and not capturing():
                 self.tuned[grid](**arguments)
             else:
                 self._launch_first_that_fits(grid, candidates, arguments)
 
     def _launch_first_that_fits(self, grid: Callable, candidates: list[Tile], arguments: dict) -> None:
-        """An older GPU has less shared memory, and a bias takes some: then a smaller candidate does."""
+        """Older GPUs have less shared memory, and a bias needs some; then a smaller candidate fits."""
         for tile in candidates:
             try:
                 self.kernel[grid](**arguments, **tile._asdict())
@@ -158,7 +158,7 @@ class Kernel:
 
 
 def config(tile: Tile) -> triton.Config:
-    """Tile -> what Triton's autotuner calls a configuration."""
+    """Tile -> a configuration of Triton's autotuner."""
     constants = {"BLOCK_M": tile.BLOCK_M, "BLOCK_N": tile.BLOCK_N}
     return triton.Config(constants, num_warps=tile.num_warps, num_stages=tile.num_stages)
 

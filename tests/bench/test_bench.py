@@ -1,4 +1,4 @@
-"""The bench itself, on the CPU: what it refuses to time, and what bounds a figure. How long anything takes: never."""
+"""The benchmark on the CPU: what it refuses to time, and what bounds a figure. No test depends on a duration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def verdicts(found, name):
     return {cell["pass"]: cell["verdict"] for cell in found["results"] if cell["impl"] == name}
 
 
-def test_a_right_result_is_fit_to_be_timed():
+def test_a_right_result_may_be_timed():
     case = Case(batch=2, seqlen_q=33, seqlen_k=33, nheads=2, nheads_k=2, headdim=8, causal=True, dtype=torch.bfloat16)
     x = sanity.make_inputs(case, "cpu", seed=1)
     want = sanity.reference(x, causal=True, backward=True)
@@ -27,7 +27,7 @@ def test_a_right_result_is_fit_to_be_timed():
 
 
 def spoilt(name, where, factor):
-    """The message about right results, one part of which is multiplied by a factor."""
+    """The message about right results of which one part is multiplied by a factor."""
     x = sanity.make_inputs(Case(batch=2, seqlen_q=33, seqlen_k=33, nheads=2, nheads_k=2, headdim=8), "cpu", seed=1)
     want = sanity.reference(x, causal=False, backward=True)
     got = {n: tensor.clone() for n, tensor in want.items()}
@@ -83,7 +83,7 @@ def test_a_wrong_gradient_is_wrong_where_the_forward_is_right(bench, benched):
     assert verdicts(found, "mine") == {"forward": "timed", "backward": "wrong"}
 
 
-def test_an_exception_is_told_and_the_rest_goes_on(bench, benched):
+def test_an_exception_is_reported_and_the_others_still_run(bench, benched):
     status, _, found = bench("--impl-from", benched("raise RuntimeError('no such tile')"), "--impl", "mine,torch_math")
 
     assert status == 1
@@ -91,7 +91,7 @@ def test_an_exception_is_told_and_the_rest_goes_on(bench, benched):
     assert len([c for c in found["results"] if c["verdict"] == "timed"]) == 4
 
 
-def test_a_refusal_is_told_and_no_failure(bench, benched):
+def test_a_refusal_is_reported_and_is_not_a_failure(bench, benched):
     status, text, found = bench("--impl-from", benched(), "--impl", "mine,torch_math", "--headdim", "8,12")
     refused = [cell for cell in found["results"] if cell["verdict"] == "refused"]
 
@@ -111,7 +111,7 @@ def test_above_the_peak_is_an_error(bench, monkeypatch):
     assert "above peak" in text
 
 
-def test_a_peak_that_was_disturbed_is_measured_again(bench, monkeypatch):
+def test_a_disturbed_peak_is_measured_again(bench, monkeypatch):
     measured = iter([1e-9, 1e9])
     monkeypatch.setattr(timing, "peak", lambda *arguments: timing.Peak(next(measured), "a product"))
     status, _, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
@@ -121,8 +121,8 @@ def test_a_peak_that_was_disturbed_is_measured_again(bench, monkeypatch):
     assert found["results"][0]["verdict"] == "timed"
 
 
-def test_what_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch):
-    """And has its share of the float32 product all the same, as the others in the table."""
+def test_a_kernel_that_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch):
+    """Its share is still of the float32 product, like the others' in the table."""
     peaks = {"float32": timing.Peak(1e-9, "slow"), "tf32": timing.Peak(1e9, "fast")}
     monkeypatch.setattr(timing, "peak", lambda product, device: peaks[product])
     monkeypatch.setattr("bench.run.product_of", lambda *arguments: "tf32")
@@ -146,7 +146,7 @@ def allowed_before(request):
 
 
 @pytest.mark.parametrize("product", ["float32", "tf32", "float16"])
-def test_tf32_is_on_for_its_own_peak_alone(product, allowed_before, monkeypatch):
+def test_tf32_is_on_only_for_its_own_peak(product, allowed_before, monkeypatch):
     seen = []
 
     def look(kind, *arguments):

@@ -1,4 +1,4 @@
-"""What the bench measures, of whom: operations, grids, and the implementations that take part in each."""
+"""What the benchmark measures: operations, grids, and the implementations that take part in each."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_flops_are_two_products_of_every_visible_pair(causal):
     case = Case(batch=2, seqlen_q=9, seqlen_k=9, nheads=3, nheads_k=3, headdim=5, causal=causal)
     pairs = sum(1 for i in range(9) for j in range(9) if j <= i or not causal)
 
-    want = 2 * 3 * pairs * (2 * 5 + 2 * 5)  # for each head: a multiplication and an addition, in q k and in P v
+    want = 2 * 3 * pairs * (2 * 5 + 2 * 5)  # per head: a multiplication and an addition each, in q k and in P v
 
     assert flops(case, "forward") == want
     assert flops(case, "backward") == 2.5 * want
 
 
-def test_the_papers_figure_is_met():
+def test_flops_are_those_of_the_paper():
     """FA2, Sec. 4.1: 4 * seqlen^2 * headdim * nheads for each of the batch, with 16k tokens and width 2048."""
     (case,) = cells.cases(["bfloat16"], cells.curves("cuda", [128], [4096]), [False])
 
@@ -52,7 +52,7 @@ def test_every_length_has_the_same_tokens_on_a_gpu():
     assert {case.nheads * case.headdim for case in found} == {2048}
 
 
-def test_manual_attention_says_how_much_does_not_fit(monkeypatch):
+def test_manual_attention_says_how_much_memory_it_needs(monkeypatch):
     monkeypatch.setattr(cells, "memory", lambda device: 80 * 2**30)
     (case,) = cells.cases(["bfloat16"], cells.curves("cuda", [64], [16384]), [True])
 
@@ -60,7 +60,7 @@ def test_manual_attention_says_how_much_does_not_fit(monkeypatch):
     assert cells.too_large(MANUAL, case.but(batch=1, nheads=1), "forward", "cuda") is None
 
 
-def test_tf32_is_what_is_declared():
+def test_only_declared_tf32_counts_as_tf32():
     tf32 = replace(MANUAL, precision=Precision(multiply="tf32"))
 
     assert cells.product_of(tf32, torch.float32, "cuda") == "tf32"
@@ -73,48 +73,55 @@ def test_tf32_is_what_is_declared():
 ANY = Supports(dtypes={torch.float32, torch.float16, torch.bfloat16}, headdims=range(1, 257), causal="optional")
 
 
-def entry(name, *devices, supports=ANY, **declared):
+def entry(name, *devices, supports=ANY, file="mine.py", **declared):
     impl = Implementation(name=name, forward=lambda q, k, v: q, devices=set(devices), supports=supports, **declared)
-    return Entry(impl, f"{name}.py")
+    return Entry(impl, file)
+
+
+def in_triton(name, *devices, **declared):
+    return entry(name, *devices, file=cells.TRITON, **declared)
 
 
 def names_of(grid, known, device):
     return {entry.name for entry in grid.entries(known, device)}
 
 
-def test_new_kernels_enter_by_their_names():
-    known = [entry("triton_fa3", "cuda", "cpu"), entry("cuda_fa9", "cuda"), entry("numba_fa2", "cuda"), *ours()]
+def test_new_triton_kernels_take_part_by_their_package():
+    """A name alone does not decide it."""
+    others = [entry("cuda_fa9", "cuda", file=cells.CUDA), entry("numba_fa2", "cuda"), entry("triton_mine", "cuda")]
+    known = [in_triton("triton_fa3", "cuda", "cpu"), *others, *ours()]
     half, _ = cells.GRIDS["cuda"]
     on_gpu, on_cpu = names_of(half, known, "cuda"), names_of(cells.GRIDS["cpu"][0], known, "cpu")
 
     assert on_gpu >= {"torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa3"}
-    assert on_gpu.isdisjoint({"numba_fa2", "cuda_fa9", "torch_flex", "python_tiled"})
+    assert on_gpu.isdisjoint({"numba_fa2", "triton_mine", "cuda_fa9", "torch_flex", "python_tiled"})
     assert on_cpu >= {"torch_math", "torch_sdpa_flash_cpu", "python_tiled"}
-    assert not any(name.startswith(("triton_", "cuda_")) for name in on_cpu)
+    assert on_cpu.isdisjoint(e.name for e in known if e.file in cells.GPU_KERNELS)
 
 
 def test_kernels_without_matrix_units_are_measured_in_float32():
-    mine = [entry(name, "cuda") for name in ("cuda_fa1", "cuda_fa2", "cuda_fa2_top_left", "triton_fa2", "triton_fa3")]
-    known = [e for e in ours() if e.name.startswith("torch_")] + mine
+    mine = [entry(name, "cuda", file=cells.CUDA) for name in ("cuda_fa1", "cuda_fa2", "cuda_fa2_top_left")]
+    mine += [in_triton(name, "cuda") for name in ("triton_fa2", "triton_fa3")]
+    known = [e for e in ours() if e.file not in cells.GPU_KERNELS] + mine
     half, single = (names_of(grid, known, "cuda") for grid in cells.GRIDS["cuda"])
 
     assert single == {"torch_math", "torch_sdpa_efficient_float32", "triton_fa2", "cuda_fa1", "cuda_fa2"}
     assert half == {"torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa2", "triton_fa3"}
 
 
-def test_what_cannot_be_loaded_is_not_forgotten():
+def test_an_implementation_that_cannot_be_loaded_stays_in_the_grid():
     broken = Entry(Unloadable("triton", "no compiler"), "triton")
     assert cells.GRIDS["cuda"][0].entries([broken], "cuda") == [broken]
 
 
-def test_what_cannot_do_the_grid_is_no_column():
-    """A variant for float32 alone, and what is not installed."""
-    narrow = entry("triton_tf32", "cuda", supports=replace(ANY, dtypes={torch.float32}))
-    known = [entry("triton_fast", "cuda"), narrow, Entry(Absent("triton_gone", "not installed"), "")]
+def test_an_implementation_that_cannot_do_the_whole_grid_has_no_column():
+    """A variant for float32 only; an implementation that is not installed."""
+    narrow = in_triton("triton_tf32", "cuda", supports=replace(ANY, dtypes={torch.float32}))
+    known = [in_triton("triton_fast", "cuda"), narrow, Entry(Absent("triton_gone", "not installed"), cells.TRITON)]
     assert names_of(cells.GRIDS["cuda"][0], known, "cuda") == {"triton_fast"}
 
 
-def test_what_is_named_in_the_grid_and_cannot_be_timed_has_a_reason():
+def test_a_named_implementation_that_cannot_be_timed_has_a_reason():
     absent = Entry(Absent("triton_fa2", "not installed"), "")
     known = [entry("cuda_fa1", "cpu", unavailable={"cuda": "no nvcc found"}), entry("cuda_fa2", "cpu"), absent]
     assert cells.GRIDS["cuda"][1].left_out([entry("torch_math", "cuda"), *known], "cuda") == [

@@ -1,4 +1,4 @@
-"""The bench's options: which sizes, dtypes and implementations they choose, and what cannot be asked for."""
+"""The benchmark's options: which sizes, dtypes and implementations they choose, and what is rejected."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_dtype_is_measured_by_the_implementations_of_its_grid():
     ]
 
 
-def test_sizes_may_differ_in_their_batch_alone(bench, tmp_path):
+def test_sizes_may_differ_in_batch_only(bench, tmp_path):
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "bench.png").write_text("of an earlier run")
     status, text, found = bench("--impl", "torch_math,torch_sdpa_flash_cpu", "--size", "2x3x16x8,1x3x16x8", sized=True)
@@ -63,17 +63,17 @@ def test_sizes_may_differ_in_their_batch_alone(bench, tmp_path):
     assert [cell["ratio"] for cell in found["results"] if cell["impl"] == cell["baseline"]] == [1] * 8
     assert len(rows) == 8 and rows[0][:3] == ["forward", "full", "1x3x16x8"] and rows[1][0] == "2x3x16x8"
     assert "size is batch x nheads x seqlen x headdim" in text
-    assert not (tmp_path / "report" / "bench.png").exists() and "bench.png" not in text  # two sizes are no curve
+    assert not (tmp_path / "report" / "bench.png").exists() and "bench.png" not in text  # two sizes do not form a curve
 
 
 def on_a_gpu(*options):
-    """What would be measured there: for each grid, the dtypes of its cases, and who takes part."""
+    """What would be measured on a GPU: for each grid, the dtypes of its cases and the implementations."""
     options = parser_of_options().parse_args(options)
     options.device = "cuda"
     return [({text_of(c.dtype) for c in p.cases}, {e.name for e in p.entries}) for p in plan(options)]
 
 
-def test_who_names_no_dtype_is_told_of_no_refused_ones(benched):
+def test_without_dtype_option_refused_dtypes_are_left_out(benched):
     half, single = {"bfloat16", "float16"}, {"float32"}
     both = on_a_gpu("--impl", "torch_math,torch_sdpa_flash")
 
@@ -83,7 +83,7 @@ def test_who_names_no_dtype_is_told_of_no_refused_ones(benched):
     assert [("mine" in names) for _, names in on_a_gpu("--impl-from", str(benched()))] == [False, True]
 
 
-# --- what cannot be asked for -----------------------------------------------------------------------------------------
+# --- what is rejected -------------------------------------------------------------------------------------------------
 
 FOUR = "should be batch x nheads x seqlen x headdim, four whole numbers, such as 8x12x1024x64"
 
@@ -116,7 +116,7 @@ def test_a_bad_option_is_named_with_its_value(options, message, capsys):
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_what_is_asked_for_and_is_not_here_says_what_is_missing(benched, capsys):
+def test_a_missing_device_is_an_error_that_names_what_is_missing(benched, capsys):
     file = benched()
     declared = 'IMPL = Implementation(name="mine", devices={"cuda"}, unavailable={"cpu": "no g++ found"},'
     file.write_text(file.read_text().replace('IMPL = Implementation(name="mine",', declared))
@@ -126,7 +126,7 @@ def test_what_is_asked_for_and_is_not_here_says_what_is_missing(benched, capsys)
     assert wanted in " ".join(capsys.readouterr().err.split())
 
 
-def test_help_tells_what_happens_without_options(capsys):
+def test_help_says_what_happens_without_options(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
 
@@ -135,6 +135,6 @@ def test_help_tells_what_happens_without_options(capsys):
     assert (
         "Without options, on a GPU, two grids" in text and "bfloat16 and float16 torch_math, torch_sdpa_flash" in text
     )
-    assert "With --size: in float32, by the implementations of the second grid" in text
+    assert "With --size: float32, by the implementations of the second grid" in text
     single = cells.GRIDS["cuda"][1]
     assert f"float32 {', '.join(single.impls)}; --size {','.join(map(str, single.sizes))}," in text

@@ -1,4 +1,4 @@
-"""What the bench leaves behind: table, bench.json, plot; also when it is interrupted."""
+"""What the benchmark writes: table, bench.json, plot; also when it is interrupted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench import cells, timing
 from bench.__main__ import _teller
 from bench.cells import flops
 from bench.plan import Part
-from bench.report import Report, number
+from bench.report import Measurements, number
 from impls.registry import ours
 from properties.cases.case import Case
 
@@ -47,7 +47,7 @@ def test_table_json_and_plot(bench, benched, tmp_path):
     assert not list((tmp_path / "report").glob("*.part"))
 
 
-def test_an_interrupt_keeps_what_is_there(bench, monkeypatch, tmp_path):
+def test_an_interrupted_run_keeps_its_results(bench, monkeypatch, tmp_path):
     measure, calls = timing.measure, []
 
     def interrupted(*arguments):
@@ -65,7 +65,7 @@ def test_an_interrupt_keeps_what_is_there(bench, monkeypatch, tmp_path):
     assert (tmp_path / "report" / "bench.png").exists()
 
 
-def test_the_file_is_whole_after_every_cell(bench, monkeypatch, tmp_path):
+def test_the_file_is_complete_after_every_cell(bench, monkeypatch, tmp_path):
     measure, seen = timing.measure, []
 
     def look(*arguments):
@@ -79,13 +79,13 @@ def test_the_file_is_whole_after_every_cell(bench, monkeypatch, tmp_path):
     assert {found["state"] for found in seen} == {"running"}
 
 
-def test_a_log_says_once_that_something_may_compile(tmp_path):
+def test_a_log_says_once_that_a_first_call_may_compile(tmp_path):
     file = io.StringIO()
-    console, report = Console(file=file), Report(tmp_path, {"device": "cuda"})
+    console, measurements = Console(file=file), Measurements(tmp_path, {"device": "cuda"})
     few = cells.cases(["float32"], [cells.Size(1, 2, 3, 4), cells.Size(1, 2, 5, 4)], [True])
     part = Part([e for e in ours() if e.name in ("cuda_fa1", "torch_math")], few, [])
     with Progress(console=console) as progress:
-        tell = _teller([part], cells.PASSES, report, progress, console)
+        tell = _teller([part], cells.PASSES, measurements, progress, console)
         for case in few:
             for name in ("torch_math", "cuda_fa1"):
                 tell(case, "forward", name)

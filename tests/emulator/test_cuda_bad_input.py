@@ -1,4 +1,4 @@
-"""What is wrong with a .cu, with its arguments, or with the compiler is said in words, early."""
+"""Errors in a .cu, in its arguments or of the compiler are reported early, with what to change."""
 
 import re
 import shutil
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator.cuda import CompileError, NoCompiler, Refused, build, load
+from emulator import compiler
+from emulator.cuda import CompileError, NoCompiler, Refused, load
 from tests.emulator.cuda_sources.scale import SCALE
 
 
@@ -90,7 +91,7 @@ def test_a_compile_error_speaks_of_the_authors_line(cu):
         cu("__global__ void k(int* x) {}\nvoid host(int* x) { k<<<1, 1>>>(3.5f, x); }".replace("3.5f, x", "5"), "host")
 
 
-def test_a_name_that_is_unknown_for_a_line_that_did_not_compile_is_not_explained(cu):
+def test_a_name_that_is_unknown_because_its_line_does_not_compile_is_not_explained(cu):
     with pytest.raises(CompileError, match="error: expected") as error:
         cu("__global__ void k(int* x) {\n  int = 3;\n  x[0] = a;\n}", "k")
     assert "'a' was not declared" in str(error.value) and "neither" not in str(error.value)
@@ -101,10 +102,10 @@ def test_a_name_that_is_unknown_for_a_line_that_did_not_compile_is_not_explained
 
 @pytest.fixture
 def forgotten():
-    """What CXX named before the test, and in it."""
-    build.compiler.cache_clear()
+    """Forgets the compiler, before and after the test."""
+    compiler.compiler.cache_clear()
     yield
-    build.compiler.cache_clear()
+    compiler.compiler.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -112,24 +113,24 @@ def forgotten():
     [
         ("nosuch", "is no program"),
         ("ccache g++", "is no program"),
-        ("false", r"does not say its --version \(exit status 1\)"),
-        ("gcc", "is no g\\+\\+, but 'gcc "),
-        ("true", "is no g\\+\\+, but 'true "),
+        ("false", r"does not print its --version \(exit status 1\)"),
+        ("gcc", "is not g\\+\\+, but 'gcc "),
+        ("true", "is not g\\+\\+, but 'true "),
     ],
 )
-def test_a_compiler_that_is_none_is_named(monkeypatch, forgotten, named, wrong):
+def test_a_CXX_that_is_not_gxx_is_named(monkeypatch, forgotten, named, wrong):
     monkeypatch.setenv("CXX", named)
     with pytest.raises(
         NoCompiler, match=rf"CXX='{re.escape(named)}' {wrong}.*: CXX should be the path of one g\+\+, or not"
     ):
-        build.compiler()
-    assert f"CXX={named!r}" in build.no_compiler()
+        compiler.compiler()
+    assert f"CXX={named!r}" in compiler.no_compiler()
 
 
 def test_a_gxx_of_any_name_is_taken(monkeypatch, forgotten, tmp_path):
     (tmp_path / "mine").symlink_to(shutil.which("g++"))
     monkeypatch.setenv("CXX", str(tmp_path / "mine"))
-    assert build.compiler()[0] == str(tmp_path / "mine")
+    assert compiler.compiler()[0] == str(tmp_path / "mine")
 
 
 def test_without_a_compiler_it_says_what_to_install(monkeypatch, forgotten, tmp_path):

@@ -1,16 +1,16 @@
-"""Small CUDA kernels, each of one idea, half of them right and half faulty: the tracer says of each what is known of it.
+"""Small CUDA kernels of one idea each, half of them correct and half faulty: the tracer gives the expected verdict.
 
-The kernels and what is known of them stand in tests/emulator/cuda_sources/battery/*.cu. Above a kernel, in a comment,
+The kernels and their verdicts are in tests/emulator/cuda_sources/battery/*.cu. Above a kernel, in a comment,
 
     //: exchange<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.flip(0)
     //: exchange<false><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race tile put get; maybe uninitialised tile get
 
-is a call (a kernel's with <<<grid, block, shared>>>, or a host function's) with arguments in Python, and a verdict. That of a
-right kernel is its result, made from the arguments as they were before. That of a faulty one is the reports, each a kind, a
-tensor or shared variable (* for any), and the lines, by the tags "//! put" behind them; then "same" or "different" if values
-that two threads write must be so. `maybe` precedes what may be reported as well, depending on the order of threads: who reads
-before any other has written reads what nobody wrote. tag? need not be named, for a|b one of the two is. `unsafe`: not
-to be run without the tracer. `raises`: CudaError then.
+is a call (of a kernel with <<<grid, block, shared>>>, or of a host function) with arguments in Python, and a verdict. The
+verdict on a correct kernel is its result, computed from the arguments as they were before the call. The verdict on a faulty
+one is its findings: a kind, a tensor or shared variable (* for any), and the lines, by the tags "//! put" at their ends; then
+"same" or "different" if the values that two threads write must be so. `maybe` precedes a finding that depends on the order of
+threads: a thread that reads before another has written reads uninitialised memory. tag? is optional, a|b is one of the two.
+`unsafe`: not to be run without the tracer. `raises`: CudaError without the tracer.
 """
 
 import functools
@@ -24,39 +24,41 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator.cuda import CudaError, load, trace
-from races.finding import KINDS
+from emulator.cuda import CudaError, load
+from emulator.observation import Kind
+from races.tracing import trace
 
 HERE = Path(__file__).parent / "cuda_sources" / "battery"
 LEVELS = ("-O1", "-O0", "-O2")
-STOPS = {"deadlock", "launch", "trap"}  # what raises CudaError outside a trace
+WORDS = {kind.value for kind in Kind}
+STOPS = {Kind.DEADLOCK, Kind.LAUNCH, Kind.TRAP}  # raise CudaError outside a trace
 CALL = re.compile(r"(?P<name>\w+(?:<[\w ,-]+>)?)(?:<<<(?P<shape>.*)>>>)?\((?P<args>.*)\)")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A report that is expected; lines are tuples of numbers, of which one is named, and may_lines need not be."""
+    """An expected finding. lines: tuples of line numbers, one of each is in the finding; may_lines: may be in it too."""
 
-    kind: str
+    kind: Kind
     tensor: str
     lines: tuple[tuple[int, ...], ...]
     may_lines: tuple[int, ...] = ()
     same_value: bool | None = None
 
-    def fits(self, report) -> bool:
-        named, allowed = lines_of(report), {*sum(self.lines, ()), *self.may_lines}
+    def fits(self, finding) -> bool:
+        named, allowed = lines_of(finding), {*sum(self.lines, ()), *self.may_lines}
         return (
-            report.kind == self.kind
-            and self.tensor in ("*", report.tensor)
+            finding.kind == self.kind
+            and self.tensor in ("*", finding.tensor)
             and all(named & set(line) for line in self.lines)
             and named <= allowed
-            and self.same_value in (None, report.same_value)
+            and self.same_value in (None, finding.same_value)
         )
 
 
 @dataclass(frozen=True)
 class Micro:
-    """One call of one kernel, and what is known of it."""
+    """One call of one kernel, and its verdict."""
 
     file: Path
     call: str
@@ -66,13 +68,13 @@ class Micro:
     results: tuple[tuple[str, bool, str], ...]  # (tensor, whether its order is free, formula)
     faults: tuple[Fault, ...]
     may: tuple[Fault, ...]
-    plain: str  # how it goes outside a trace: "runs", "raises" or "unsafe"
+    plain: str  # outside a trace: "runs", "raises" or "unsafe"
 
     def __str__(self) -> str:
         return f"{self.file.stem}:{self.call}"
 
     def values(self) -> dict:
-        """The arguments by name, new and the same each time."""
+        """The arguments by name: new tensors with the same values each time."""
         generator = torch.Generator().manual_seed(0)
         return eval(f"dict({self.arguments})", vars(torch) | HELPERS | {"draws": functools.partial(draws, generator)})
 
@@ -91,16 +93,16 @@ class Micro:
             torch.testing.assert_close(got, want, msg=lambda text, name=tensor: f"{self}: {name}: {text}")
 
     def traced(self, level: str, seed: int = 0, switch: float = 0.0) -> list:
-        """The reports; checks the results too, of a right kernel."""
+        """The findings; also checks the results of a correct kernel."""
         cu, values = module(self.file, level), self.values()
-        reports = trace(lambda: self.on(cu, values), seed=seed, switch=switch)
-        unexpected = [str(r) for r in reports if not any(fault.fits(r) for fault in (*self.faults, *self.may))]
-        missing = [fault for fault in self.faults if not any(fault.fits(report) for report in reports)]
+        findings = trace(lambda: self.on(cu, values), seed=seed, switch=switch)
+        unexpected = [str(r) for r in findings if not any(fault.fits(r) for fault in (*self.faults, *self.may))]
+        missing = [fault for fault in self.faults if not any(fault.fits(finding) for finding in findings)]
         assert not unexpected and not missing, "\n".join(
             [f"{self} at {level}, seed={seed}, switch={switch}:", *map(str, missing), "not expected:", *unexpected]
         )
         self.check_results(values)
-        return reports
+        return findings
 
 
 def ramp(n: int) -> torch.Tensor:
@@ -118,8 +120,8 @@ def draws(generator: torch.Generator, *shape: int) -> torch.Tensor:
 HELPERS = {"ramp": ramp, "ints": ints}
 
 
-def lines_of(report) -> set[int]:
-    return {access.site.line for access in (report.first, report.second) if access is not None}
+def lines_of(finding) -> set[int]:
+    return {site.line for site in finding.sites}
 
 
 # --- the notation -----------------------------------------------------------------------------------------------------
@@ -140,7 +142,7 @@ def read_call(file: Path, line: str) -> Micro:
             plain = part
         elif words[0] == "maybe":
             may.append(read_fault(file, name, words[1:]))
-        elif words[0] in KINDS:
+        elif words[0] in WORDS:
             faults.append(read_fault(file, name, words))
         else:
             tensor, formula = part.split(" = ", 1)
@@ -156,7 +158,7 @@ def read_fault(file: Path, name: str, words: list[str]) -> Fault:
     tags = tags if same_value is None else tags[:-1]
     tagged = functools.partial(line_tagged, file, name)
     return Fault(
-        kind,
+        Kind(kind),
         {"dynamic": "dynamic shared memory"}.get(tensor, tensor),
         tuple(tuple(tagged(tag) for tag in choice.split("|")) for choice in tags if not choice.endswith("?")),
         tuple(tagged(tag[:-1]) for tag in tags if tag.endswith("?")),
@@ -166,9 +168,9 @@ def read_fault(file: Path, name: str, words: list[str]) -> Fault:
 
 @functools.cache
 def line_tagged(file: Path, call: str, tag: str) -> int:
-    """The first line tagged so, from the definition of the kernel on; of a function called, as in `block_sum.put`.
+    """The first line with this tag after the definition of the kernel, or of a function that it calls, as in `block_sum.put`.
 
-    A host function stands behind its kernels, so for that one from its calls "//:" on.
+    A host function comes after its kernels, so for it the search starts at its calls "//:".
     """
     function, tag = tag.split(".") if "." in tag else (call.split("<")[0], tag)
     lines = file.read_text().splitlines()
@@ -199,18 +201,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("level", LEVELS)
 @every
 def test_verdict_and_result(micro: Micro, level: str):
-    for report in micro.traced(level):
-        for access in filter(None, (report.first, report.second)):
-            site = access.site
-            assert Path(site.file).name == micro.file.name and f"{micro.file.name}:{site.line}" in str(report)
-            assert site.text == micro.file.read_text().splitlines()[site.line - 1].strip() and site.text in str(report)
+    for finding in micro.traced(level):
+        for site in finding.sites:
+            assert Path(site.file).name == micro.file.name and f"{micro.file.name}:{site.line}" in str(finding)
+            assert site.text == micro.file.read_text().splitlines()[site.line - 1].strip() and site.text in str(finding)
 
 
 @every
 def test_without_the_tracer(micro: Micro):
-    """The plain build computes the same; what ends a kernel raises."""
+    """The plain build computes the same; a stopped kernel raises."""
     if micro.plain == "unsafe":
-        pytest.skip("would read or write memory of others")
+        pytest.skip("would read or write memory of other objects")
     cu, values = module(micro.file, LEVELS[0]), micro.values()
     if micro.plain == "raises":
         with pytest.raises(CudaError):
@@ -219,18 +220,18 @@ def test_without_the_tracer(micro: Micro):
     try:
         micro.on(cu, values)
     except CudaError:
-        assert {fault.kind for fault in (*micro.faults, *micro.may)} & {"barrier", "mask"}  # may go on, or not
+        assert {fault.kind for fault in (*micro.faults, *micro.may)} & {Kind.BARRIER, Kind.MASK}  # may run on or stop
     micro.check_results(values)
 
 
 @every
 def test_verdict_does_not_depend_on_the_order_of_threads(micro: Micro):
-    """Nor does the result of a right kernel; nor on switching threads at accesses."""
+    """Nor on switching threads at accesses. The result of a correct kernel does not depend on them either."""
     verdicts = Counter()
     for seed, switch in [*((seed, 0.0) for seed in range(20)), (1, 0.1), (2, 0.3)]:
-        reports = micro.traced(LEVELS[0], seed, switch)
-        sure = [report for report in reports if any(fault.fits(report) for fault in micro.faults)]
-        verdicts[frozenset((report.kind, report.tensor, frozenset(lines_of(report))) for report in sure)] += 1
+        findings = micro.traced(LEVELS[0], seed, switch)
+        sure = [finding for finding in findings if any(fault.fits(finding) for fault in micro.faults)]
+        verdicts[frozenset((finding.kind, finding.tensor, frozenset(lines_of(finding))) for finding in sure)] += 1
     assert len(verdicts) == 1, verdicts
 
 
@@ -239,7 +240,7 @@ SHOWS = "exchange<false>", "total_of_blocks<false>", "histogram<false>", "rounds
 
 @pytest.mark.parametrize("micro", [micro for micro in FAULTY if micro.name in SHOWS], ids=str)
 def test_switching_threads_turns_a_race_into_a_wrong_result(micro: Micro):
-    """What the right kernel of the same name computes is the measure."""
+    """The result is wrong if it differs from that of the correct kernel of the same name."""
     right = next(m for m in RIGHT if m.name.split("<")[0] == micro.name.split("<")[0])
     wrong = 0
     for seed in range(1, 11):
@@ -255,7 +256,7 @@ def test_switching_threads_turns_a_race_into_a_wrong_result(micro: Micro):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.cu")), ids=lambda file: file.stem)
 def test_nvcc_takes_it(file: Path, tmp_path: Path):
-    """It is CUDA, and not only what our shim takes for it. A table of the functions instantiates the templates."""
+    """The battery is CUDA, not only what the shim accepts. A table of the functions instantiates the templates."""
     names = dict.fromkeys(micro.name for micro in BATTERY if micro.file == file)
     table = "".join(f"    (const void*){name},\n" for name in names)
     (tmp_path / "all.cu").write_text(f'#include "{file}"\nconst void* table[] = {{\n{table}}};\n')
@@ -269,12 +270,12 @@ def test_nvcc_takes_it(file: Path, tmp_path: Path):
 
 def test_the_battery_is_large_and_half_of_it_faulty():
     assert len(BATTERY) >= 72 and abs(len(RIGHT) - len(FAULTY)) <= len(BATTERY) / 4, (len(RIGHT), len(FAULTY))
-    assert {fault.kind for micro in FAULTY for fault in micro.faults} == set(KINDS)
+    assert {fault.kind for micro in FAULTY for fault in micro.faults} == set(Kind)
     assert len({str(micro) for micro in BATTERY}) == len(BATTERY)
 
 
 def test_every_tag_is_used():
-    """A tag that no verdict names is a slip of the pen."""
+    """A tag that no verdict names is a typing error."""
     for file in sorted(HERE.glob("*.cu")):
         lines = enumerate(file.read_text().splitlines(), 1)
         written = {n for n, line in lines if re.search(r"//! \w+$", line)}

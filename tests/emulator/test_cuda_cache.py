@@ -1,4 +1,4 @@
-"""A .cu is compiled once, and kept by content."""
+"""A .cu is compiled once and cached by content."""
 
 import multiprocessing
 import os
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator.cuda import CudaError, build, load
+from emulator.cuda import build, load
+from emulator.errors import EmulatorError
 from tests.emulator.cuda_sources.scale import SCALE
 
 
@@ -42,7 +43,7 @@ def test_a_file_is_compiled_once_and_again_when_it_or_a_header_changes(own_cache
 
 
 def test_a_large_file_says_that_it_is_being_compiled(own_cache, tmp_path, capsys):
-    """Once: from the cache it comes in silence, and so does a small one."""
+    """Once. A file from the cache and a small file print nothing."""
     path = tmp_path / "k.cu"
     for comment, words in (("", ""), ("/" * build.LARGE, "compiling k.cu for the CPU, once: about 20 s\n")):
         path.write_text(f"{SCALE}\n{comment}\n")
@@ -76,7 +77,9 @@ def test_processes_that_want_the_same_file_compile_it_once(own_cache, tmp_path):
 def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(CudaError, match=r"file/cache, for compiled files, cannot be written to .*FLASH_ATTEST_CACHE"):
+    with pytest.raises(
+        EmulatorError, match=r"file/cache, for compiled files, cannot be written to .*FLASH_ATTEST_CACHE"
+    ):
         build.cache_folder()
     monkeypatch.delenv("FLASH_ATTEST_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

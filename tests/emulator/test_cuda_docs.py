@@ -1,4 +1,4 @@
-"""docs/tracing-cuda.md is true: its examples are taken out and run, and print what it says; its tables are checked."""
+"""docs/tracing-cuda.md is correct: its examples run and print what it says, and its tables match the code."""
 
 import os
 import re
@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator import build_cache
-from emulator.cuda import Refused, build, load, trace
-from races.finding import KINDS
+from emulator import build_cache, compiler
+from emulator.cuda import Refused, load
+from emulator.observation import Kind
+from races.tracing import trace
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "tracing-cuda.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
-# Those that begin with a comment that names a file, and what each script prints: the text block behind it.
+# The blocks that begin with a comment with a file name, and what each script prints: the block after it.
 FILES = {found[1]: body for _, body in BLOCKS if (found := re.match(r"(?://|#) (\w+\.(?:cu|py))\b", body))}
 PRINTED = {
     name: BLOCKS[n + 1][1]
@@ -47,7 +48,7 @@ def test_scripts_print_what_the_text_says(folder, script):
     assert (done.stdout, done.stderr) == (PRINTED[script], "")
 
 
-def test_the_scripts_are_those_we_know():
+def test_the_scripts_are_all_run():
     assert sorted(FILES) == ["damage.py", "differences.cu", "differences.py"]
 
 
@@ -55,7 +56,7 @@ def test_example_is_short():
     assert sum(len(FILES[name].splitlines()) for name in ("differences.cu", "differences.py")) < 40
 
 
-def test_mended_example_has_no_race(folder):
+def test_fixed_example_has_no_race(folder):
     (diff,) = (body.splitlines() for language, body in BLOCKS if language == "diff")
     before = "".join(f"{line[1:]}\n" for line in diff if not line.startswith("+"))
     after = "".join(f"{line[1:]}\n" for line in diff if not line.startswith("-"))
@@ -94,8 +95,8 @@ def test_calls_are_made_as_the_text_has_them(tmp_path, monkeypatch):
         assert torch.equal(known["out"], 0.5 * known["x"])
 
 
-def test_kinds_are_those_of_the_reports():
-    assert {row[0].strip("`"): row[1] for row in table("kind")} == KINDS
+def test_kinds_are_those_of_the_code():
+    assert {row[0].strip("`"): row[1] for row in table("kind")} == {kind.value: kind.meaning for kind in Kind}
 
 
 @pytest.mark.parametrize("used, reason", [row[:2] for row in table("in the file")])
@@ -109,7 +110,7 @@ def test_what_is_refused_says_why(tmp_path, used, reason):
 
 
 def test_environment_variables_are_those_that_are_read():
-    sources = "".join(Path(module.__file__).read_text() for module in (build, build_cache))
+    sources = "".join(Path(module.__file__).read_text() for module in (compiler, build_cache))
     read = re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", sources)
     named = [row[0].strip("`") for row in table("variable")]
     assert set(named) == set(read) - {"XDG_CACHE_HOME"} and "$XDG_CACHE_HOME" in TEXT

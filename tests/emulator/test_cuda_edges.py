@@ -1,4 +1,4 @@
-"""Under the tracer, at the edges: what compilers hide, what ends a call early, processes and threads, odd memory."""
+"""Edge cases of tracing: compiler optimisations, calls that end early, processes and threads, unusual memory."""
 
 import os
 import signal
@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from emulator.cuda import CudaError, trace
+from emulator.cuda import CudaError
+from emulator.observation import Kind
+from races.tracing import trace
 
 
 def found(file, *tensors, block=32, grid=1, shared=0, **options):
-    """(kind, lines) of each report of the kernel k."""
-    reports = trace(lambda: file.k.launch(grid, block, shared)(*tensors), **options)
-    return [(r.kind, *sorted({s.line for s in r.sites})) for r in reports]
+    """(kind, lines) of each finding of the kernel k."""
+    findings = trace(lambda: file.k.launch(grid, block, shared)(*tensors), **options)
+    return [(r.kind.value, *sorted({s.line for s in r.sites})) for r in findings]
 
 
-# --- what a compiler does with accesses -------------------------------------------------------------------------------
+# --- accesses that a compiler changes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", ["-O1", "-O2"])
@@ -64,7 +66,7 @@ def test_shared_memory_that_nothing_ever_writes_is_a_finding(cu):
     assert found(cu(text, "k"), torch.zeros(32)) == [("uninitialised", 3)]
 
 
-def test_one_report_for_a_pair_of_lines(cu):
+def test_one_finding_for_a_pair_of_lines(cu):
     text = """
     __global__ void k(float4* out) {
         out[0] = float4{1, 2, 3, 4};
@@ -127,14 +129,14 @@ def test_a_failed_launch_is_no_verdict_and_a_grid_may_be_too_large(cu):
     int defaults(int* x) { k<<<1, 1>>>(x); return cudaGetLastError(); }
     """
     file, x = cu(text, "k", "host", "defaults"), torch.zeros(1, dtype=torch.int32)
-    with pytest.raises(RuntimeError, match="the launch failed and the host code took note"):
+    with pytest.raises(RuntimeError, match="the host code checked for the error of a failed one"):
         trace(lambda: file.host(x))
     with pytest.raises(CudaError, match=r"more than 2\^31 blocks"):
         file.k.launch((65536, 32768, 2), 1)(x, 1)
     assert file.defaults(x) == 0 and x.item() == 3
 
 
-def test_reports_are_kept_where_the_call_raises(cu):
+def test_findings_are_kept_if_the_call_raises(cu):
     text = "__global__ void k(float* x) { *reinterpret_cast<float4*>(x + 1) = float4{1, 2, 3, 4}; }\n"
     file = cu(text + "int host(float* x) { k<<<1, 1>>>(x); return cudaDeviceSynchronize(); }\n", "host")
 
@@ -142,7 +144,7 @@ def test_reports_are_kept_where_the_call_raises(cu):
         if status := file.host(torch.zeros(8)):
             raise RuntimeError(f"error {status}")
 
-    assert [r.kind for r in trace(checked)] == ["misaligned"]
+    assert [r.kind for r in trace(checked)] == [Kind.MISALIGNED]
 
 
 def test_exceptions_and_exit_of_host_code_end_the_call_alone(cu):
@@ -158,7 +160,7 @@ def test_exceptions_and_exit_of_host_code_end_the_call_alone(cu):
         file.throws(x)
     with pytest.raises(CudaError, match=r"exit\(3\)"):
         file.leaves(x)
-    assert [r.kind for r in trace(lambda: file.checks(x))] == ["trap"]
+    assert [r.kind for r in trace(lambda: file.checks(x))] == [Kind.TRAP]
 
 
 def test_kernels_are_launched_and_host_functions_are_called(cu):
@@ -166,7 +168,7 @@ def test_kernels_are_launched_and_host_functions_are_called(cu):
     x = torch.zeros(1, dtype=torch.int32)
     with pytest.raises(TypeError, match="k is a kernel: launch it"):
         file.k(x)
-    with pytest.raises(TypeError, match="host is no kernel"):
+    with pytest.raises(TypeError, match="host is a host function, not a kernel"):
         file.host.launch(1, 1)
     with pytest.raises(TypeError, match="n: should be from -32768 to 32767, is 40000"):
         file.host(x, 40000)
@@ -180,7 +182,7 @@ def test_kernels_are_launched_and_host_functions_are_called(cu):
 @pytest.mark.parametrize(
     "body", ["for (;;) __syncthreads();", "for (;;) __syncwarp();", "for (;;) atomicAdd(x + threadIdx.x % 8, 1);"]
 )
-def test_what_never_ends_is_a_verdict(cu, body):
+def test_an_endless_loop_is_a_deadlock(cu, body):
     file = cu(f"__global__ void k(int* x) {{ {body} }}", "k")
     for _ in range(5):
         started = time.monotonic()
@@ -232,7 +234,7 @@ thread.join()
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     running = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored, where a shell runs this in its background
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if a shell runs this in its background
     )  # fmt: skip
     assert running.stdout.readline() == "ready\n"
     time.sleep(0.5)

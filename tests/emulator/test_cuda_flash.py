@@ -1,7 +1,7 @@
-"""docs/examples/flash_forward.cu: right, without a race, and each of its barriers is needed, which the tracer shows.
+"""docs/examples/flash_forward.cu is correct and has no race, and the tracer shows that each of its barriers is needed.
 
-A copy of the source without one __syncthreads is a racy kernel of which it is known where the race must be: between a
-line that ran before that barrier and one that ran after it.
+In a copy of the source without one __syncthreads the place of the race is known: between a line before that barrier and one
+after it.
 """
 
 import importlib.util
@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator.cuda import load, trace
-from emulator.tracing import tracing
+from emulator.cuda import load
+from emulator.observation import DYNAMIC_SHARED, Kind, Space
 from impls import Precision
+from races.tracing import trace, tracing
 from tests.oracle.calls import attention, budget
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 CU = EXAMPLES / "flash_forward.cu"
 SOURCE = CU.read_text().splitlines()
 BARRIERS = [n for n, line in enumerate(SOURCE, 1) if line.strip().startswith("__syncthreads();")]
-# What each of them protects, in their order.
+# The arrays that each of them protects.
 PROTECTED = [{"Q", "K"}, {"S"}, {"S", "factor"}, {"V", "factor"}, {"factor"}]
 TILE, HEADDIM = 32, 8
 # (batch, nheads, seqlen_q, seqlen_k, headdim, causal)
@@ -49,7 +50,7 @@ def example():
 
 @pytest.fixture(scope="module", params=range(len(BARRIERS)), ids=[f"line_{line}" for line in BARRIERS])
 def without(request, tmp_path_factory):
-    """(number of a barrier, flash_forward of a copy that lacks it); all other lines keep their numbers."""
+    """(number of a barrier, flash_forward of a copy without it); the other lines keep their numbers."""
     return request.param, lacking(request.param, tmp_path_factory.mktemp("flash"))
 
 
@@ -68,7 +69,7 @@ def tensors(batch, nheads, seqlen_q, seqlen_k, headdim, causal, seed=0):
 
 
 def run(function, q, k, v, causal=False):
-    """The host function of the .cu -> out, lse; NaN where it writes nothing."""
+    """The host function of the .cu -> out, lse; NaN in elements that it does not write."""
     (batch, seqlen_q, nheads, headdim), seqlen_k = q.shape, k.shape[1]
     out, lse = torch.full_like(q, torch.nan), torch.full((batch, nheads, seqlen_q), torch.nan)
     assert function(q, k, v, out, lse, batch, nheads, seqlen_q, seqlen_k, headdim, headdim**-0.5, causal) == 0
@@ -81,25 +82,25 @@ def is_right(q, k, v, out, lse, causal=False, softmax_scale=None):
     return sigma.score("out", out, want.out).within and sigma.score("lse", lse, want.lse).within
 
 
-def array_of(report):
-    """Which part of the dynamic shared memory of a kernel with HEADDIM a report is about."""
-    assert (report.space, report.tensor) == ("shared", "dynamic shared memory")
+def array_of(finding):
+    """The array in dynamic shared memory, of a kernel with HEADDIM, that a finding is about."""
+    assert (finding.space, finding.tensor) == (Space.SHARED, DYNAMIC_SHARED)
     sizes = {"Q": TILE * HEADDIM, "K": TILE * HEADDIM, "V": TILE * HEADDIM, "S": TILE * TILE, "factor": TILE}
-    (left,) = report.index
+    (left,) = finding.index
     for name, size in sizes.items():
         if left < size:
             return name
         left -= size
-    raise AssertionError(f"{report} is beyond the last array")
+    raise AssertionError(f"{finding} is beyond the last array")
 
 
 def stretch(line):
-    """0 before the first barrier of the source, 1 behind it, and so on."""
+    """The number of barriers of the source before a line."""
     return sum(barrier < line for barrier in BARRIERS)
 
 
 def stretches_after(barrier):
-    """Where threads may be that have passed it: behind it, and at the top again if it is the last of its loop."""
+    """The stretches that a thread can be in next: after the barrier, and the first one if it is the last of its loop."""
     last_of_loop = SOURCE[BARRIERS[barrier]].strip() == "}"
     return {barrier + 1, 0} if last_of_loop else {barrier + 1}
 
@@ -123,7 +124,7 @@ def test_rows_without_keys_are_zero(example):
 def test_scores_of_minus_infinity_hide_keys(example):
     q, k, v = tensors(1, 1, 33, 70, 1, False)
     q, k = torch.ones_like(q), torch.zeros_like(k)
-    k[:, :40] = -torch.inf  # the whole first tile, and a part of the second
+    k[:, :40] = -torch.inf  # the whole first tile and a part of the second
     out, lse = example.forward(q, k, v)
     assert torch.allclose(out, v[:, 40:].mean(1, keepdim=True).expand_as(out), atol=1e-6)
     assert torch.allclose(lse, torch.tensor(30.0).log().expand_as(lse))
@@ -143,11 +144,11 @@ def test_has_no_race(example, shape):
         with tracing(seed=seed, switch=0.05 * (seed % 2)) as found:
             traced = example.forward(q, k, v, causal=shape[-1])
         assert found.launches == 1
-        assert [str(report) for report in found.reports] == [], f"seed {seed}"
+        assert [str(finding) for finding in found.findings] == [], f"seed {seed}"
         assert all(map(torch.equal, traced, plain)), f"seed {seed}"
 
 
-def test_every_barrier_has_its_reason_behind_it():
+def test_every_barrier_has_its_reason_in_a_comment():
     assert len(BARRIERS) == len(PROTECTED) == len(re.findall(r"__syncthreads\(\);  // \w", CU.read_text()))
 
 
@@ -155,25 +156,25 @@ def test_every_barrier_has_its_reason_behind_it():
 def test_every_barrier_is_needed(without, seed):
     barrier, function = without
     q, k, v = tensors(1, 1, 40, 70, HEADDIM, False)  # more than one tile of either
-    reports = trace(lambda: run(function, q, k, v), seed=seed)
-    races = [report for report in reports if report.kind == "race"]
-    assert races, f"line {BARRIERS[barrier]} can go"
-    assert {report.kind for report in reports} <= {"race", "uninitialised"}  # read before the other thread has written
-    assert {array_of(report) for report in reports} <= PROTECTED[
+    findings = trace(lambda: run(function, q, k, v), seed=seed)
+    races = [finding for finding in findings if finding.kind is Kind.RACE]
+    assert races, f"line {BARRIERS[barrier]} is not needed"
+    assert {finding.kind for finding in findings} <= {Kind.RACE, Kind.UNINITIALISED}  # a read can come before the write
+    assert {array_of(finding) for finding in findings} <= PROTECTED[
         barrier
-    ]  # the tiles are loaded on one line: one report
-    for report in races:
+    ]  # the tiles are loaded on one line: one finding
+    for finding in races:
         assert all(
-            Path(site.file).name == CU.name and site.text == SOURCE[site.line - 1].strip() for site in report.sites
+            Path(site.file).name == CU.name and site.text == SOURCE[site.line - 1].strip() for site in finding.sites
         )
-        where = {stretch(site.line) for site in report.sites}
-        assert where in [{barrier, after} for after in stretches_after(barrier)], str(report)
+        where = {stretch(site.line) for site in finding.sites}
+        assert where in [{barrier, after} for after in stretches_after(barrier)], str(finding)
 
 
 def test_switching_shows_what_a_race_can_do(without):
-    """Without the third or the fifth barrier all is right while threads run in order, as thread i keeps row i and
-    threads 4 i to 4 i + 3 use it: never before it. Without one of the others the result is wrong in order, too. With
-    threads switched at random it is wrong without any of them.
+    """With threads in order, the result is correct without the third or the fifth barrier, because thread i writes row i and
+    threads 4 i to 4 i + 3 use it, which never run before it. Without one of the others it is wrong. With threads switched at
+    random it is wrong without any one of the five.
     """
     barrier, function = without
     q, k, v = tensors(1, 1, 40, 70, HEADDIM, False)
@@ -181,4 +182,4 @@ def test_switching_shows_what_a_race_can_do(without):
     for seed in range(5):
         with tracing(seed=seed, switch=0.1) as found:
             out, lse = run(function, q, k, v)
-        assert found.reports and not is_right(q, k, v, out, lse)
+        assert found.findings and not is_right(q, k, v, out, lse)

@@ -1,4 +1,4 @@
-"""The CUDA runtime API on a CPU: memory, symbols, errors and who asked for them, attributes; and what is refused."""
+"""The CUDA runtime API on a CPU: memory, symbols, errors and whether they were checked, attributes; and what is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 INCLUDE = ROOT / "emulator" / "cuda" / "include"
-RUNTIME = [ROOT / "emulator" / "runtime" / name for name in ("host_api.cpp", "host_device.cpp")]
+API = [ROOT / "emulator" / "cuda" / "host" / name for name in ("host_api.cpp", "host_device.cpp")]
 HOST = Path(__file__).parent / "cuda_sources" / "host.cpp"
 GXX = shutil.which("g++")
 
@@ -19,9 +19,9 @@ GXX = shutil.which("g++")
 @pytest.fixture(scope="module")
 def host(tmp_path_factory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("host") / "host.so"
-    # -Bsymbolic: its own runtime, and not the one that another test of this process has loaded.
+    # -Bsymbolic: it must use its own functions, not those of the runtime that another test has loaded.
     command = [GXX, "-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-isystem", INCLUDE, "-I", ROOT]
-    subprocess.run([*command, HOST, *RUNTIME, "-o", library], check=True)
+    subprocess.run([*command, HOST, *API, "-o", library], check=True)
     return ctypes.CDLL(str(library))
 
 
@@ -32,7 +32,7 @@ def test_runtime_api(host, part):
 
 
 def compiled(source: str, tmp_path: Path, *flags: str) -> str:
-    """What g++ has to say about `source`, "" if nothing."""
+    """The messages of g++ about `source`."""
     file = tmp_path / "some.cpp"
     file.write_text(source)
     command = [GXX, "-std=c++17", "-O1", "-w", "-isystem", INCLUDE, *flags]
@@ -48,7 +48,7 @@ REFUSED = [
 @pytest.mark.parametrize("header", REFUSED)
 def test_headers_are_refused_at_the_line_that_includes_them(header, tmp_path):
     said = compiled(f"\n#include <{header}>\n", tmp_path)
-    assert "CUDA_TRACE_REFUSED: " in said
+    assert "CUDA_SHIM_REFUSED: " in said
     assert "some.cpp:2" in said
 
 
@@ -56,7 +56,7 @@ def test_launches_by_function_are_refused_at_their_line(tmp_path):
     launch = "cudaLaunchKernel(kernel, dim3(1), dim3(1), nullptr, 0, 0);"
     said = compiled(f'#include "shim/host_api.h"\nvoid f(void* kernel) {{\n    {launch}\n}}\n', tmp_path)
     assert "some.cpp:3" in said
-    assert "CUDA_TRACE_REFUSED: cudaLaunchKernel: launch with kernel<<<" in said
+    assert "CUDA_SHIM_REFUSED: cudaLaunchKernel: launch with kernel<<<" in said
 
 
 def test_assert_can_be_included_again(tmp_path):

@@ -1,7 +1,7 @@
-"""The shim computes what a GPU computes: 16-bit floats, rounding, intrinsics on bits, sizes; and its names are CUDA's.
+"""The shim computes the same as a GPU: 16-bit floats, rounding, intrinsics on bits, sizes; and its names are CUDA's.
 
-Expected values come from numpy (half), torch (bfloat16) and fractions (what neither rounds once). Everything is compiled by
-one call of g++, without the runtime.
+Expected values come from numpy (half), torch (bfloat16) and fractions (operations that neither rounds once). Everything is
+compiled by one call of g++, without the runtime.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def shim(tmp_path_factory):
 
 
 class Library:
-    """shim("half_add", np.uint16, x, y): a function of numbers.cpp, over arrays of one dtype, to an array of another."""
+    """shim("half_add", np.uint16, x, y): a function of numbers.cpp on arrays of one dtype, with a result of another."""
 
     def __init__(self, library: ctypes.CDLL):
         self.library = library
@@ -99,7 +99,7 @@ def rounded(value: Fraction, kind: str, direction: str = "rn") -> float:
 
 
 def same(got: np.ndarray, want: np.ndarray) -> None:
-    """Equal bit for bit, where one is a NaN so is the other. Bits of 16-bit floats come as values, as float32."""
+    """Check equality bit for bit; any NaN equals any NaN. 16-bit floats are given as float32 values."""
     got, want = np.asarray(got), np.asarray(want)
     wrong = ~((got == want) & (np.signbit(got) == np.signbit(want)) | np.isnan(got) & np.isnan(want))
     if wrong.any():
@@ -108,7 +108,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
 
 
 def awkward_floats(random, kind: str) -> np.ndarray:
-    """float32: all magnitudes, subnormals, halfway between two of the format and just beside, overflow, NaN."""
+    """float32: all magnitudes, subnormals, ties of the format and values just beside, overflow, NaN."""
     anything = random.integers(0, 1 << 32, 200_000, dtype=np.uint32).view(np.float32)
     near = (random.standard_normal(50_000) * 10.0 ** random.uniform(-9, 5, 50_000)).astype(np.float32)
     base = values_of(kind, EVERY)
@@ -154,7 +154,7 @@ def test_floats_are_rounded_in_a_direction(shim, random, kind, direction):
 
 @pytest.mark.parametrize("kind", ["half", "bfloat16"])
 def test_doubles_and_large_integers_are_rounded_once(shim, random, kind):
-    """Through float in two steps, a double just above a tie would go to the tie, and from there down."""
+    """Rounded twice, through float, a double just above a tie would first become the tie and then be rounded down."""
     x = random.choice(awkward_floats(random, kind), 3000)
     x = x[np.isfinite(x)].astype(np.float64)
     x = np.concatenate([x, x * (1 + 2.0**-45), x * (1 - 2.0**-45), x * 1e-40, [1e300, -1e300, 5e-324]])
@@ -179,7 +179,7 @@ def test_doubles_and_large_integers_are_rounded_once(shim, random, kind):
 @pytest.mark.parametrize("kind", ["half", "bfloat16"])
 def test_arithmetic_is_rounded_once(shim, random, kind):
     x, y, z = random.integers(0, 1 << 16, (3, 6000), dtype=np.uint16)
-    # What random patterns seldom meet: sums of like size, subnormals, and (fma) a tie that a tiny z decides.
+    # Rare in random patterns: sums of similar size, subnormals, and (fma) a tie that a tiny z decides.
     x[:1500] = x[:1500] & 0x83FF | 0x3C00
     y[:1500] = y[:1500] & 0x83FF | 0x3C00
     x[1500:2000], y[1500:2000] = x[1500:2000] & 0x83FF, y[1500:2000] & 0xBFFF
@@ -289,7 +289,7 @@ def test_sums_and_products_are_rounded_in_a_direction(shim, random, direction):
     ]
 
 
-def test_what_is_special_about_approximations(shim):
+def test_special_values_of_approximations(shim):
     def one(name, *values):
         return shim(name, np.float32, *(np.array([value], np.float32) for value in values)).item()
 
@@ -313,7 +313,7 @@ def signed(value: int, bits: int = 32) -> int:
 def test_intrinsics_on_32_bits(shim, random):
     x, y, z = random.integers(0, 1 << 32, (3, 2000), dtype=np.uint32)
     x[:40] = [0, *(1 << i for i in range(32)), 0xFFFFFFFF, *range(1, 7)]
-    z[:70] = range(70)  # shifts, also beyond 32
+    z[:70] = range(70)  # shifts, also above 32
 
     def low(value):
         return value & 0xFFFFFFFF
@@ -379,7 +379,7 @@ def test_intrinsics_on_64_bits(shim, random):
 
 def test_names_are_known_to_the_shim(tmp_path):
     command = [GXX, "-std=c++17", "-x", "c++", "-O1", "-w", "-isystem", INCLUDE, "-include", "cuda_shim.h"]
-    # Nothing is launched in it, so that kernels may be functions and shared memory static.
+    # Nothing in it is launched, so kernels can be functions and shared memory static.
     subprocess.run(
         [*command, "-D__global__=", "-D__device__=", "-D__shared__=static", "-c", NAMES, "-o", tmp_path / "names.o"],
         check=True,
@@ -387,7 +387,7 @@ def test_names_are_known_to_the_shim(tmp_path):
 
 
 def test_names_are_those_of_cuda(tmp_path):
-    """The same file, compiled by CUDA's own compiler: a name or a type that only the shim has would fail here."""
+    """nvcc compiles the same file: a name or a type that only the shim has fails here."""
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc here; the names were CUDA's when it was last run with one")
     subprocess.run(["nvcc", "-c", "-arch=sm_80", "-o", tmp_path / "names.o", NAMES], check=True)

@@ -1,4 +1,4 @@
-"""The emulator against the rule of races: random small programs (cuda_sources/programs.py), judged by both."""
+"""The emulator against the rule of races, on random small programs (cuda_sources/programs.py)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from emulator.cuda import NoCompiler, load, trace
+from emulator.cuda import load
+from emulator.observation import Action, Kind, Space
 from races.rule import Barrier, Event, Launch, Thread, conflict, races
+from races.tracing import trace
 from tests.emulator.cuda_sources.programs import (
     BYTES,
+    GLOBAL,
     SHAPES,
     THREADS,
     Program,
+    access_sets,
     block_barrier,
-    crowds,
     leave,
     programs,
     touch,
@@ -27,16 +30,13 @@ from tests.emulator.cuda_sources.programs import (
 )
 
 SOURCE = Path(__file__).parent / "cuda_sources" / "programs.cu"
-SCHEDULES = st.tuples(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.5]))  # trace's seed, chance to switch threads
+SCHEDULES = st.tuples(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.5]))  # seed and switch of trace
 
 
 @pytest.fixture(scope="module")
 def run():
-    """run(program, (seed, switch)) -> the tracer's reports."""
-    try:
-        interpret = load(SOURCE, "interpret")["interpret"]
-    except NoCompiler as error:
-        pytest.skip(str(error))
+    """run(program, (seed, switch)) -> the tracer's findings."""
+    interpret = load(SOURCE, "interpret")["interpret"]
 
     def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
         code = program.instructions()
@@ -48,52 +48,50 @@ def run():
     return run
 
 
-def disagreements(program: Program, reports: list) -> list[str]:
-    """Where the tracer's reports and the rule differ, in words."""
+def disagreements(program: Program, findings: list) -> list[str]:
+    """Descriptions of where the tracer's findings and the rule differ."""
     racing = races(program.launch())
     want = {pair[0].access.memory[0] for pair in racing}
-    got = {report.tensor for report in reports if report.kind == "race"}
+    got = {finding.tensor for finding in findings if finding.kind is Kind.RACE}
     wrong = [
         f"missed: {next(pair for pair in racing if pair[0].access.memory[0] == name)}" for name in sorted(want - got)
     ]
-    for report in reports:
-        if report.kind == "race" and not any(stands_for(report, pair, program.shape) for pair in racing):
-            wrong.append(f"no such race: {report}")
-        # Memory is left uninitialised, and the sequence lets no thread wait for ever: nothing else is wrong.
-        if report.kind not in ("race", "uninitialised"):
-            wrong.append(f"nothing of this kind is in the program: {report}")
+    for finding in findings:
+        if finding.kind is Kind.RACE and not any(stands_for(finding, pair, program.shape) for pair in racing):
+            wrong.append(f"no such race: {finding}")
+        # Memory is left uninitialised. A program is one sequence, so no thread waits forever: there is no other mistake.
+        if finding.kind not in (Kind.RACE, Kind.UNINITIALISED):
+            wrong.append(f"nothing of this kind is in the program: {finding}")
     return wrong
 
 
-def stands_for(report, pair: tuple[Event, Event], shape: tuple[int, int, int]) -> bool:
-    """Whether the report tells of this pair: who, what, at which lines, and an element that one of them touches."""
+def stands_for(finding, pair: tuple[Event, Event], shape: tuple[int, int, int]) -> bool:
+    """Whether the finding is about this pair: threads, actions, lines, and an element that one of them accesses."""
     name = pair[0].access.memory[0]
-    is_global = name.startswith("g")
-    accesses = Counter(
-        (thread_of(access, shape), access.what, access.site.text) for access in (report.first, report.second)
-    )
+    is_global = name in GLOBAL
+    sides = Counter((thread_of(side, shape), side.what, side.site.text) for side in finding.sides)
     touched = {
         (byte // unit,)
         for _, _, access in pair
         for byte in range(access.start, access.start + access.size)
-        # An element of shared memory is what the access takes it for, and 16 bytes may be taken in parts.
+        # An element of shared memory has the size of the access, and 16 bytes may be accessed in parts.
         for unit in ([1] if is_global else [1, 2, 4, 8, 16])
         if unit <= access.size
     }
     return (
-        (report.tensor, report.space) == (name, "global" if is_global else "shared")
-        and accesses == Counter((event.thread, event.access.what, event.access.line) for event in pair)
-        and report.index in touched
+        (finding.tensor, finding.space) == (name, Space.GLOBAL if is_global else Space.SHARED)
+        and sides == Counter((event.thread, Action(event.access.what), event.access.line) for event in pair)
+        and finding.index in touched
     )
 
 
-def thread_of(access, shape: tuple[int, int, int]) -> Thread:
-    x, y, z = access.thread
-    return Thread(access.block[0], x + shape[0] * (y + shape[1] * z))
+def thread_of(side, shape: tuple[int, int, int]) -> Thread:
+    x, y, z = side.thread
+    return Thread(side.block[0], x + shape[0] * (y + shape[1] * z))
 
 
 @settings(max_examples=5 * settings.default.max_examples, suppress_health_check=[HealthCheck.too_slow])
-@given(program=programs() | crowds(), schedule=SCHEDULES)
+@given(program=programs() | access_sets(), schedule=SCHEDULES)
 def test_the_tracer_says_what_the_rule_says(run, program, schedule):
     for one in [(0, 0.0), schedule]:
         wrong = disagreements(program, run(program, one))
@@ -101,8 +99,8 @@ def test_the_tracer_says_what_the_rule_says(run, program, schedule):
 
 
 READ, ATOMIC, WRITE = ("read", 4), ("atomic", 4), ("write", 4)
-FOUND = {  # by the test above, or beside what it found
-    "a line for each reader of a crowd": [
+FOUND = {  # regressions: programs that the test above found, and similar ones
+    "readers of one set on different lines": [
         warp_barrier(0, [0, 1]), touch(0, 0, READ, "s0", 0, 1), touch(0, 1, WRITE, "s0", 0, 0), touch(0, 2, READ, "s0", 0, 0),
     ],
     "shared memory of a block that ran earlier": [touch(0, 33, WRITE, "s1", 0, 0), touch(1, 0, ATOMIC, "s1", 0, 1)],
@@ -112,7 +110,7 @@ FOUND = {  # by the test above, or beside what it found
     "returned before the barrier of its warp": [
         touch(0, 2, WRITE, "g1", 0, 1), leave(0, 2), warp_barrier(0, [0, 2]), touch(0, 0, WRITE, "g1", 0, 1),
     ],
-    "returned, but another lane speaks for it": [
+    "returned, after a barrier with another lane": [
         touch(0, 33, READ, "g0", 0, 1), warp_barrier(0, [33, 39]), leave(0, 33), block_barrier(0, "__syncthreads"),
         touch(0, 32, WRITE, "g0", 0, 0),
     ],
@@ -128,19 +126,19 @@ FOUND = {  # by the test above, or beside what it found
 
 
 @pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
-def test_what_was_found_once_is_found_no_more(run, steps):
+def test_regressions(run, steps):
     program = Program(SHAPES[0], steps)
     for schedule in [(0, 0.0), (1, 0.0), (2, 0.5)]:
         assert not disagreements(program, run(program, schedule))
 
 
-def test_the_programs_drawn_are_worth_drawing():
-    """Of the memories where accesses conflict, a good part races and a good part does not, some as order is passed on."""
+def test_drawn_programs_have_races_and_orders():
+    """Of the memories with conflicting accesses, many have a race and many do not, some because order is transitive."""
     seen = Counter()
 
     @settings(max_examples=300, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @seed(0)
-    @given(programs() | crowds())
+    @given(programs() | access_sets())
     def count(program):
         launch = program.launch()
         conflicts = [pair for pair in combinations(launch.accesses(), 2) if conflict(*pair)]

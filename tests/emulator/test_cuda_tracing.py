@@ -1,4 +1,4 @@
-"""Under the tracer: what a report says, to the word; what is asked of trace() itself; and what must not be reported."""
+"""Tracing: the exact text of a finding, the options of trace(), and correct kernels that must have no finding."""
 
 import textwrap
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator.cuda import CudaError, trace
-from emulator.tracing import tracing
-from races.finding import KINDS, Report
+from emulator.cuda import CudaError
+from emulator.observation import Action, Kind, Space
+from races.finding import Finding, Layer
+from races.tracing import trace, tracing
 
 REVERSE = """
 __global__ void reverse(float* out, const float* x, int n) {
@@ -19,38 +20,38 @@ __global__ void reverse(float* out, const float* x, int n) {
 """
 
 
-def reports_of(file, name, *arguments, grid=1, block=32, shared=0, **options) -> list[Report]:
+def findings_of(file, name, *arguments, grid=1, block=32, shared=0, **options) -> list[Finding]:
     return trace(lambda: file[name].launch(grid, block, shared)(*arguments), **options)
 
 
-def kinds(reports) -> list[str]:
-    return sorted(report.kind for report in reports)
+def kinds(findings) -> list[str]:
+    return sorted(finding.kind.value for finding in findings)
 
 
 # --- the message ------------------------------------------------------------------------------------------------------
 
 
-def test_a_race_is_told_with_both_lines(cu):
-    (report,) = reports_of(cu(REVERSE, "reverse"), "reverse", torch.zeros(2), torch.ones(2), 2, block=2)
-    assert str(report) == textwrap.dedent(
+def test_a_race_is_described_with_both_lines(cu):
+    (finding,) = findings_of(cu(REVERSE, "reverse"), "reverse", torch.zeros(2), torch.ones(2), 2, block=2)
+    assert str(finding) == textwrap.dedent(
         """\
         race: tile[1] in shared memory, write after read, no barrier between, kernel.cu:4 and kernel.cu:3
           kernel.cu:4  thread 0 of block 0 reads   out[threadIdx.x] = tile[n - 1 - threadIdx.x];
           kernel.cu:3  thread 1 of block 0 writes  tile[threadIdx.x] = x[threadIdx.x];
           the write changed the value; 2 accesses"""
     )
-    first, second = report.first, report.second
-    assert (report.kind, report.space, report.tensor, report.index) == ("race", "shared", "tile", (1,))
-    assert (first.what, first.thread, second.what, second.thread) == ("read", (0, 0, 0), "write", (1, 0, 0))
+    first, second = finding.first, finding.second
+    assert (finding.kind, finding.space, finding.tensor, finding.index) == (Kind.RACE, Space.SHARED, "tile", (1,))
+    assert (first.what, first.thread, second.what, second.thread) == (Action.READ, (0, 0, 0), Action.WRITE, (1, 0, 0))
     assert first.site.function == "reverse(float*, float const*, int)" and Path(first.site.file).name == "kernel.cu"
-    assert (report.same_value, report.count, report.layer) == (False, 2, "trace")
+    assert (finding.same_value, finding.count, finding.layer) == (False, 2, Layer.TRACE)
 
 
 def test_an_element_of_a_strided_tensor_has_its_index(cu):
     text = "__global__ void k(float* x, int at) { x[at] = threadIdx.x; }"
     x = torch.zeros(4, 6, 8).transpose(0, 2)[1:5, :, ::2]  # (4, 6, 2), strides (1, 8, 96)
-    (report,) = reports_of(cu(text, "k"), "k", x, 3 + 8 * 5 + 96, block=2)
-    assert (report.tensor, report.index, report.space) == ("x", (3, 5, 1), "global")
+    (finding,) = findings_of(cu(text, "k"), "k", x, 3 + 8 * 5 + 96, block=2)
+    assert (finding.tensor, finding.index, finding.space) == ("x", (3, 5, 1), Space.GLOBAL)
 
 
 @pytest.mark.parametrize(
@@ -64,38 +65,38 @@ def test_an_element_of_a_strided_tensor_has_its_index(cu):
 )
 def test_an_access_outside_says_how_far(cu, at, words):
     text = "__global__ void k(float* x, long long at) { x[at] = 1; }"
-    (report,) = reports_of(cu(text, "k"), "k", torch.zeros(3, 4), at, block=1)
-    assert report.kind == "outside" and words in report.headline
+    (finding,) = findings_of(cu(text, "k"), "k", torch.zeros(3, 4), at, block=1)
+    assert finding.kind is Kind.OUTSIDE and words in finding.headline
 
 
-def test_what_lies_between_the_elements_of_a_view_is_no_trespass_but_what_lies_around_it_is(cu):
+def test_an_access_outside_of_a_view_is_found(cu):
     text = "__global__ void k(float* x, int at) { x[at] = 1; }"
     whole = torch.zeros(10)
-    assert kinds(reports_of(cu(text, "k"), "k", whole[2:8], 6, block=1)) == ["outside"]
-    assert whole[8] == 1  # it was written, as it would be on a GPU
+    assert kinds(findings_of(cu(text, "k"), "k", whole[2:8], 6, block=1)) == ["outside"]
+    assert whole[8] == 1  # it was written, as on a GPU
 
 
 def test_two_views_of_one_storage_are_told_apart(cu):
     text = "__global__ void k(float* left, float* right, int at) { left[at] = threadIdx.x; }"
     whole = torch.zeros(8)
-    (report,) = reports_of(cu(text, "k"), "k", whole[:4], whole[4:], 5, block=2)
-    assert (report.tensor, report.index) == ("right", (1,))
+    (finding,) = findings_of(cu(text, "k"), "k", whole[:4], whole[4:], 5, block=2)
+    assert (finding.tensor, finding.index) == ("right", (1,))
 
 
 @pytest.mark.parametrize("value, same", [("7", True), ("threadIdx.x", False)])
 def test_two_writes_are_a_race_also_if_the_value_is_the_same(cu, value, same):
-    (report,) = reports_of(
+    (finding,) = findings_of(
         cu(f"__global__ void k(int* x) {{ x[0] = {value}; }}", "k"), "k", torch.zeros(1, dtype=torch.int32)
     )
-    assert (report.kind, report.same_value, report.count) == ("race", same, 31)
+    assert (finding.kind, finding.same_value, finding.count) == (Kind.RACE, same, 31)
 
 
 def test_every_kind_has_words():
-    for kind, words in KINDS.items():
-        assert words in Report(kind, "", "", None, None).headline or kind == "race"
+    for kind in Kind:
+        assert kind.meaning in Finding(kind, Space.NONE, "", None, None).headline
 
 
-# --- what is found beside races ---------------------------------------------------------------------------------------
+# --- findings other than races ----------------------------------------------------------------------------------------
 
 
 def test_shared_memory_is_new_in_every_block(cu):
@@ -108,8 +109,8 @@ def test_shared_memory_is_new_in_every_block(cu):
     }
     """
     out = torch.zeros(8)
-    (report,) = reports_of(cu(text, "k"), "k", out, grid=2, block=4)
-    assert (report.kind, report.tensor, report.first.block) == ("uninitialised", "s", (1, 0, 0))
+    (finding,) = findings_of(cu(text, "k"), "k", out, grid=2, block=4)
+    assert (finding.kind, finding.tensor, finding.first.block) == (Kind.UNINITIALISED, "s", (1, 0, 0))
     assert out[4:].isnan().all()
 
 
@@ -129,10 +130,10 @@ def test_memory_of_cuda_malloc_is_followed(cu):
     """
     file, out = cu(text, "host"), torch.zeros(8)
     assert trace(lambda: file.host(out, 8, 0)) == [] == trace(lambda: file.host(out, 5, 1))
-    (report,) = trace(lambda: file.host(out, 5, 0))
-    assert (report.kind, report.tensor, report.index, report.count) == (
-        "uninitialised",
-        "memory of cudaMalloc",
+    (finding,) = trace(lambda: file.host(out, 5, 0))
+    assert (finding.kind, finding.tensor, finding.index, finding.count) == (
+        Kind.UNINITIALISED,
+        "allocated memory",
         (5,),
         3,
     )
@@ -145,8 +146,8 @@ def test_global_variables_have_names_and_races(cu):
     __constant__ float table[4] = {1, 2, 3, 4};
     __global__ void k(float* out) { counter += 1; out[threadIdx.x] = table[threadIdx.x % 4]; }
     """
-    reports = reports_of(cu(text, "k"), "k", torch.zeros(32))
-    assert {(r.kind, r.tensor, r.space) for r in reports} == {("race", "counter", "global")}
+    findings = findings_of(cu(text, "k"), "k", torch.zeros(32))
+    assert {(r.kind, r.tensor, r.space) for r in findings} == {(Kind.RACE, "counter", Space.GLOBAL)}
 
 
 def test_local_arrays_belong_to_their_thread(cu):
@@ -161,13 +162,13 @@ def test_local_arrays_belong_to_their_thread(cu):
     }
     """
     out = torch.zeros(32)
-    assert reports_of(cu(text, "k"), "k", out, 16) == [] and out[3] == 2 * (15 + 3)
+    assert findings_of(cu(text, "k"), "k", out, 16) == [] and out[3] == 2 * (15 + 3)
 
 
-def test_a_launch_that_fails_unasked_is_a_report(cu):
+def test_a_failed_launch_that_is_not_checked_is_a_finding(cu):
     text = "__global__ void k(int* x) { x[0] = 1; }\nvoid host(int* x) { k<<<1, 1025>>>(x); }\n"
-    (report,) = trace(lambda: cu(text, "host").host(torch.zeros(1, dtype=torch.int32)))
-    assert report.headline == "launch: k at kernel.cu:2, 1025x1x1 = 1025 threads a block: at most 1024, and 64 in z"
+    (finding,) = trace(lambda: cu(text, "host").host(torch.zeros(1, dtype=torch.int32)))
+    assert finding.headline == "launch: k at kernel.cu:2, 1025x1x1 = 1025 threads a block: at most 1024, and 64 in z"
 
 
 def test_after_a_launch_was_stopped_nothing_more_is_launched(cu):
@@ -182,8 +183,8 @@ def test_after_a_launch_was_stopped_nothing_more_is_launched(cu):
 
 def test_a_launch_that_takes_too_long_is_a_deadlock(cu):
     text = "__global__ void k(int* x) { for (unsigned long long i = 0; i < 1ull << 62; ++i) x[i % 8] += 1; }"
-    (report,) = reports_of(cu(text, "k"), "k", torch.zeros(8, dtype=torch.int32), block=1, limit=0.3)
-    assert report.kind == "deadlock" and "had not ended after 0.3 s" in report.headline
+    (finding,) = findings_of(cu(text, "k"), "k", torch.zeros(8, dtype=torch.int32), block=1, limit=0.3)
+    assert finding.kind is Kind.DEADLOCK and "had not ended after 0.3 s" in finding.headline
 
 
 def test_blocks_that_wait_for_later_blocks_are_let_run(cu):
@@ -197,7 +198,7 @@ def test_blocks_that_wait_for_later_blocks_are_let_run(cu):
     """
     out = torch.zeros(6, dtype=torch.int32)
     file = cu(text, "k")
-    assert reports_of(file, "k", torch.zeros(6, dtype=torch.int32), out, grid=6, block=1) == []
+    assert findings_of(file, "k", torch.zeros(6, dtype=torch.int32), out, grid=6, block=1) == []
     file.k.launch(6, 1)(torch.zeros(6, dtype=torch.int32), out)
     assert out.tolist() == [1, 2, 3, 4, 5, 6]
 
@@ -211,12 +212,12 @@ def test_switching_threads_shows_what_a_race_does(cu):
     file, sums = cu(LOST_UPDATE, "k"), set()
     for seed in range(5):
         x = torch.zeros(1, dtype=torch.int32)
-        assert kinds(reports_of(file, "k", x, grid=4, block=8, seed=seed, switch=0.3)) == ["race"]
+        assert kinds(findings_of(file, "k", x, grid=4, block=8, seed=seed, switch=0.3)) == ["race"]
         sums.add(x.item())
     assert max(sums) < 32 and len(sums) > 1
     x.zero_()
-    reports_of(file, "k", x, grid=4, block=8)
-    assert x.item() == 32  # one after another nothing is lost: the values alone do not show it
+    findings_of(file, "k", x, grid=4, block=8)
+    assert x.item() == 32  # in order no update is lost: the values alone do not show the race
 
 
 def test_switching_threads_does_not_disturb_what_is_right(cu):
@@ -235,7 +236,7 @@ def test_switching_threads_does_not_disturb_what_is_right(cu):
     file = cu(text, "k")
     for seed in range(4):
         out.zero_()
-        assert reports_of(file, "k", out, x, grid=8, shared=128, seed=seed, switch=0.3) == []
+        assert findings_of(file, "k", out, x, grid=8, shared=128, seed=seed, switch=0.3) == []
         assert torch.equal(out, want)
 
 
@@ -245,7 +246,7 @@ def test_a_seed_gives_the_same_run_twice_and_another_seed_another_order(cu):
 
     def order(seed):
         x, order = torch.zeros(1, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
-        reports_of(file, "k", x, order, grid=4, block=8, seed=seed)
+        findings_of(file, "k", x, order, grid=4, block=8, seed=seed)
         return order.tolist()
 
     assert order(0) == list(range(32)) and order(3) == order(3) != order(4)
@@ -255,14 +256,14 @@ def test_a_seed_gives_the_same_run_twice_and_another_seed_another_order(cu):
 # --- trace() itself ---------------------------------------------------------------------------------------------------
 
 
-def test_nothing_launched_is_no_verdict():
-    with pytest.raises(RuntimeError, match=r"no kernel of a file that races\.cuda has loaded has run"):
+def test_no_launch_is_an_error():
+    with pytest.raises(RuntimeError, match="no traced kernel was launched"):
         trace(lambda: None)
 
 
 @pytest.mark.parametrize(
     "options, message",
-    [({"switch": 1.5}, "switch=1.5: should be a chance"), ({"seed": -1}, "seed=-1"), ({"seed": 0.5}, "seed=0.5")],
+    [({"switch": 1.5}, "switch=1.5: should be a probability"), ({"seed": -1}, "seed=-1"), ({"seed": 0.5}, "seed=0.5")],
 )
 def test_options_that_make_no_sense(options, message):
     with pytest.raises(ValueError, match=message):
@@ -276,9 +277,9 @@ def test_one_tracing_at_a_time_and_plain_mode_afterwards(cu):
         file.k.launch(2, 4)(x)
         with pytest.raises(RuntimeError, match="one at a time"), tracing():
             pass
-    assert found.launches == 2 and len(found.reports) == 1
-    file.k.launch(2, 4)(x)  # plain: a race is no exception there
-    assert len(found.reports) == 1 and x.item() == 24
+    assert found.launches == 2 and len(found.findings) == 1
+    file.k.launch(2, 4)(x)  # plain mode, in which a race is no error
+    assert len(found.findings) == 1 and x.item() == 24
 
 
 def test_an_exception_inside_ends_the_tracing(cu):
@@ -295,4 +296,4 @@ def test_inputs_are_where_they_were_and_launches_do_not_race_with_each_other(cu)
     with tracing() as found:
         for _ in range(3):
             file.k.launch(4, 1)(x)
-    assert found.reports == [] and x.tolist() == [3] * 4
+    assert found.findings == [] and x.tolist() == [3] * 4

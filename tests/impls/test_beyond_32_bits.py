@@ -1,6 +1,6 @@
-"""Our kernels on tensors that 32-bit offsets cannot address: a part of them comes out as it does alone. On a GPU only.
+"""Our kernels on tensors beyond 32-bit offsets: a part of a large call equals the same part alone. On a GPU only.
 
-Few elements that lie far apart are a law's: test_offsets_need_64_bits.
+The law test_offsets_need_64_bits tests a few elements that are far apart.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from impls.cuda.extension import nvcc
 from impls.triton.interpreter import INTERPRETED, installed
 
 BEYOND = 2**31
-MEMORY = 60  # GiB. The largest call here has 41 in use at once, in the backward: ten tensors of 2^31 elements or so
+MEMORY = 60  # GiB. The largest call here uses 41 in the backward: ten tensors of about 2^31 elements
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 
 
@@ -58,14 +58,14 @@ def both_ways(way, q, k, v, dout, bias=None):
 
 def assert_same_bits(way, got, want):
     for name in want:
-        if name == "dq" and getattr(way, "atomic", False):  # added up in whatever order
+        if name == "dq" and getattr(way, "atomic", False):  # summed by atomics, in any order
             torch.testing.assert_close(got[name], want[name])
         else:
             assert torch.equal(got[name], want[name]), name
 
 
 def test_more_than_2_31_elements(way):
-    """4200 batches of 64 x 64 x 128, which is 2.2e9 elements: the last batch equals itself alone."""
+    """4200 batches of 64 x 64 x 128, which is 2.2e9 elements: the last batch equals a call with this batch only."""
     q = torch.empty(4200, 64, 64, 128, dtype=torch.float16, device="cuda").normal_()
     assert q.numel() > BEYOND
     k, v, dout = q.roll(1, dims=3), q.roll(2, dims=3), q.roll(3, dims=3)
@@ -78,7 +78,7 @@ def test_more_than_2_31_elements(way):
 def test_a_bias_beyond_2_31(way):
     """A matrix bias of 2 heads x 33000 x 33000: the last queries of the last head equal a call with these alone.
 
-    dout is zero before them, so that dk and dv have no other part. Not bit for bit: tiles begin elsewhere.
+    dout is zero before them, so the others do not contribute to dk and dv. Not bit for bit: tiles start at other rows.
     """
     n, last = 33_000, 64
     q, k, v, dout = torch.randn(4, 1, n, 2, 32, dtype=torch.float16, device="cuda")

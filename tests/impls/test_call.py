@@ -1,4 +1,4 @@
-"""The handover between a law and an implementation: what goes over, what must come back, and what autograd gives."""
+"""Calls of an implementation by a law: the arguments, the checks of the outputs, and the gradients of autograd."""
 
 import math
 import re
@@ -23,7 +23,7 @@ def inputs(**changed) -> Inputs:
     return build(c, "cpu")
 
 
-# --- what an implementation must give back ----------------------------------------------------------------------------
+# --- outputs ----------------------------------------------------------------------------------------------------------
 
 
 def zeros_like_q(q, k, v):
@@ -56,7 +56,7 @@ def contract_error(impl: Implementation, **settings) -> ContractError:
         (lambda q, k, v: (q, zero_lse(q).double()), dict(lse="natural"), "lse has dtype torch.float64, should be"),
     ],
 )
-def test_what_forward_returns_is_checked(forward, declared, words):
+def test_outputs_of_forward_are_checked(forward, declared, words):
     impl = implementation(forward, **declared)
     x = inputs()
     if impl.layout == "bhsd":
@@ -80,11 +80,11 @@ def test_every_problem_of_the_outputs_is_reported_together():
         (lambda dout, q, k, v, out, lse: (q, k, v.double()), "dv has dtype torch.float64, should be torch.float32"),
     ],
 )
-def test_what_backward_returns_is_checked(backward, words):
+def test_outputs_of_backward_are_checked(backward, words):
     assert words in str(contract_error(implementation(zeros_like_q, backward=backward), backward=True))
 
 
-def test_a_fourth_gradient_is_left_out_where_no_bias_is_given():
+def test_a_fourth_gradient_is_ignored_without_a_bias():
     impl = implementation(zeros_like_q, backward=lambda dout, q, k, v, out, lse: (q, k, v, None))
     assert [name for name, _ in run(impl, inputs(), backward=True).items()] == ["out", "dq", "dk", "dv"]
 
@@ -99,7 +99,7 @@ def test_inputs_that_out_does_not_depend_on_are_named():
     assert str(found) == "autograd gives no gradient for k, v: out does not depend on it"
 
 
-# --- what goes over ---------------------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_inputs_that_out_does_not_depend_on_are_named():
     ],
     ids=str,
 )
-def test_keywords_are_passed_only_where_they_are_declared(supports, names):
+def test_keywords_are_passed_only_if_declared(supports, names):
     given = {}
 
     def forward(q, k, v, **keywords):
@@ -125,7 +125,7 @@ def test_keywords_are_passed_only_where_they_are_declared(supports, names):
     assert set(given) == set(names)
 
 
-def test_keywords_reach_backward_too():
+def test_keywords_are_passed_to_backward_too():
     given = {}
 
     def backward(dout, q, k, v, out, lse, *, causal, softmax_scale):
@@ -139,7 +139,7 @@ def test_keywords_reach_backward_too():
     assert given == dict(causal=True, softmax_scale=0.5)
 
 
-def test_backward_gets_what_forward_gave():
+def test_backward_gets_the_outputs_of_forward():
     seen = {}
 
     def backward(dout, q, k, v, out, lse):
@@ -158,12 +158,12 @@ def test_lse_in_base_2_is_converted():
     assert got.lse.flatten()[0].item() == 3 * math.log(2)
 
 
-def test_natural_lse_is_left_as_it_is():
+def test_natural_lse_is_not_converted():
     got = run(implementation(lambda q, k, v: (q, zero_lse(q) + 3), lse="natural"), inputs())
     assert got.lse.dtype == torch.float32 and (got.lse == 3).all()
 
 
-def test_layouts_go_over_and_come_back():
+def test_tensors_are_converted_to_the_declared_layout_and_back():
     impl, x = implementation(layout="bhsd"), normal(*SHAPE)
     handed = to_layout(impl, x)
     assert handed.shape == (2, 3, 5, 8) and handed.is_contiguous()
@@ -193,12 +193,12 @@ def differentiable(**changed) -> Implementation:
 
 
 @pytest.mark.parametrize("wrt", [("q",), ("k", "v"), ("q", "k", "v"), ("bias",), ("q", "bias"), ()], ids=str)
-def test_only_gradients_that_are_asked_for_come_back(wrt):
+def test_only_requested_gradients_are_returned(wrt):
     got = run(differentiable(), inputs(bias="matrix"), backward=True, wrt=wrt)
     assert {name for name, _ in got.items()} == {"out", "lse", *("d" + name for name in wrt)}
 
 
-def test_only_inputs_that_are_asked_for_require_grad():
+def test_only_requested_inputs_require_grad():
     required = {}
 
     def forward(q, k, v, *, bias=None):
@@ -210,12 +210,12 @@ def test_only_inputs_that_are_asked_for_require_grad():
     assert required == dict(q=False, k=True, v=False, bias=True)
 
 
-def test_every_gradient_comes_back_unless_some_are_named():
+def test_every_gradient_is_returned_unless_some_are_named():
     names = {name for name, _ in run(differentiable(), inputs(bias="matrix"), backward=True).items()}
     assert names == {"out", "lse", "dq", "dk", "dv", "dbias"}
 
 
-def test_no_dbias_comes_back_where_none_is_declared():
+def test_dbias_is_returned_only_if_declared():
     got = run(differentiable(bias_grad=False), inputs(bias="matrix"), backward=True)
     assert got.dbias is None and got.dq is not None
 
@@ -240,7 +240,7 @@ def test_outputs_carry_no_graph():
 
 @pytest.mark.parametrize("sizes", [dict(seqlen_q=0), dict(seqlen_k=0)], ids=str)
 def test_gradients_of_an_empty_sequence_are_zero(sizes):
-    """autograd may give None where nothing depends on anything."""
+    """autograd may return None for an input that no output depends on."""
 
     def forward(q, k, v, *, bias=None):
         return torch.zeros_like(q), torch.full((q.shape[0], q.shape[2], q.shape[1]), -INF)

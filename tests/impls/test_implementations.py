@@ -1,4 +1,4 @@
-"""Our own implementations against float64, before the suite relies on them. Quick: the laws are in properties/."""
+"""Our own implementations against float64, quickly. The laws in properties/ judge them thoroughly."""
 
 import importlib
 import math
@@ -21,7 +21,7 @@ TINY = {torch.float32: 2.0**-22, torch.float16: 2.0**-18, torch.bfloat16: 2.0**-
 
 
 def every_implementation():
-    """(implementation, device) for all that run here."""
+    """(implementation, device) of all that run here."""
     for module in map(importlib.import_module, (f"impls.{name}" for name in MODULES)):
         for impl in getattr(module, "IMPLS", None) or [module.IMPL]:
             for device in DEVICES:
@@ -38,7 +38,7 @@ def tested(request):
 
 
 def case(**changed):
-    """One case, small and plain where nothing is said."""
+    """One case; the defaults are small and simple."""
     sizes = {"batch": 2, "seqlen_q": 17, "seqlen_k": 17, "nheads": 3, "nheads_k": 3, "headdim": 64, "dtype": None}
     rest = {"causal": False, "bias": None, "softmax_scale": None, "regime": "spread", "shift": 0.0, "size": 1.0}
     return SimpleNamespace(**{**sizes, **rest, "bias_shape": None, **changed})
@@ -82,7 +82,7 @@ CASES = {
 
 
 def refused(impl, wanted):
-    """Why this case lies outside what impl supports, or None."""
+    """Why impl does not support this case, or None."""
     s = impl.supports
     outside = {
         "dtype": wanted.dtype not in s.dtypes,
@@ -114,7 +114,7 @@ def inputs(wanted, device, bias_dtype=torch.float32):
     bias = None
     if c.bias:
         bias = randn(*c.bias_shape)
-        if c.regime == "left_padding":  # the first two tiles of 16 keys, wholly
+        if c.regime == "left_padding":  # all of the first two tiles of 16 keys
             bias[1, :, :, :40] = -INF
         elif c.regime == "dead_row":
             bias[:, 1, 5] = -INF
@@ -173,8 +173,8 @@ def test_agrees_with_float64(tested, name, dtype):
     got = public_run(impl, x, causal=wanted.causal, softmax_scale=wanted.softmax_scale, backward=True)
     want, dead = reference(impl, x, wanted)
 
-    # Only order of magnitude: the budget proper is the oracle's. One rounding of the output and of P or dS, and what a
-    # score loses (in float32, in proportion to its terms) is lost for everything behind it.
+    # An order of magnitude only; the oracle has the real budget. One rounding of the output and of P or dS. The error of a
+    # score (in float32, in proportion to its terms) propagates to everything computed from it.
     scores = want["lse"][1].max().item() if want["lse"][1].numel() else 1.0
     for output, judged in got.items():
         (expected, size), judged = want[output], judged.double()
@@ -192,7 +192,7 @@ def test_agrees_with_float64(tested, name, dtype):
 
 
 def length_taken(impl):
-    """33, which is no multiple of anything, or the first length that the implementation accepts."""
+    """33, which no tile size divides, or the first length that the implementation accepts."""
     return next(
         n for n in (33, 128) if impl.supports.accepts is None or not impl.supports.accepts(case(seqlen_q=n, seqlen_k=n))
     )
@@ -273,13 +273,13 @@ def test_takes_a_bias_in_the_dtype_of_q(tested):
         ("heads", {"nheads": 3, "nheads_k": 2}),
     ],
 )
-def test_refuses_in_words(tested, what, changed):
+def test_refusals_name_the_argument(tested, what, changed):
     impl, device = tested
     dtype = sorted(impl.supports.dtypes, key=str)[-1]
     x = inputs(case(**{"dtype": dtype, **changed}), device)
     given = {} if x.bias is None else {"bias": x.bias}
 
-    # Of several with one source, the message cannot know which it is: it names the argument first.
+    # Implementations of one file share their checks, so a message names the argument first.
     several = impl.name.startswith(("triton_", "cuda_"))
     begins = r"(q|k|v|bias|headdim|nheads)\b" if several else f"{impl.name}: "
     with pytest.raises(ValueError, match=f"^{begins}") as refusal:
@@ -290,7 +290,7 @@ def test_refuses_in_words(tested, what, changed):
 @pytest.mark.parametrize("name, of_rows", [("torch_math", 1), ("torch_sdpa_math", 2)])
 @pytest.mark.parametrize("lengths", [(1, 5), (5, 1)])
 def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths):
-    """One row times rows that are far apart; else they are taken, and other dimensions may be far."""
+    """A product of one row with rows that are far apart. Otherwise, and in other dimensions, far strides are accepted."""
     (impl,) = (entry.impl for entry in ours() if entry.name == name)
     seqlen_q, seqlen_k = lengths
     sizes = (2, seqlen_q, 3, 8), (2, seqlen_k, 3, 8), (2, seqlen_k, 3, 8)
@@ -305,7 +305,7 @@ def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths)
             torch.testing.assert_close(got, want)
 
 
-def test_what_accepts_refuses_forward_refuses_too(tested):
+def test_forward_refuses_what_accepts_refuses(tested):
     impl, device = tested
     refusals = {}
     for name, wanted in CASES.items():

@@ -1,4 +1,4 @@
-"""Every planted bug is caught by the law that it names, with a case as small as promised and a message that says where."""
+"""Every planted bug is caught by its law, with a case as small as promised and a message that says where."""
 
 import re
 from dataclasses import replace
@@ -6,21 +6,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from emulator.cuda import CudaError
+from emulator.errors import EmulatorError
 from impls import python_tiled, torch_math
 from impls.registry import from_file
-from mutants import ALL, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
+from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
 from mutants import __main__ as command
-from mutants.judging import CONTRACT, judge_mutant, of_mutant, plan
-from mutants.mutant import ROOT, build, source_file
+from mutants.judging import judge_mutant, of_mutant, plan
+from mutants.mutant import ROOT, build
+from mutants.tiled.build import planted
+from mutants.triton.build import TRITON
 from properties.cases.case import parse_case
 from properties.judging.judge import judge
 from properties.judging.verdict import FAIL, PASS
 from properties.law import laws
 from properties.trial import Trial
 
-# What the first line of a message must name: a tensor, or who sees what.
-# What a first line names: a tensor, what is wrong with it, or a line of the source.
+# A message's first line names a tensor, a query's keys, the causal mask, an exception, or a line of CUDA source.
 NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.cuh?:\d+)\b")
 
 
@@ -30,9 +31,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")  # NaN in NumPy, in the interpreter
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_law_catches_its_mutant(mutant):
-    """By the law it names, small, in words, and again when the case is given back as text, as the replay command does.
+    """The case is small, the message names the fault, and the replay command fails again.
 
-    It is the edit that is caught: without it, the law holds on that very case.
+    The law catches the edit and nothing else: without it, the law holds on the same case.
     """
     if reason := elsewhere(mutant):
         pytest.skip(reason)
@@ -44,35 +45,36 @@ def test_law_catches_its_mutant(mutant):
         assert beyond_smallest(mutant, result.smallest) == [], result.smallest
         law, case = laws()[mutant.law], parse_case(result.smallest)
         how = replace(of_mutant(mutant, plan()), case=case)
-        tries = 200 if mutant.device == "cuda" else 1  # what races may hold now and then
+        tries = 200 if mutant.device == "cuda" else 1  # a race may not show in a single run
         again = any(judge(law, build(mutant), how).verdict == FAIL for _ in range(tries))
         assert again, f"the replay of {result.smallest} does not fail in {tries}"
         law.function(Trial(build(replace(mutant, edits=())), case, mutant.device, repeats=plan().repeats))
 
 
 def test_every_law_has_a_mutant():
-    """Otherwise nobody knows whether it can fail. One without Triton, which may not be here, on the law's own device."""
-    without_triton = [mutant for mutant in ALL if not mutant.source.startswith("triton/")]
+    """Otherwise a law might never fail. A mutant on the law's own device, and not a Triton one: Triton may be missing."""
+    without_triton = [mutant for mutant in ALL if mutant.family is not TRITON]
     caught = {(mutant.law, mutant.device) for mutant in without_triton}
     assert sorted({(name, law.device or "cpu") for name, law in laws().items()} - caught) == []
 
 
 def test_every_mutant_names_a_law():
-    """And no mutant names one that is gone."""
+    """A renamed law leaves no mutant behind."""
     assert sorted({mutant.law for mutant in ALL} - set(laws()) - {CONTRACT}) == []
 
 
 def test_every_law_has_its_own_name():
-    """A mutant names a law without its chapter."""
+    """A mutant names a law without its chapter, so two chapters cannot share a name."""
     names = [law.name for law in laws().values()]
     assert len(names) == len(set(names)) and len(names) >= 45
 
 
 @pytest.mark.parametrize("law", laws().values(), ids=lambda law: law.name)
-def test_law_holds_where_nothing_is_mutated(law):
-    """What catches a mutant is the edit: unedited, the same law passes."""
+def test_law_holds_where_nothing_is_mutated(law, request):
+    """Unedited, each law passes, so the edit is what fails it."""
     impl = torch_math.IMPL if "autograd" in law.needs or law.device == "cuda" else python_tiled.IMPL
     if "traced" in law.needs:
+        request.getfixturevalue("gxx")
         (impl,) = (entry.impl for entry in from_file(str(ROOT / "docs/examples/flash_forward.py")))
     if law.device == "cuda" and not torch.cuda.is_available():
         pytest.skip("shows on a GPU only: there is none")
@@ -85,33 +87,38 @@ def test_names_are_unique():
     assert len(names) == len(set(names)) and names == sorted(names)
 
 
+def mutant_of(name, edits=(), **smallest) -> Mutant:
+    """A mutant of python_tiled.py."""
+    return planted(name=name, law=CONTRACT, edits=edits, smallest=smallest, story="")
+
+
 def test_snippet_that_does_not_fit_is_named():
-    """A rewritten implementation must not disarm a mutant in silence."""
-    gone = Mutant("gone", CONTRACT, (("no such line", ""),), {}, "")
+    """Otherwise a rewritten implementation would disable a mutant without notice."""
+    gone = mutant_of("gone", (("no such line", ""),))
     with pytest.raises(MutantError, match=r"gone(.|\n)*no such line(.|\n)*0 times"):
         edited_source(gone)
-    twice = Mutant("twice", CONTRACT, (("import", ""),), {}, "")
+    twice = mutant_of("twice", (("import", ""),))
     with pytest.raises(MutantError, match=r"twice(.|\n)*import"):
         edited_source(twice)
 
 
 def test_edits_change_the_source():
-    """An edit that replaces a snippet by itself plants nothing."""
+    """An edit that replaces a snippet by the same text plants nothing."""
     for mutant in ALL:
-        assert edited_source(mutant) != source_file(mutant).read_text(), mutant.name
+        assert edited_source(mutant) != mutant.file.read_text(), mutant.name
 
 
 def test_traceback_shows_the_mutated_line():
-    """The file that a traceback names does not hold the edit; the line it shows does."""
-    crash = Mutant("crash", CONTRACT, (("    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n"
-                                              "    seqlen_k = k.shape[1]\n", "    1 / 0  # planted\n"),), {}, "")  # fmt: skip
+    """Though the file on disk does not hold the edit."""
+    start = "    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
+    crash = mutant_of("crash", ((start, "    1 / 0  # planted\n"),))
     with pytest.raises(ZeroDivisionError) as caught:
         build(crash).forward(None, None, None)
     assert "1 / 0  # planted" in str(caught.traceback[-1].statement)
 
 
 def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_words():
-    mutant = Mutant("m", CONTRACT, (), dict(seqlen_q=17, headdim=1, regime="spread"), "")
+    mutant = mutant_of("m", seqlen_q=17, headdim=1, regime="spread")
     assert beyond_smallest(mutant, "seqlen_q=17 headdim=1") == []
     assert beyond_smallest(mutant, "seqlen_q=18 headdim=1 regime=mean") == [
         "seqlen_q=18, should be at most 17",
@@ -130,18 +137,18 @@ def test_every_name_must_pick_a_mutant(names, capsys):
     assert printed.splitlines()[1:] == [f"  {mutant.name}" for mutant in ALL]
 
 
-def test_nothing_judged_is_not_everything_caught(monkeypatch, capsys):
+def test_a_run_that_judges_nothing_is_not_a_success(monkeypatch, capsys):
     monkeypatch.setattr(command, "elsewhere", lambda mutant: "there is no g++")
     assert command.main([ALL[0].name]) == 2
     assert capsys.readouterr().out.splitlines() == [
         f"- {ALL[0].name}: there is no g++",
-        "nothing was judged: none of these mutants can be, for the reasons above",
+        "nothing was judged: none of these mutants can be judged here, for the reasons above",
     ]
 
 
-@pytest.mark.parametrize("error", (CudaError, MutantError))
-def test_a_mutant_that_cannot_be_built_ends_in_words(error, monkeypatch, capsys):
-    """A cache that cannot be written to, say."""
+@pytest.mark.parametrize("error", (EmulatorError, MutantError))
+def test_a_mutant_that_cannot_be_built_is_an_error_without_traceback(error, monkeypatch, capsys):
+    """For example, a cache that is read-only."""
 
     def fail(mutant):
         raise error("/cache cannot be written to")

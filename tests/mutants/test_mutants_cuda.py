@@ -1,4 +1,4 @@
-"""Mutants of impls/cuda: every barrier has one, and the way that builds them plants nothing by itself."""
+"""Mutants of impls/cuda: every barrier has one, and building a copy adds no fault of its own."""
 
 import re
 import sys
@@ -8,22 +8,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator.tracing import tracing
-from mutants import ALL, Mutant, cuda_barriers, elsewhere
-from mutants.cuda_tiles import promising
-from mutants.judging import CONTRACT, judge_mutant, of_mutant, plan
-from mutants.mutant import IMPLS, build, source_file
+from emulator.observation import Kind, Space
+from mutants import ALL, CONTRACT, Mutant, elsewhere
+from mutants.cuda import barriers
+from mutants.cuda.build import KERNELS, promising
+from mutants.judging import judge_mutant, of_mutant, plan
+from mutants.mutant import build
 from properties.cases.case import parse_case
 from properties.judging.judge import judge
 from properties.judging.verdict import PASS, UNKNOWN
 from properties.law import laws
 from properties.trial import Trial
+from races.tracing import tracing
 
-FOLDER = IMPLS / "cuda"
-CUDA = [mutant for mutant in ALL if source_file(mutant).parent == FOLDER and mutant.device == "cpu"]
+FOLDER = KERNELS.folder
+CUDA = [mutant for mutant in ALL if mutant.family is KERNELS and mutant.device == "cpu"]
 ONE_FOR_EACH_LAW = {mutant.law: mutant for mutant in CUDA if mutant.law != CONTRACT}.values()
-FEW = 12  # cases: a law that were broken by the copy would be broken in most
-BARRIERS = cuda_barriers.barriers()
+FEW = 12  # cases: a fault of the copy would show in most
+BARRIERS = barriers.barriers()
 
 pytestmark = [
     pytest.mark.skipif(bool(elsewhere(CUDA[0])), reason=elsewhere(CUDA[0])),
@@ -38,31 +40,31 @@ def folder_of(mutant: Mutant) -> Path:
 
 
 def unedited(mutant: Mutant) -> Mutant:
-    """The same promise, kept."""
+    """The mutant without its edit."""
     return replace(mutant, edits=())
 
 
 # --- barriers ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_barrier_is_found_and_has_its_reason_behind_it():
+def test_every_barrier_is_found_and_gives_its_reason():
     calls = [call for path in FOLDER.glob("*.cu*") for call in re.findall(r"__sync\w+\([^)]*\);", path.read_text())]
     assert len(BARRIERS) == len(calls) >= 15
     assert [f"{path.name}: {line[0]}" for path, _, line in BARRIERS if not line["story"]] == []
 
 
-@pytest.mark.parametrize("mutant", cuda_barriers.MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", barriers.MUTANTS, ids=lambda mutant: mutant.name)
 def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
-    """Between two lines; beside it only what follows: memory that is read before the other thread has written it."""
+    """It names two lines. The only other finding is a consequence: memory read before the other thread has written it."""
     promised = mutant.declares["supports"]
     sizes = f"seqlen_q=33 seqlen_k=40 nheads=2 headdim={32 if 32 in promised.headdims else 70}"
     case = parse_case(f"{sizes} bias=vector" if promised.bias_kinds else sizes)
     trial = Trial(build(mutant), case, "cpu")
     with tracing() as found:
         trial.run(backward=trial.backward)
-    assert {report.space for report in found.reports} == {"shared"}
-    assert {report.kind for report in found.reports} <= {"race", "uninitialised"}
-    races = [report for report in found.reports if report.kind == "race"]
+    assert {finding.space for finding in found.findings} == {Space.SHARED}
+    assert {finding.kind for finding in found.findings} <= {Kind.RACE, Kind.UNINITIALISED}
+    races = [finding for finding in found.findings if finding.kind is Kind.RACE]
     assert races and all(str(x.site) in race.headline for race in races for x in (race.first, race.second))
 
 
@@ -70,8 +72,8 @@ def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
 
 
 @pytest.mark.parametrize("mutant", ONE_FOR_EACH_LAW, ids=lambda mutant: mutant.law)
-def test_law_holds_where_nothing_is_mutated(mutant):
-    """On a copy of the kernels without an edit, each law passes that catches a mutant of them."""
+def test_law_holds_for_an_unedited_copy(mutant):
+    """Each law that catches a mutant of the kernels passes on a copy without an edit."""
     without = unedited(mutant)
     result = judge(laws()[mutant.law], build(without), of_mutant(without, plan(examples=FEW)))
     assert result.verdict == PASS and result.cases >= FEW // 2, result.message or result.reason
@@ -89,7 +91,7 @@ def test_copy_differs_by_the_edit_alone_and_has_one_instance():
 
 
 def test_equal_copies_are_one_folder_but_not_one_module():
-    """What is compiled is known by its path, too: another folder in each process would compile all of it anew."""
+    """Compiled files are cached by path, so a new folder in each process would compile everything again."""
     mutant = CUDA[0]
     others = [unedited(mutant), unedited(mutant)]
     assert folder_of(mutant) != folder_of(others[0]) == folder_of(others[1])
@@ -97,7 +99,7 @@ def test_equal_copies_are_one_folder_but_not_one_module():
 
 
 def test_copy_has_what_its_mutant_promises():
-    """The rest takes most of the time to compile: were the sources rewritten, all mutants might be right, and slow."""
+    """The rest takes most of the compile time. Rewritten sources could make all mutants slow without failing a test."""
     everything = replace(CUDA[0], declares={})
     least = replace(everything, declares=promising(backward=False))
     words = {"problem.cuh": "case FLOAT16:", "fa1.cu": "host_backward.cuh", "fa2.cu": "host_backward.cuh"}
@@ -111,8 +113,8 @@ def test_copy_has_what_its_mutant_promises():
 @pytest.mark.parametrize(
     ("no_code", "words"), [("no_such_word(m[r]);", "raises CompileError"), ('asm("exit;");', "raises Refused")]
 )
-def test_an_edit_that_is_no_code_is_not_caught(no_code, words):
-    """What does not compile was not judged; nor what a CPU cannot stand in for."""
+def test_an_edit_that_does_not_compile_is_not_caught(no_code, words):
+    """It was not judged; neither was code that a CPU cannot emulate."""
     mutant = next(mutant for mutant in CUDA if mutant.law == CONTRACT)
     ((old, _),) = mutant.edits
     result = judge_mutant(replace(mutant, edits=((old, f"{old} {no_code}"),)), plan())
@@ -120,7 +122,7 @@ def test_an_edit_that_is_no_code_is_not_caught(no_code, words):
 
 
 def test_operators_of_a_copy_for_a_gpu_have_names_of_their_own():
-    """PyTorch takes each name once, and all of a process's libraries are loaded side by side."""
+    """PyTorch accepts each name once, and one process loads many copies."""
     copies = [folder_of(replace(CUDA[0], device="cuda")), folder_of(unedited(replace(CUDA[0], device="cuda")))]
     names = {re.search(r"STABLE_TORCH_LIBRARY\((\w+),", (copy / "fa2_binding.cpp").read_text())[1] for copy in copies}
     assert len(names) == 2 and "flash_attest_cuda_fa2" not in names
@@ -130,8 +132,8 @@ def test_operators_of_a_copy_for_a_gpu_have_names_of_their_own():
 
 
 def test_mutant_says_what_it_lacks(monkeypatch):
-    monkeypatch.setattr("mutants.mutant.no_compiler", lambda: "no g++ found")
+    monkeypatch.setattr("mutants.cuda.build.no_compiler", lambda: "no g++ found")
     assert "no g++" in elsewhere(CUDA[0])
-    monkeypatch.setattr("mutants.mutant.nvcc", lambda: None)
+    monkeypatch.setattr("mutants.cuda.build.nvcc", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "no nvcc" in elsewhere(replace(CUDA[0], device="cuda"))

@@ -1,4 +1,4 @@
-"""Mutants of the Triton kernels: the way that builds them plants nothing by itself, and leaves nothing behind."""
+"""Mutants of the Triton kernels: building a copy adds no fault of its own and leaves no files behind."""
 
 import inspect
 import linecache
@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from mutants import ALL, Mutant, elsewhere
-from mutants.judging import CONTRACT, of_mutant, plan
+from mutants import CONTRACT, Mutant, elsewhere, triton
+from mutants.judging import of_mutant, plan
 from mutants.mutant import build
 from properties.judging.judge import judge
 from properties.judging.verdict import PASS
 from properties.law import laws
 
-TRITON = [mutant for mutant in ALL if mutant.source.startswith("triton/")]
-INTERPRETED = [mutant for mutant in TRITON if mutant.device == "cpu"]
-COMPILED = [mutant for mutant in TRITON if mutant.device == "cuda"]
+INTERPRETED = [mutant for mutant in triton.MUTANTS if mutant.device == "cpu"]
+COMPILED = [mutant for mutant in triton.MUTANTS if mutant.device == "cuda"]
 INTERPRETABLE = [mutant for mutant in COMPILED if laws()[mutant.law].device is None]
 ONE_FOR_EACH_LAW = {mutant.law: mutant for mutant in INTERPRETED if mutant.law != CONTRACT}.values()
-FEW = 12  # cases: a law that were broken by the copy would be broken in most
+FEW = 12  # cases: a fault of the copy would show in most
 
 pytestmark = [
     pytest.mark.skipif(bool(elsewhere(INTERPRETED[0])), reason=elsewhere(INTERPRETED[0])),
@@ -29,21 +28,21 @@ pytestmark = [
 
 
 def unedited(mutant: Mutant) -> Mutant:
-    """The same promise, kept."""
+    """The mutant without its edit."""
     return replace(mutant, edits=())
 
 
 @pytest.mark.parametrize("mutant", ONE_FOR_EACH_LAW, ids=lambda mutant: mutant.law)
-def test_law_holds_where_nothing_is_mutated(mutant):
-    """On a copy of the kernels without an edit, each law passes that catches a mutant of them."""
+def test_law_holds_for_an_unedited_copy(mutant):
+    """Each law that catches a mutant of the kernels passes on a copy without an edit."""
     without = unedited(mutant)
     result = judge(laws()[mutant.law], build(without), of_mutant(without, plan(examples=FEW)))
     assert result.verdict == PASS and result.cases >= FEW // 2, result.message or result.reason
 
 
 @pytest.mark.parametrize("mutant", INTERPRETABLE, ids=lambda mutant: mutant.name)
-def test_interpreter_does_not_show_what_only_compiled_kernels_do(mutant):
-    """Otherwise it need not wait for a GPU."""
+def test_interpreter_does_not_show_bugs_of_compiled_kernels(mutant):
+    """Otherwise the mutant need not wait for a GPU."""
     if mutant.impl == "triton_fa2_tf32":
         pytest.skip("not interpreted: rounding to tf32 is what differs on a GPU")
     here = replace(mutant, device="cpu", declares={**mutant.declares, "share": 0.01})
@@ -56,8 +55,8 @@ def test_compiled_mutant_says_why_it_is_not_judged_here():
         assert "GPU" in elsewhere(mutant) or "compiled" in elsewhere(mutant)
 
 
-def test_copy_is_gone_and_its_lines_stay():
-    """The interpreter reads a kernel's source when it runs it, long after the copy is gone; so do tracebacks."""
+def test_copy_is_deleted_and_its_lines_stay():
+    """The interpreter and tracebacks read a kernel's source long after the copy was deleted."""
     mutant = next(m for m in INTERPRETED if m.name == "triton_accumulator_is_not_rescaled")
     forward = build(mutant).forward
     package = sys.modules[forward.__func__.__module__.rpartition(".")[0]]
@@ -69,7 +68,7 @@ def test_copy_is_gone_and_its_lines_stay():
 
 
 def test_copies_do_not_mix():
-    """Each build has its own modules, also where only the edit differs, and none of them are those of impls."""
+    """Each build has its own modules, even if only the edit differs, and none of them is a module of impls."""
     mutant = INTERPRETED[0]
     modules = {build(m).forward.__func__.__module__ for m in (mutant, unedited(mutant), unedited(mutant))}
     assert len(modules) == 3 and not any(name.startswith("impls.") for name in modules)

@@ -1,4 +1,4 @@
-"""A kernel that knows no other mask, with a backward of its own and lse in base 2, in layout bhsd."""
+"""A kernel that is always causal, with its own backward and lse in base 2, in layout bhsd."""
 
 import math
 

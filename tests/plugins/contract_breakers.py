@@ -1,4 +1,4 @@
-"""One implementation for each way not to keep the contract."""
+"""One implementation for each way to break the contract."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Ends its process in the middle of a call, for lengths above 40."""
+"""Ends its process during a call, for lengths above 40."""
 
 import os
 

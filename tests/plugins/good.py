@@ -1,4 +1,4 @@
-"""The least adapter that is right."""
+"""The smallest correct adapter."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Known failures: one that fails as it says, and one that has been mended since."""
+"""Known failures: one that fails as declared, and one that passes because it was fixed."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Writes down which GPU its worker was given, while it is imported."""
+"""Writes the GPU of its worker to a file when it is imported."""
 
 import os
 from dataclasses import replace

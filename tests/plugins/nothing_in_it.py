@@ -1,4 +1,4 @@
-"""Names its implementation otherwise."""
+"""Has an Implementation, but under another name than IMPL."""
 
 from impls import Implementation
 

@@ -1,4 +1,4 @@
-"""Right, and slow enough to be interrupted."""
+"""Correct, and slow enough to be interrupted."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""As if Triton were not installed: it is not found, and cannot be imported. For `pytest -p tests.plugins.without_triton`."""
+"""Simulates a machine without Triton: it is not found and cannot be imported. `pytest -p tests.plugins.without_triton`."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ find_spec = importlib.util.find_spec
 
 
 class NoTriton:
-    """The first to be asked for a module."""
+    """An import finder that precedes all others."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -1,4 +1,4 @@
-"""Poison reaches all fresh memory and changes nothing else; and the law sees by it what was never written."""
+"""Poison reaches all fresh memory and no other, and shows the law elements that were never written."""
 
 from contextlib import suppress
 
@@ -46,7 +46,7 @@ def test_fresh_memory_is_nan_with_all_bits_set(way, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_fresh_memory_cannot_pass_for_a_result(dtype):
-    """0x7F in every byte is NaN in float16, and 3.4e38 or more elsewhere: what survives a max or a comparison with NaN."""
+    """0x7F in every byte is NaN in float16, and 3.4e38 or more in other types: it shows after a max or a comparison too."""
     with poisoned(0x7F, "cpu", []):
         made = torch.empty(9, dtype=dtype)
     assert (made.isnan() | (made > 1e38)).all()
@@ -65,7 +65,7 @@ def test_fresh_memory_is_zero_for_that_pattern(way):
 
 @pytest.mark.parametrize("devices", [None, "cpu"])
 def test_fresh_memory_inside_a_custom_op_is_reached(devices):
-    """Its implementation, and what that calls in turn, runs where a dispatch mode is off otherwise."""
+    """A dispatch mode is otherwise off in its implementation and in the functions that this calls."""
     name = f"flash_attest_tests::fresh_{devices}".lower()
 
     @torch.library.custom_op(name, mutates_args=(), device_types=devices)
@@ -91,7 +91,7 @@ def _keep_first(ctx, inputs, output):
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool], ids=str)
 def test_whole_numbers_are_left_alone(dtype):
-    """They hold indices and counters: a wild index would crash where a wild value shows."""
+    """They hold indices and counters, and a poisoned index would crash."""
     with poisoned(0x7F, "cpu", []):
         made = torch.empty_like(torch.zeros(1000, dtype=dtype)).zero_()
         kept = torch.zeros(1000, dtype=dtype)

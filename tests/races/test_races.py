@@ -1,4 +1,4 @@
-"""Repeating sees what differs from call to call, and says how much it means where nothing does."""
+"""Repeating finds differences between calls, and states the bound on their probability if there are none."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def no_disturbance(repeat: int) -> None:
 
 
 def scripted(*results: dict[str, torch.Tensor]):
-    """A call that gives these results one after another, the last one for ever."""
+    """A call that gives these results in turn, and then the last one again and again."""
     left = list(results)
     return lambda: left.pop(0) if len(left) > 1 else left[0]
 
@@ -81,7 +81,7 @@ def test_nan_equals_itself():
 
 
 def test_a_result_that_is_written_again_is_compared_with_what_it_was():
-    """An implementation may give back the same buffer each time."""
+    """An implementation may return the same buffer each time."""
     buffer = torch.zeros(3)
 
     def call():

@@ -1,4 +1,4 @@
-"""The rule of races: executions whose answer is plain to see, and what must hold for all of them."""
+"""The rule of races: executions with a known answer, and properties of all executions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READ, WRITE, ATOMIC = access("read x"), access("write x"), access("atomic x")
 
 
 def pairs(launch: Launch) -> set[frozenset]:
-    """Each race as two (thread, number among this thread's accesses), which barriers put in or taken out do not change."""
+    """Each race as two (thread, number among this thread's accesses), which adding or removing barriers does not change."""
     of_step = {}
     for event in launch.accesses():
         earlier = launch.threads[event.thread][: event.step]
@@ -108,32 +108,32 @@ def test_lanes_outside_the_mask_are_not_ordered():
     assert pairs(launch) == between(A, C)
 
 
-def test_order_is_passed_on_through_a_lane_in_both_masks():
+def test_order_is_transitive_through_a_lane_in_both_masks():
     assert not races(Launch({A: [WRITE, AB], B: [AB, BC], C: [BC, READ]}))
 
 
-def test_order_is_not_passed_on_against_the_order_of_the_barriers():
+def test_order_does_not_go_against_the_order_of_the_barriers():
     assert pairs(Launch({A: [WRITE, AB], B: [BC, AB], C: [BC, READ]})) == between(A, C)
-    # The other way round it is: what C did before comes before what A does after.
+    # In the other order: what C did before happens before what A does after.
     assert not races(Launch({A: [AB, WRITE], B: [BC, AB], C: [READ, BC]}))
 
 
-def test_order_is_not_passed_on_between_lanes_that_no_lane_joins():
+def test_two_pairs_of_lanes_without_a_common_lane_are_not_ordered():
     d, cd = Thread(0, 3), Barrier("C and D")
     assert pairs(Launch({A: [WRITE, AB], B: [AB], C: [cd], d: [cd, READ]})) == between(A, d)
 
 
-def test_order_is_passed_on_through_warp_and_block_barriers():
+def test_order_is_transitive_through_warp_and_block_barriers():
     assert not races(Launch({A: [WRITE, ABC], B: [ABC, BC], C: [ABC, BC, READ]}))
     assert not races(Launch({A: [AB, ABC, WRITE], B: [WRITE, AB, ABC], C: [ABC]}))
 
 
-def test_a_thread_that_left_counts_at_later_barriers_that_name_it():
+def test_a_thread_that_left_counts_at_later_barriers_that_include_it():
     assert not races(Launch({A: [WRITE, Arrival(ABC)], B: [ABC, READ], C: [ABC]}))
     assert pairs(Launch({A: [WRITE], B: [BC, READ], C: [BC]})) == between(A, B)
 
 
-def test_a_thread_that_left_passes_nothing_on_from_one_barrier_to_another():
+def test_a_thread_that_left_orders_nothing_between_two_barriers():
     assert pairs(Launch({A: [Arrival(AB), Arrival(AC)], B: [WRITE, AB], C: [AC, READ]})) == between(B, C)
     assert not races(Launch({A: [AB, Arrival(AC)], B: [WRITE, AB], C: [AC, READ]}))
 
@@ -180,7 +180,7 @@ def test_double_buffering_needs_one_barrier_a_round_and_a_single_buffer_two():
         ("atomic", "read", "read after write"),
     ],
 )
-def test_a_pair_is_called_by_what_it_does(first, second, words):
+def test_the_name_of_a_pair(first, second, words):
     assert kind(access(f"{first} x"), access(f"{second} x")) == words
 
 
@@ -193,14 +193,14 @@ def test_a_pair_is_called_by_what_it_does(first, second, words):
         ({A: [AB, ABC], B: [BC, AB], C: [ABC, BC]}, "comes after itself"),
     ],
 )
-def test_what_cannot_have_happened_is_refused(threads, message):
+def test_impossible_launches_are_refused(threads, message):
     with pytest.raises(ValueError, match=message):
         Launch(threads)
 
 
 # --- for all executions -----------------------------------------------------------------------------------------------
-# Drawn as one sequence of steps, as if one after another: (thread, access), or the threads that meet. What each thread
-# did is its part of it; so no barrier comes after itself.
+# Drawn as one sequence of steps: (thread, access), or the threads at a barrier. Each thread's events are its part of the
+# sequence, so no barrier comes after itself.
 
 THREADS = [Thread(block, index) for block in (0, 1) for index in range(4)]
 
@@ -232,7 +232,7 @@ def project(steps: list) -> Launch:
 
 
 def with_accesses(steps: list, change) -> list:
-    """The steps with change(access), a list of accesses, in place of each access."""
+    """The steps with each access replaced by change(access), a list of accesses."""
     return [
         new
         for step in steps
@@ -242,9 +242,9 @@ def with_accesses(steps: list, change) -> list:
 
 @given(STEPS)
 def test_vector_clocks_say_the_same(steps):
-    """The other definition: what each thread knows of each other grows along the sequence, and meets at barriers."""
+    """The other definition: each thread's clock grows along the sequence, and barriers join clocks."""
     knows = {thread: dict.fromkeys(THREADS, 0) for thread in THREADS}
-    clocks = {}  # (thread, which of its accesses, from 1) -> what the thread knew then
+    clocks = {}  # (thread, number of its access, from 1) -> its clock then
     for step in steps:
         if isinstance(step, list):
             met = {thread: max(knows[one][thread] for one in step) for thread in THREADS}
@@ -266,7 +266,7 @@ def of(launch: Launch, thread: Thread) -> list:
 
 
 @given(STEPS, MEETINGS, POSITIONS)
-def test_a_barrier_more_adds_no_race(steps, meeting, position):
+def test_another_barrier_adds_no_race(steps, meeting, position):
     assert pairs(project([*steps[:position], meeting, *steps[position:]])) <= pairs(project(steps))
 
 
@@ -311,7 +311,7 @@ def test_time_reversed_has_the_same_races(steps):
 
 @given(STEPS, st.lists(POSITIONS, max_size=30))
 def test_another_schedule_of_the_same_events_has_the_same_races(steps, positions):
-    """Neighbouring steps without a thread in common change places, again and again."""
+    """Adjacent steps without a common thread are swapped, many times."""
 
     def threads(step):
         return set(step) if isinstance(step, list) else {step[0]}

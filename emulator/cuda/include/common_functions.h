@@ -1,2 +1,2 @@
-// clock and its kin: in cuda_shim.h, which is included before the author's first line.
+// clock and others: in cuda_shim.h, which is included before the author's first line.
 #pragma once

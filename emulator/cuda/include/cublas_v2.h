@@ -1,1 +1,1 @@
-#error "CUDA_TRACE_REFUSED: cuBLAS: a library for GPUs"
+#error "CUDA_SHIM_REFUSED: cuBLAS: a library for GPUs"

@@ -1,4 +1,4 @@
-// The driver API: only its types that the runtime API shares. Nothing of it can be called.
+// The driver API: only the types that it shares with the runtime API, and no functions.
 #pragma once
 
 #include "shim/host_types.h"

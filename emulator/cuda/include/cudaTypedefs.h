@@ -1,1 +1,1 @@
-#error "CUDA_TRACE_REFUSED: the driver API: TMA descriptors are not covered"
+#error "CUDA_SHIM_REFUSED: the driver API: TMA descriptors are not covered"

@@ -1,1 +1,1 @@
-#error "CUDA_TRACE_REFUSED: asynchronous barriers: barriers in shared memory (mbarrier) are not covered; use __syncthreads"
+#error "CUDA_SHIM_REFUSED: asynchronous barriers: barriers in shared memory (mbarrier) are not covered; use __syncthreads"

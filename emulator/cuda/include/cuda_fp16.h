@@ -4,22 +4,22 @@
 #include "shim/narrow_bits.h"
 #include "shim/vector_types.h"
 
-#define CUDA_TRACE_NAME half
-#define CUDA_TRACE_TYPE __half
-#define CUDA_TRACE_TYPE_RAW __half_raw
-#define CUDA_TRACE_PAIR __half2
-#define CUDA_TRACE_PAIR_RAW __half2_raw
-#define CUDA_TRACE_OTHER __nv_bfloat16
-#define CUDA_TRACE_FROM cuda_trace::float_to_half
-#define CUDA_TRACE_TO cuda_trace::half_to_float
+#define CUDA_SHIM_NAME half
+#define CUDA_SHIM_TYPE __half
+#define CUDA_SHIM_TYPE_RAW __half_raw
+#define CUDA_SHIM_PAIR __half2
+#define CUDA_SHIM_PAIR_RAW __half2_raw
+#define CUDA_SHIM_OTHER __nv_bfloat16
+#define CUDA_SHIM_FROM emulator::float_to_half
+#define CUDA_SHIM_TO emulator::half_to_float
 #ifdef __CUDA_NO_HALF_CONVERSIONS__
-#define CUDA_TRACE_NO_CONVERSIONS
+#define CUDA_SHIM_NO_CONVERSIONS
 #endif
 #ifdef __CUDA_NO_HALF_OPERATORS__
-#define CUDA_TRACE_NO_OPERATORS
+#define CUDA_SHIM_NO_OPERATORS
 #endif
 #ifdef __CUDA_NO_HALF2_OPERATORS__
-#define CUDA_TRACE_NO_PAIR_OPERATORS
+#define CUDA_SHIM_NO_PAIR_OPERATORS
 #endif
 
 #include "shim/narrow_type.h"

@@ -1,23 +1,19 @@
-// cp.async in its C++ form. The copy lands when its thread waits for it; until then the memory is nobody's to touch.
+// cp.async in its C++ form. The copy is made when its thread waits for it; until then no thread may access the memory.
 #pragma once
 
-extern "C" {
-void cuda_trace_copy_async(void* to, const void* from, unsigned bytes, unsigned filled, const char* file, int line);
-void cuda_trace_copy_commit();
-void cuda_trace_copy_wait(unsigned batches);
-}
+#include "../../runtime/kernel_api.h"
 
-CUDA_TRACE_INLINE void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t filled = 0, CUDA_TRACE_HERE) {
+CUDA_SHIM_INLINE void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t filled = 0, CUDA_SHIM_HERE) {
     asm volatile("" ::: "memory");
-    cuda_trace_copy_async(to, from, static_cast<unsigned>(bytes), static_cast<unsigned>(filled), file, line);
-    asm volatile("" ::: "memory");
-}
-CUDA_TRACE_INLINE void __pipeline_commit() {
-    cuda_trace_copy_commit();
+    emulator_copy_async(to, from, static_cast<unsigned>(bytes), static_cast<unsigned>(filled), file, line);
     asm volatile("" ::: "memory");
 }
-CUDA_TRACE_INLINE void __pipeline_wait_prior(size_t batches) {
+CUDA_SHIM_INLINE void __pipeline_commit() {
+    emulator_copy_commit();
     asm volatile("" ::: "memory");
-    cuda_trace_copy_wait(static_cast<unsigned>(batches));
+}
+CUDA_SHIM_INLINE void __pipeline_wait_prior(size_t batches) {
+    asm volatile("" ::: "memory");
+    emulator_copy_wait(static_cast<unsigned>(batches));
     asm volatile("" ::: "memory");
 }

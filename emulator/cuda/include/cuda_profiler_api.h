@@ -1,7 +1,7 @@
-// Profiling: nothing to profile here.
+// The profiler's functions do nothing here.
 #pragma once
 
 #include "shim/host_api.h"
 
-CUDA_TRACE_INLINE cudaError_t cudaProfilerStart() { return cudaSuccess; }
-CUDA_TRACE_INLINE cudaError_t cudaProfilerStop() { return cudaSuccess; }
+CUDA_SHIM_INLINE cudaError_t cudaProfilerStart() { return cudaSuccess; }
+CUDA_SHIM_INLINE cudaError_t cudaProfilerStop() { return cudaSuccess; }

@@ -1,5 +1,5 @@
-// What nvcc has built in, for g++: included before the first line of an author's .cu (emulator/cuda/source.py).
-// __global__, __device__, __shared__ and <<<>>> are left as they are here; source.py rewrites them.
+// The built-ins of nvcc, for g++: included before the first line of an author's .cu (emulator/cuda/build.py).
+// __global__, __device__, __shared__ and <<<>>> are left to emulator/cuda/source.py, which rewrites them.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@
 #define CUDART_VERSION 13000
 #define CUDA_VERSION 13000
 #ifndef __CUDA_ARCH__
-#define __CUDA_ARCH__ 700  // what follows needs no inline PTX: headers that choose by it take their plain way
+#define __CUDA_ARCH__ 700  // headers that choose by it take the branch without inline PTX
 #endif
 
 #define __host__
@@ -38,7 +38,7 @@
 
 #define __builtin_assume(condition) ((void)0)
 
-#define CUDA_TRACE_INLINE inline __attribute__((always_inline))
+#define CUDA_SHIM_INLINE inline __attribute__((always_inline))
 
 constexpr int warpSize = 32;
 
@@ -48,4 +48,4 @@ constexpr int warpSize = 32;
 #include "shim/sync.h"
 #include "shim/atomics.h"
 #include "shim/launch.h"
-#include "shim/glue.h"
+#include "shim/entry.h"

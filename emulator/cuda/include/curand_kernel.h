@@ -1,1 +1,1 @@
-#error "CUDA_TRACE_REFUSED: cuRAND: a library for GPUs"
+#error "CUDA_SHIM_REFUSED: cuRAND: a library for GPUs"

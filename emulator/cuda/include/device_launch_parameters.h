@@ -1,2 +1,2 @@
-// threadIdx and its kin: in cuda_shim.h, which is included before the author's first line.
+// threadIdx and others: in cuda_shim.h, which is included before the author's first line.
 #pragma once

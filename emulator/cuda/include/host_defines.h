@@ -1,2 +1,2 @@
-// __device__ and its kin: in cuda_shim.h, which is included before the author's first line.
+// __device__ and others: in cuda_shim.h, which is included before the author's first line.
 #pragma once

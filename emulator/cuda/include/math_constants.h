@@ -1,4 +1,4 @@
-// CUDART_INF_F and its kin.
+// CUDART_INF_F and others.
 #pragma once
 
 #define CUDART_INF_F __builtin_inff()

@@ -1,2 +1,2 @@
-// make_float4 and its kin: in cuda_shim.h, which is included before the author's first line.
+// make_float4 and others: in cuda_shim.h, which is included before the author's first line.
 #pragma once

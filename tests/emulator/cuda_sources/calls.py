@@ -1,4 +1,4 @@
-"""Calls of flash_attention_1 and _2 as a model makes them: on which devices, of what, with which gradients."""
+"""Calls of flash_attention_1 and _2 as a model makes them: devices, inputs, gradients."""
 
 import pytest
 import torch
@@ -29,6 +29,6 @@ def dout_of(out):
 
 
 def gradients(out, tensors, dout=None):
-    """d(out * dout) of those tensors that require it; dout_of(out) if there is none."""
+    """d(out * dout) with respect to the tensors that require a gradient; dout defaults to dout_of(out)."""
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     return torch.autograd.grad(out, wanted, dout_of(out) if dout is None else dout)

@@ -1,4 +1,4 @@
-"""The host functions of fa1.cu and fa2.cu, on the CPU. What a call should write is NaN before it, and so is its scratch."""
+"""The host functions of fa1.cu and fa2.cu, on the CPU. Outputs and scratch are NaN before a call."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ WHATS = ("forward", "backward", "bias_gradient", "refusal")
 
 
 class Refusal(Exception):
-    """A host function has returned an error: `status`, a cudaError_t, and the reason in its words."""
+    """A host function returned an error: `status`, a cudaError_t, and its message."""
 
     def __init__(self, status, words):
         super().__init__(words)
@@ -43,7 +43,7 @@ class Host:
         out = unwritten(*q.shape, dtype=q.dtype) if out is None else out
         lse, l, m = (unwritten(batch, nheads, seqlen_q) for _ in range(3))
         got, scratch = dict(out=out, lse=lse), ()
-        if self.name == "fa1":  # sums is where it adds up what a 16-bit out would round at each step
+        if self.name == "fa1":  # sums accumulates in float32 what a 16-bit out would round at each step
             sums = None if q.dtype == torch.float32 else unwritten(batch, nheads, seqlen_q, headdim)
             got, scratch = got | dict(l=l, m=m), (sums, l, m)
         numbers = integers(q, k, v, bias, causal, out=out)
@@ -65,21 +65,21 @@ class Host:
         return dict(dq=dq, dk=dk, dv=dv, dbias=dbias)
 
     def run(self, q, k, v, dout=None, splits=1, **options):
-        """-> all that forward and, with a dout, backward return. options: bias, causal, softmax_scale."""
+        """-> the results of forward and, with a dout, of backward. options: bias, causal, softmax_scale."""
         got = self.forward(q, k, v, **options)
         if dout is not None:
             got |= self.backward(dout, q, k, v, got["out"], got["lse"], splits=splits, **options)
         return got
 
     def check(self, q, k, v, dout=None, splits=1, **options):
-        """`run`, of which every output is within the budget."""
+        """`run`, and check that every output is within the budget."""
         got = self.run(q, k, v, dout, splits, **options)
         is_attention(got, q, k, v, dout, **options)
         return got
 
 
 def is_attention(got, q, k, v, dout=None, *, bias=None, causal=None, softmax_scale=None):
-    """Every output is within the budget, and l and m are those of lse."""
+    """Check that every output is within the budget, and that l and m agree with lse."""
     got = dict(got)
     if "l" in got:
         l, m = got.pop("l"), got.pop("m")

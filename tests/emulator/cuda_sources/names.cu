@@ -1,5 +1,5 @@
-// A broad selection of what device and host code may call, compiled with the shim and, where there is one, with nvcc: the
-// names, their parameters and their results are to be CUDA's. Nothing here is run.
+// A broad selection of functions of device and host code, compiled with the shim and, if it is installed, with nvcc: names,
+// parameters and results must be CUDA's. Nothing here is run.
 #include <cassert>
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -59,7 +59,7 @@ VALUE(cudaDevAttrReservedSharedMemoryPerBlock, 111); VALUE(cudaDevAttrMemoryPool
 
 // ---- device code --------------------------------------------------------------------------------------------------
 
-// The result is to have exactly this type.
+// Checks that the result has exactly this type.
 template <class A, class B> struct Same { static constexpr bool value = false; };
 template <class A> struct Same<A, A> { static constexpr bool value = true; };
 #define GIVES(type, ...) static_assert(Same<decltype(__VA_ARGS__), type>::value, #__VA_ARGS__)

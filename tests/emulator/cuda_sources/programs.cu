@@ -1,5 +1,5 @@
-// Runs programs that are data, so that many can be tried with one kernel: each thread follows a list of instructions of
-// its own. An instruction is five ints; programs.py writes them:
+// Interprets programs given as data, so that many can be tested with one kernel: each thread has its own list of
+// instructions. An instruction is five ints; programs.py writes them:
 //
 //     READ WRITE ATOMIC   which of the memories below, byte offset, size in bytes, which of two lines
 //     BLOCK_BARRIER       form
@@ -9,7 +9,7 @@
 //     RETURN              leaves the kernel early
 //     END
 //
-// Each kind of access to each memory has two lines of its own, by which reports tell them apart.
+// Each kind of access to each memory has two lines of its own, so that findings can be told apart by line.
 
 #include <cuda_fp16.h>
 
@@ -42,7 +42,7 @@ enum WarpForm { SHUFFLE, BALLOT, ALL, MATCH };
         case 8: atomicAdd(reinterpret_cast<unsigned long long*>(memory + offset), 1ull);                               \
     }
 
-// A compare-and-swap may fail; it is an atomic access all the same.
+// A compare-and-swap that fails is also an atomic access.
 #define SWAP_IN(memory)                                                                                                \
     switch (size) {                                                                                                    \
         case 2: atomicCAS(reinterpret_cast<unsigned short*>(memory + offset), 0, 1); break;                            \

@@ -1,7 +1,6 @@
 """Random small programs for programs.cu: as instructions for its kernel, and as a launch for the rule of races.
 
-A program is one sequence of steps, as if they came one after another; each thread's instructions are its part of the
-sequence, so that no program waits for ever.
+A program is one sequence of steps, and each thread's instructions are its part of the sequence, so no program deadlocks.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from hypothesis import strategies as st
 
 from races.rule import Access, Arrival, Barrier, Event, Launch, Thread, conflict
 
-# Sizes, numbers and orders are those of programs.cu; memories are called as reports call them.
+# Sizes, numbers and orders are those of programs.cu; memories have the names that findings give them.
 MEMORIES = ["g0", "g1", "g2", "g3", "s0", "s1", "s2", "dynamic shared memory"]
+GLOBAL = frozenset(MEMORIES[:4])  # the others are shared memory
 BYTES = 16  # of each
 READ, WRITE, ATOMIC, BLOCK_BARRIER, WARP_BARRIER, WARP_OPERATION, FENCE, RETURN = range(1, 9)
-OPS = {  # and the macros of two lines for each memory
+OPS = {  # with the macros of two lines for each memory
     "read": (READ, ["READ_FROM({}, +=)", "READ_FROM({}, -=)"]),
     "write": (WRITE, ["WRITE_TO({}, 0)", "WRITE_TO({}, 1)"]),
     "atomic": (ATOMIC, ["ADD_TO({})", "SWAP_IN({})"]),
@@ -31,7 +31,7 @@ WARP_OPERATIONS = ["__shfl_sync", "__ballot_sync", "__all_sync", "__match_any_sy
 
 THREADS = 40  # of a block: a whole warp, and one of 8 lanes
 SHAPES = [(40, 1, 1), (8, 5, 1), (5, 4, 2)]  # of a block
-# Threads that do something, by warp. The others come to barriers of the block and of their whole warp only.
+# Active threads, by warp. The others take part only in barriers of the block and of their whole warp.
 WARPS = [(0, 1, 2, 31), (32, 33, 39)]
 
 
@@ -45,7 +45,7 @@ class LineAccess(Access):
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction, of each of these threads of a block that has not left."""
+    """One instruction of each of these threads of a block, except those that have returned."""
 
     block: int
     threads: tuple[int, ...]
@@ -69,7 +69,7 @@ def touch(block: int, thread: int, kind: tuple[str, int], memory: str, place: in
     op, macros = OPS[what]
     number = MEMORIES.index(memory)
     macro = macros[line].format("dynamic" if memory == MEMORIES[-1] else memory)
-    own = None if memory.startswith("g") else block
+    own = None if memory in GLOBAL else block
     access = LineAccess(what, (memory, own), start, size, f"case {2 * number + line}: {macro} break;")
     words = f"{macro}, bytes {start}:{start + size}"
     return Step(block, (thread,), words, (op, number, start, size, line), access)
@@ -151,7 +151,7 @@ class Program:
         })  # fmt: skip
 
     def barriers_after_leaving(self, thread: Thread, steps: list[tuple[int, Step]]) -> list[int]:
-        """The numbers of the barriers that name a thread when it has returned; none, if it has not."""
+        """The numbers of the barriers that name a thread after it has returned; none if it has not."""
         if not steps or steps[-1][1].code[0] != RETURN:
             return []
         left_at = steps[-1][0]
@@ -159,12 +159,12 @@ class Program:
 
 
 # --- drawn programs ---------------------------------------------------------------------------------------------------
-# Steps at random race nearly always. So in most programs barriers are put in that prevent the races, in several ways;
-# and then, often, one race is let through, or one step is taken out again.
+# Random steps nearly always race. So most programs get barriers that prevent the races, in several ways; then, often, one
+# race is allowed, or one step is removed.
 
-SLOTS = 20  # places for steps
+SLOTS = 20  # for steps
 NO_ATOMICS = [("atomic", 1), ("atomic", 16)]
-KINDS = [  # a mixture; few writers among many readers, or among many atomics
+KINDS = [  # a mixture; few writers among many readers; few writers among many atomics
     [(what, n) for what in ("read", "write", "atomic") for n in (4, 1, 2, 8, 16) if (what, n) not in NO_ATOMICS],
     [("read", 4), ("read", 8), ("read", 16), ("read", 1), ("write", 8), ("atomic", 8)],
     [("atomic", 4), ("atomic", 8), ("atomic", 2), ("write", 8), ("read", 16)],
@@ -175,13 +175,13 @@ WHICH_CURES = [[None], CURES, CURES, CURES, [None, *CURES]]
 
 
 def prevent(steps: list[Step | None], cures: list[str | None], let_through: tuple[int, int]) -> list[Step]:
-    """Puts barriers before accesses that would race with an earlier one, in the way that `cures` says for each step.
+    """Insert barriers before accesses that would race with an earlier one; `cures` gives the way for each step.
 
     let_through (n, which): the nth time that an access would race with several, one of them gets a warp operation instead.
-    Where no barrier can help (another block) the access is left out.
+    If no barrier can help (another block), the access is left out.
     """
     result: list[Step] = []
-    known: dict[Thread, set[int]] = defaultdict(set)  # for each thread the numbers in `result` of what came before
+    known: dict[Thread, set[int]] = defaultdict(set)  # for each thread, the steps in `result` that happen before
     gone = set()
 
     def add(step: Step) -> None:
@@ -214,7 +214,7 @@ def prevent(steps: list[Step | None], cures: list[str | None], let_through: tupl
 
 
 def path(block: int, one: int, other: int, cure: str) -> list[Step]:
-    """Barriers by which what thread `one` did comes before what `other` will do; or none."""
+    """Barriers after which what thread `one` did happens before what `other` does next; or none."""
     warp = next(lanes for lanes in WARPS if one in lanes)
     if cure == "nothing":
         return [warp_operation(block, sorted([one, other]), "__shfl_sync")] if other in warp else []
@@ -241,8 +241,8 @@ def programs(draw) -> Program:
 
 
 @st.composite
-def crowds(draw) -> Program:
-    """Several read, or update, the same bytes; then one writes them, after all but at most one of the others."""
+def access_sets(draw) -> Program:
+    """Several threads read, or update, the same bytes; then one writes them, ordered after at least all but one."""
     memory, kind = draw(st.sampled_from(MEMORIES)), draw(st.sampled_from([("read", 4), ("atomic", 4)]))
     index = st.sampled_from(WARPS[0] * 2 + WARPS[1])
     block = 1 if draw(st.booleans()) else 0  # of the writer; the others, or some, are in the same
@@ -263,7 +263,7 @@ def crowds(draw) -> Program:
 
 @cache
 def step_lists(blocks: int, memories: tuple[str, ...], mix: int) -> st.SearchStrategy:
-    """Places for steps, each with one or None: what shrinks is which places are empty."""
+    """Slots, each with a step or None, so that shrinking empties slots."""
     block = st.integers(0, blocks - 1)
     index = st.sampled_from(WARPS[0] + WARPS[1])
     lanes = st.sampled_from([WARPS[0], WARPS[0], WARPS[1]]).flatmap(

@@ -1,4 +1,4 @@
-"""Numbers that tests of impls/cuda draw, and whether what comes out is attention."""
+"""Random inputs for tests of impls/cuda, and a check that outputs are attention."""
 
 import torch
 
@@ -12,7 +12,7 @@ def randn(*shape, device="cpu", dtype=torch.float32, seed=0):
 
 
 def is_attention(got, q, k, v, bias=None, dout=None, **options):
-    """Every output in `got` is within the budget of the oracle. options: causal, alignment, softmax_scale."""
+    """Check that every output in `got` is within the budget of the oracle. options: causal, alignment, softmax_scale."""
     q, k, v, bias, dout = (x if x is None else x.detach().cpu() for x in (q, k, v, bias, dout))
     options |= dict(bias=bias, dout=dout)
     want = attention(q, k, v, **options)

@@ -1,1 +1,1 @@
-#error "CUDA_TRACE_REFUSED: cooperative groups: use the shuffles with a mask instead"
+#error "CUDA_SHIM_REFUSED: cooperative groups: use the shuffles with a mask instead"

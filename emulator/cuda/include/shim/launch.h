@@ -1,30 +1,13 @@
-// kernel<<<grid, block, shared, stream>>>(arguments) becomes bind(Config(grid, block, shared, stream), "kernel", kernel)(arguments).
+// kernel<<<grid, block, shared, stream>>>(arguments)
+// becomes bind(Config(grid, block, shared, stream), "kernel", kernel)(arguments).
 #pragma once
 
-// `extern __shared__ T name[]` refers to this.
-extern "C" unsigned char cuda_trace_dynamic_shared[];
+#include "../../../runtime/kernel_api.h"
 
-namespace cuda_trace {
+namespace emulator {
 
-struct Module {  // as in runtime/runtime.h
-    int traced;
-    void* (*anchor)();
-};
-extern const Module this_module;
-
-struct Request {  // as in runtime/runtime.h
-    const Module* module;
-    const char* kernel;
-    const char* file;
-    int line;
-    const void* function;
-    cuda_trace_dim grid, block;
-    size_t shared;
-    void (*entry)(void*);
-    void* params;
-    size_t params_bytes;
-};
-extern "C" void cuda_trace_launch(const Request*);
+extern const Module this_module;  // emulator/cuda/build.py appends it to the file
+extern "C" void emulator_cuda_launch(Request*);
 
 struct Config {
     dim3 grid, block;
@@ -33,12 +16,13 @@ struct Config {
 };
 
 template <class F, class Tuple, size_t... I>
-CUDA_TRACE_INLINE void unpack(F& function, Tuple& arguments, std::index_sequence<I...>) {
+CUDA_SHIM_INLINE void unpack(F& function, Tuple& arguments, std::index_sequence<I...>) {
     function(std::get<I>(arguments)...);
 }
 
 template <class F, class... P>
-void run(const Config& config, const char* kernel, const void* identity, F function, std::tuple<P...> arguments, const char* file, int line) {
+void run(const Config& config, const char* kernel, const void* identity, F function, std::tuple<P...> arguments,
+         const char* file, int line) {
     struct Call {
         F function;
         std::tuple<P...> arguments;
@@ -48,12 +32,12 @@ void run(const Config& config, const char* kernel, const void* identity, F funct
         unpack(call.function, call.arguments, std::index_sequence_for<P...>());
     };
     Request request = {&this_module, kernel, file, line, identity, {config.grid.x, config.grid.y, config.grid.z},
-                       {config.block.x, config.block.y, config.block.z}, config.shared, entry, &call, sizeof call};
-    cuda_trace_launch(&request);
+                       {config.block.x, config.block.y, config.block.z}, config.shared, 0, entry, &call, sizeof call};
+    emulator_cuda_launch(&request);
 }
 
-// A kernel whose type is known: arguments convert as they do in a call. `call` is a lambda that calls it by its name, for a
-// launch that leaves default arguments out.
+// A kernel of known type: arguments convert as in a call. `call` is a lambda that calls it by its name, for a launch that
+// omits default arguments.
 template <class Call, class... P>
 struct Bound {
     Config config;
@@ -77,7 +61,7 @@ Bound<Call, P...> bind(Config config, const char* kernel, void (*function)(P...)
     return {config, kernel, function, call, file, line};
 }
 
-// A kernel template whose arguments are deduced comes as a lambda that calls it.
+// A kernel template whose arguments are deduced is given as a lambda that calls it.
 template <class F>
 struct BoundTemplate {
     Config config;
@@ -92,8 +76,9 @@ struct BoundTemplate {
 };
 
 template <class F>
-BoundTemplate<F> bind_template(Config config, const char* kernel, F function, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+BoundTemplate<F> bind_template(Config config, const char* kernel, F function, const char* file = __builtin_FILE(),
+                               int line = __builtin_LINE()) {
     return {config, kernel, function, file, line};
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator

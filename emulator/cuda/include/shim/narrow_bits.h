@@ -6,28 +6,28 @@
 
 #include "rounding.h"
 
-#define CUDA_TRACE_JOIN(a, b, c) CUDA_TRACE_JOIN_EXPANDED(a, b, c)
-#define CUDA_TRACE_JOIN_EXPANDED(a, b, c) a##b##c
+#define CUDA_SHIM_JOIN(a, b, c) CUDA_SHIM_JOIN_EXPANDED(a, b, c)
+#define CUDA_SHIM_JOIN_EXPANDED(a, b, c) a##b##c
 
-namespace cuda_trace {
+namespace emulator {
 
 constexpr unsigned SIGN = 0x80000000u, INFINITE = 0x7f800000u;  // of a float
 constexpr unsigned short CANONICAL_NAN = 0x7fff;  // of a half and of a bfloat16
 
-CUDA_TRACE_INLINE float half_to_float(unsigned short half) {
+CUDA_SHIM_INLINE float half_to_float(unsigned short half) {
     unsigned magnitude = (half & 0x7fffu) << 13;  // exponent and fraction where a float has them
     unsigned normal = magnitude + (112u << 23);  // the biases are 15 and 127
-    // A subnormal is its fraction times 2^-24: written behind a one at 2^-14, which is then taken away.
+    // A subnormal is its fraction times 2^-24: written after a one at 2^-14, which is then subtracted.
     unsigned subnormal = bits_as<unsigned>(bits_as<float>(magnitude + (113u << 23)) - 0x1p-14f);
     unsigned bits = magnitude < (1u << 23) ? subnormal : normal;
     bits |= magnitude >= (31u << 23) ? INFINITE : 0u;  // infinity and NaN; the fraction stays
     return bits_as<float>(bits | (half & 0x8000u) << 16);
 }
 
-CUDA_TRACE_INLINE unsigned short float_to_half(float value) {
+CUDA_SHIM_INLINE unsigned short float_to_half(float value) {
     unsigned bits = bits_as<unsigned>(value), magnitude = bits & ~SIGN;
-    // Half a unit in the last place, less one where the last kept bit is even. A carry goes into the exponent, as it
-    // should, up to infinity.
+    // Half a unit in the last place, less one where the last kept bit is even. A carry correctly goes into the
+    // exponent, up to infinity.
     unsigned normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
     // The spacing of floats at 0.5 is 2^-24, that of subnormal halves: the addition rounds.
     unsigned subnormal = bits_as<unsigned>(bits_as<float>(magnitude) + 0.5f) - bits_as<unsigned>(0.5f);
@@ -37,19 +37,19 @@ CUDA_TRACE_INLINE unsigned short float_to_half(float value) {
     return static_cast<unsigned short>(magnitude > INFINITE ? CANONICAL_NAN : half);
 }
 
-CUDA_TRACE_INLINE float bfloat16_to_float(unsigned short bfloat16) {
+CUDA_SHIM_INLINE float bfloat16_to_float(unsigned short bfloat16) {
     return bits_as<float>(static_cast<unsigned>(bfloat16) << 16);
 }
 
-CUDA_TRACE_INLINE unsigned short float_to_bfloat16(float value) {
+CUDA_SHIM_INLINE unsigned short float_to_bfloat16(float value) {
     unsigned bits = bits_as<unsigned>(value);
     unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     return static_cast<unsigned short>((bits & ~SIGN) > INFINITE ? CANONICAL_NAN : rounded);
 }
 
 // The float next to `value` that has an odd last bit, unless `value` is a float. Rounding that to a narrower format
-// gives what rounding `value` itself gives: the odd bit says that there was more, and on which side of a tie.
-CUDA_TRACE_INLINE float to_odd_float(double value) {
+// gives the same result as rounding `value` directly: the odd bit marks that digits were cut off, and on which side of a tie.
+CUDA_SHIM_INLINE float to_odd_float(double value) {
     float near = static_cast<float>(value);
     double back = near;
     unsigned bits = bits_as<unsigned>(near);
@@ -58,14 +58,14 @@ CUDA_TRACE_INLINE float to_odd_float(double value) {
 }
 
 // x * y + z, to be rounded once more, to a narrower format. The product of two halves or bfloat16s is a double.
-CUDA_TRACE_INLINE float to_odd_fma(float x, float y, float z) {
+CUDA_SHIM_INLINE float to_odd_fma(float x, float y, float z) {
     return to_odd_float(to_odd_sum(static_cast<double>(x) * y, z));
 }
 
-// From what was rounded to nearest to what a direction wants. `wide` is `narrow` as float, `value` what is to be rounded.
+// Turns a value rounded to nearest into one rounded in a direction. `wide` is `narrow` as float, `value` the exact value.
 // The patterns of one sign are in order: infinity comes after the largest, zero before the smallest.
 template <Round DIRECTION>
-CUDA_TRACE_INLINE unsigned short redirect(unsigned short narrow, float wide, float value) {
+CUDA_SHIM_INLINE unsigned short redirect(unsigned short narrow, float wide, float value) {
     if (DIRECTION == Round::nearest || wide == value || wide != wide) return narrow;
     bool negative = bits_as<unsigned>(value) & SIGN;
     bool outwards = __builtin_fabsf(wide) > __builtin_fabsf(value);  // it was rounded away from zero
@@ -73,8 +73,8 @@ CUDA_TRACE_INLINE unsigned short redirect(unsigned short narrow, float wide, flo
     return static_cast<unsigned short>(narrow + wanted - outwards);
 }
 
-// The other one where one is NaN, and +0 rather than -0.
-CUDA_TRACE_INLINE float greater_of(float a, float b) {
+// If one argument is NaN, the result is the other; +0 is larger than -0.
+CUDA_SHIM_INLINE float greater_of(float a, float b) {
     if (a != a) return b;
     if (b != b) return a;
     if (a == b) return __builtin_signbit(a) ? b : a;
@@ -85,4 +85,4 @@ CUDA_TRACE_INLINE float greater_of(float a, float b) {
 template <class T>
 T narrow(float value);
 
-}  // namespace cuda_trace
+}  // namespace emulator

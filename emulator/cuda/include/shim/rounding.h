@@ -1,24 +1,24 @@
-// Rounding in a direction, and floats to integers as a GPU does it.
+// Rounding in a direction, and conversion of floats to integers as on a GPU.
 #pragma once
 
 #include "inline.h"
 
-namespace cuda_trace {
+namespace emulator {
 
 enum class Round { nearest, zero, up, down };
 
-// Towards an integer, which may be too large for any integer type.
+// To an integral value, which may be too large for any integer type.
 template <Round DIRECTION>
-CUDA_TRACE_INLINE double rounded(double value) {
+CUDA_SHIM_INLINE double rounded(double value) {
     if (DIRECTION == Round::nearest) return __builtin_rint(value);
     if (DIRECTION == Round::zero) return __builtin_trunc(value);
     return DIRECTION == Round::up ? __builtin_ceil(value) : __builtin_floor(value);
 }
 
-// Towards zero. What is too large becomes the largest, as on a GPU; a C++ cast leaves it undefined. A NaN is 0, or the
-// highest bit where the result has 64.
+// Towards zero. A value out of range becomes the nearest limit, as on a GPU; a C++ cast would be undefined. A NaN becomes 0,
+// or the highest bit if the result has 64 bits.
 template <class Integer>
-CUDA_TRACE_INLINE Integer to_integer(double value) {
+CUDA_SHIM_INLINE Integer to_integer(double value) {
     constexpr bool has_sign = static_cast<Integer>(-1) < static_cast<Integer>(1);
     constexpr int bits = 8 * sizeof(Integer);
     constexpr unsigned long long high = 1ull << (bits - 1);
@@ -32,7 +32,7 @@ CUDA_TRACE_INLINE Integer to_integer(double value) {
 }
 
 template <Round DIRECTION>
-CUDA_TRACE_INLINE float to_float(double value) {
+CUDA_SHIM_INLINE float to_float(double value) {
     float near = static_cast<float>(value);
     double back = near;
     if (DIRECTION == Round::zero && __builtin_fabs(back) > __builtin_fabs(value)) return __builtin_nextafterf(near, 0.0f);
@@ -41,20 +41,20 @@ CUDA_TRACE_INLINE float to_float(double value) {
     return near;
 }
 
-// a + b; where that is no double, its neighbour with an odd last bit, which says that there was more and on which side.
-CUDA_TRACE_INLINE double to_odd_sum(double a, double b) {
+// a + b; if that is not a double, the neighbour with an odd last bit, which marks that digits were cut off and on which side.
+CUDA_SHIM_INLINE double to_odd_sum(double a, double b) {
     double sum = a + b, b_in_sum = sum - a, a_in_sum = sum - b_in_sum;
     double lost = (a - a_in_sum) + (b - b_in_sum);  // exactly; NaN where the sum is not finite
     long long bits = bits_as<long long>(sum);
-    // From an even last bit, one step towards what was lost makes it odd.
+    // If the last bit is even, one step towards the lost digits makes it odd.
     bool step = (bits & 1) == 0 && (lost < 0 || lost > 0);
     return bits_as<double>(bits + (step ? ((lost > 0) == (sum > 0) ? 1 : -1) : 0));
 }
 
-// A double that is rounded correctly when it is then rounded to 24 bits or fewer: what a large integer has below them is
-// kept as one odd bit, as rounding to odd does.
+// A double that gives the right result when it is rounded again, to 24 bits or fewer: the low digits of a large integer are
+// kept as one odd bit (rounding to odd).
 template <class Integer>
-CUDA_TRACE_INLINE double to_odd_double(Integer value) {
+CUDA_SHIM_INLINE double to_odd_double(Integer value) {
     constexpr long long enough = 1ll << 45;
     if (sizeof(Integer) < 8) return static_cast<double>(value);
     bool small = static_cast<double>(value) < enough && static_cast<double>(value) > -enough;
@@ -63,4 +63,4 @@ CUDA_TRACE_INLINE double to_odd_double(Integer value) {
     return static_cast<double>(small ? value : kept);
 }
 
-}  // namespace cuda_trace
+}  // namespace emulator

@@ -1,1 +1,1 @@
-#error "CUDA_TRACE_REFUSED: Thrust: a library for GPUs"
+#error "CUDA_SHIM_REFUSED: Thrust: a library for GPUs"

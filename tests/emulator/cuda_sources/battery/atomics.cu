@@ -1,4 +1,4 @@
-// Atomics: two of them never race, one and a plain access do. Counters, histograms, maxima, slots, flags.
+// Atomics: two of them never race, an atomic and a plain access do. Counters, histograms, maxima, slots, flags.
 // See barriers.cu for the notation.
 
 #include <cuda_bf16.h>
@@ -40,7 +40,7 @@ __global__ void total_of_blocks(const float* x, float* total) {
     }
 }
 
-// An atomic, and then a plain read of the same cell, with a barrier between them and without.
+// An atomic, then a plain read of the same cell, with and without a barrier between them.
 //: counted<true><<<1, 64>>>(out=zeros(64, dtype=int32)) -> out = full((64,), 64)
 //: counted<false><<<1, 64>>>(out=zeros(64, dtype=int32)) -> race count add get
 template <bool FENCED>
@@ -66,7 +66,7 @@ __global__ void zeroed(int* out) {
     if (threadIdx.x == 0) out[0] = count;
 }
 
-// Between blocks no barrier helps: a plain read of what others add to.
+// A plain read of a cell that other blocks add to; no barrier orders blocks.
 //: read_of_a_counter<true><<<2, 32>>>(counter=zeros(1, dtype=int32), out=zeros(64, dtype=int32)) -> counter = 64
 //: read_of_a_counter<false><<<2, 32>>>(counter=zeros(1, dtype=int32), out=zeros(64, dtype=int32))
 //:     -> race counter add get
@@ -125,7 +125,7 @@ __global__ void wide(const int* x, long long* sums, double* exact) {
     atomicAdd(exact, mine / 2.0 + (1LL << 40));
 }
 
-// In each half of a word one sums.
+// Each half of a word holds a sum.
 //: narrow<<<2, 32>>>(halves=zeros(3, dtype=float16), brain=zeros(1, dtype=bfloat16))
 //:     -> halves = tensor([64.0, 32.0, 64.0]); brain = 64.0
 __global__ void narrow(__half* halves, __nv_bfloat16* brain) {
@@ -139,7 +139,7 @@ __global__ void within_a_block(int* out) {
     atomicAdd_block(&out[blockIdx.x], 1);
 }
 
-// A slot for each even number, or, wrongly, one for two.
+// A slot for each even number; the faulty kernel uses one slot for two numbers.
 //: slots<1><<<2, 32>>>(x=ints(64), used=zeros(1, dtype=int32), out=zeros(32, dtype=int32))
 //:     -> used = 32; sorted out = x[::2]
 //: slots<2><<<2, 32>>>(x=ints(64), used=zeros(1, dtype=int32), out=zeros(32, dtype=int32))
@@ -167,7 +167,7 @@ __global__ void bits(int* out) {
     if (threadIdx.x == 0) out[0] = word;
 }
 
-// Threads wait for a flag that another warp sets, or that nobody does.
+// Threads wait for a flag that another warp sets, or that no thread sets.
 //: flag<true><<<1, 64>>>(out=zeros(1, dtype=int32)) -> out = 7
 //: flag<false><<<1, 64>>>(out=zeros(1, dtype=int32)) -> deadlock * spin
 template <bool SET>

@@ -1,8 +1,8 @@
-// Barriers of a block: each kernel right, and again with one barrier missing, moved, or not reached by all.
+// Barriers of a block: each kernel correct, and again with one barrier missing, moved, or not reached by all threads.
 //
-// A line "//: call -> verdict" says how the kernel below it is called, and what a tracer should say: "out = ..." is the
-// result of a right kernel; anything else is a report of a faulty one, with the lines that are tagged "//! tag" in the
-// kernel. tests/emulator/test_cuda_battery.py reads both, and says what the words mean.
+// A line "//: call -> verdict" says how the kernel below it is called, and what the tracer should say: "out = ..." is the
+// result of a correct kernel; anything else is a finding of a faulty one, with the lines that are tagged "//! tag" in the
+// kernel. tests/emulator/test_cuda_battery.py reads both and explains the notation.
 
 //: exchange<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.flip(0)
 //: exchange<false><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race tile put get; maybe uninitialised tile get
@@ -15,7 +15,7 @@ __global__ void exchange(const float* x, float* out) {
     out[i] = tile[63 - i];  //! get
 }
 
-// The barrier after the reading: without it the next round writes what others still read.
+// A barrier after the reads: without it the next round overwrites what others still read.
 //: rounds<true><<<1, 64>>>(x=ramp(192), out=zeros(64)) -> out = x.view(3, 64).flip(1).sum(0)
 //: rounds<false><<<1, 64>>>(x=ramp(192), out=zeros(64)) -> race tile put get
 template <bool FENCED>
@@ -32,7 +32,7 @@ __global__ void rounds(const float* x, float* out) {
     out[i] = sum;
 }
 
-// With two buffers one barrier in a round is enough, if one reads from the buffer that was just filled.
+// With two buffers one barrier a round is enough, if threads read from the buffer that was just filled.
 //: two_buffers<0><<<1, 64>>>(x=ramp(256), out=zeros(64)) -> out = x.view(4, 64).flip(1).sum(0)
 //: two_buffers<1><<<1, 64>>>(x=ramp(256), out=zeros(64)) -> race tile put get
 template <int BEHIND>
@@ -49,7 +49,7 @@ __global__ void two_buffers(const float* x, float* out) {
     out[i] = sum;
 }
 
-// Prefix sums after Hillis and Steele: from one buffer into the other, or, wrongly, in place.
+// Prefix sums after Hillis and Steele: from one buffer into the other; the faulty kernel works in place.
 //: prefix_sums<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.cumsum(0)
 //: prefix_sums<false><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race sums step step
 template <bool TWO_BUFFERS>
@@ -82,7 +82,7 @@ __global__ void tree(const float* x, float* out) {
     if (i == 0) out[0] = sum[0];
 }
 
-// Threads that leave are not waited for.
+// Barriers do not wait for threads that have returned.
 //: shrinking_tree<<<1, 128>>>(x=ramp(128), out=zeros(1)) -> out = x.sum()
 __global__ void shrinking_tree(const float* x, float* out) {
     __shared__ float sum[128];
@@ -96,7 +96,7 @@ __global__ void shrinking_tree(const float* x, float* out) {
     out[0] = sum[0];
 }
 
-// A sum over the block, twice with the same scratch: the second call may overwrite the result of the first.
+// A sum over the block, twice with the same scratch: the second call can overwrite the result of the first.
 template <bool FENCED>
 __device__ float block_sum(float value, float* scratch) {
     int i = threadIdx.x;
@@ -120,7 +120,7 @@ __global__ void centred(const float* x, float* out) {
     out[threadIdx.x] = mine / sqrtf(block_sum<FENCED>(mine * mine, scratch) / 64);
 }
 
-// 40 of 64 threads stay; what the others would have written is not there.
+// 40 of 64 threads stay; the elements of the others are not written.
 //: early_return<true><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40) -> out = x.flip(0)
 //: early_return<false><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40) -> uninitialised tile get
 template <bool WITHIN>
@@ -171,7 +171,7 @@ __global__ void two_places(const float* x, float* out) {
     out[i] = tile[i];
 }
 
-// As many rounds for each thread, or, wrongly, as many as the thread has elements.
+// The same number of rounds for each thread; in the faulty kernel, as many as the thread has elements.
 //: trips<true, false><<<1, 64>>>(x=ramp(96), out=zeros(96), n=96) -> out = x
 //: trips<false, false><<<1, 64>>>(x=ramp(96), out=zeros(96), n=96) -> barrier * inside
 //: trips<false, true><<<1, 64>>>(x=ramp(96), out=zeros(96), n=96) -> barrier * inside after; maybe barrier * after
@@ -206,7 +206,7 @@ __global__ void ordered_by_vote(const float* x, float* out) {
     if (__syncthreads_or(x[i] > 5)) out[i] = tile[63 - i];
 }
 
-// Many threads set a flag to the same value: a race, though a mild one.
+// Many threads set a flag to the same value: still a race.
 //: found<0><<<1, 64>>>(x=ramp(64), out=zeros(64, dtype=int32)) -> race any put put same
 //: found<1><<<1, 64>>>(x=ramp(64), out=zeros(64, dtype=int32)) -> out = ones(64)
 //: found<2><<<1, 64>>>(x=ramp(64), out=zeros(64, dtype=int32)) -> out = ones(64)
@@ -229,7 +229,7 @@ __global__ void last_writer(float* out) {
     if (!ONE || threadIdx.x == 63) out[0] = threadIdx.x;  //! put
 }
 
-// What a thread wrote before it left is ordered before what others do after a barrier: that waits until it has left.
+// What a thread wrote before it returned happens before what others do after a barrier, which waits for arrival or return.
 //: zeros_and_leaves<true><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40) -> out = cat((x, zeros(24))).flip(0)[:40]
 //: zeros_and_leaves<false><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40) -> out = cat((x, zeros(24))).flip(0)[:40]
 template <bool STAYS>
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(64) zeros_and_leaves(const float* x, float* ou
     if (i < n) out[i] = tile[63 - i];
 }
 
-// Two lines read too early.
+// Two lines read before the write.
 //: two_readers<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.flip(0) + x.roll(-1)
 //: two_readers<false><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race tile put mirrored; race tile put next;
 //:     maybe uninitialised tile mirrored; maybe uninitialised tile next

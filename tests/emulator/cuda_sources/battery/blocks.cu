@@ -1,4 +1,4 @@
-// Grids: blocks of one launch have no order; launches have. Strides, shapes of blocks and grids, neighbours' rows.
+// Grids: blocks of one launch are not ordered, launches are. Strides, shapes of blocks and grids, adjacent rows.
 // See barriers.cu for the notation.
 
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@ __global__ void strided(const float* x, float* out, int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) out[i] = 2 * x[i];  //! put
 }
 
-// Each thread of a 3-D grid of 3-D blocks has a cell of its own; or z is forgotten.
+// Each thread of a 3-D grid of 3-D blocks has a cell of its own; the faulty kernel omits z.
 //: numbered<true><<<(2, 3, 2), (4, 2, 3)>>>(out=zeros(288, dtype=int32)) -> out = ints(288)
 //: numbered<false><<<(2, 3, 2), (4, 2, 3)>>>(out=zeros(288, dtype=int32)) -> race out put put different
 template <bool Z>
@@ -30,7 +30,7 @@ __global__ void warps_of_a_2d_block(float* out) {
     out[16 * threadIdx.y + threadIdx.x] = sum + __shfl_xor_sync(0xffffffff, sum, 16) + 256 * (threadIdx.y / 2 * 2);
 }
 
-// A block of 64 for a row of 40: without the column's guard it writes into the next row, too.
+// A block of 64 for a row of 40: without a check of the column it writes into the next row, too.
 //: rows<true><<<3, 64>>>(x=ramp(120), out=zeros(120), cols=40, total=120) -> out = x + 1
 //: rows<false><<<3, 64>>>(x=ramp(120), out=zeros(120), cols=40, total=120) -> race out put put same
 template <bool GUARDED>
@@ -39,7 +39,7 @@ __global__ void rows(const float* x, float* out, int cols, int total) {
     if (GUARDED ? col < cols : at < total) out[at] = x[at] + 1;  //! put
 }
 
-// In place, a barrier between reading and writing: right for one block, not for two.
+// In place, with a barrier between reading and writing: correct for one block, not for two.
 //: shifted<<<1, 64>>>(x=ramp(65)) -> x = cat((x[1:], x[-1:]))
 //: shifted<<<2, 64>>>(x=ramp(129)) -> race x get put
 __global__ void shifted(float* x) {
@@ -49,7 +49,7 @@ __global__ void shifted(float* x) {
     x[i] = v;  //! put
 }
 
-// What another block wrote: in a second launch it is there, in the same one it may not be.
+// Reads of what another block wrote: ordered in a second launch, not in the same one.
 //: through_memory<<<1, 64>>>(x=ramp(64), middle=zeros(64), out=zeros(64), n=64) -> out = 2 * x.flip(0)
 //: through_memory<<<2, 64>>>(x=ramp(128), middle=zeros(128), out=zeros(128), n=128) -> race middle put get
 __global__ void through_memory(const float* x, float* middle, float* out, int n) {
@@ -93,7 +93,7 @@ __global__ void means(const float* x, float* out) {
     if (threadIdx.x == 0) out[APART ? blockIdx.x : 0] = sum / 32;  //! put
 }
 
-// Lengths per block, known only there: loops, barriers and exits differ between blocks, which is fine.
+// Lengths per block: loops, barriers and exits differ between blocks, which is allowed.
 //: ragged<<<3, 32>>>(x=ramp(96), lengths=tensor([96, 0, 33], dtype=int32), out=zeros(3))
 //:     -> out = tensor([4560.0, 0.0, 528.0])
 __global__ void ragged(const float* __restrict__ x, const int* __restrict__ lengths, float* out) {
@@ -128,7 +128,7 @@ void affine(const float* x, float* out, int n) {
     cudaDeviceSynchronize();
 }
 
-// The tail of one segment is the head of the next: the cell at the border has two owners.
+// The last cell of a segment is the first of the next, so two blocks write it.
 //: segments_of<16><<<4, 16>>>(x=ramp(65), out=zeros(65)) -> out = cat((x[:64], zeros(1)))
 //: segments_of<17><<<4, 17>>>(x=ramp(65), out=zeros(65)) -> race out put put same
 template <int LENGTH>
@@ -137,14 +137,14 @@ __global__ void segments_of(const float* x, float* out) {
     if (threadIdx.x < LENGTH) out[i] = x[i];  //! put
 }
 
-// One tensor for two parameters: x is written while others read it.
+// One tensor for two parameters: some threads write x while others read it.
 //: next_one<<<1, 64>>>(x=ramp(65), out=zeros(64)) -> out = x[1:]
 //: next_one<<<1, 64>>>(x=(both := ramp(65)), out=both) -> race * line line
 __global__ void next_one(const float* x, float* out) {
     out[threadIdx.x] = x[threadIdx.x + 1];  //! line
 }
 
-// Blocks that fetch their work: thread 0 takes the next item, all look which, and it must not take another before.
+// Blocks that fetch work: thread 0 takes the next item, all threads read it, and only then it may take another.
 //: work_queue<true><<<2, 64>>>(x=ramp(320), taken=zeros(1, dtype=int32), out=zeros(320), n=5) -> out = 2 * x; taken = 7
 //: work_queue<false><<<2, 64>>>(x=ramp(320), taken=zeros(1, dtype=int32), out=zeros(320), n=5)
 //:     -> race item take look; maybe barrier * wait

@@ -1,4 +1,4 @@
-// Bounds, alignment, memory that nobody wrote, launches that fail, assertions. See barriers.cu for the notation.
+// Bounds, alignment, uninitialised memory, failing launches, assertions. See barriers.cu for the notation.
 
 #include <cassert>
 
@@ -17,7 +17,7 @@ __global__ void bounds(const float* x, float* out, int n) {
     out[i + WRITE] = v;     //! put
 }
 
-// An output that may be left out.
+// An optional output.
 //: optional<true><<<1, 32>>>(x=ramp(32), out=zeros(32), twice=None) -> out = x
 //: optional<true><<<1, 32>>>(x=ramp(32), out=zeros(32), twice=zeros(32)) -> out = x; twice = 2 * x
 //: optional<false><<<1, 32>>>(x=ramp(32), out=zeros(32), twice=None) -> outside * put; raises
@@ -73,7 +73,7 @@ __global__ void asked_for(const float* x, float* out) {
     out[threadIdx.x] = s[63 - threadIdx.x];  //! get
 }
 
-// A tile of 64 for 40 elements: the rest as zeros; or left as it is; filled by the first block alone; not at all.
+// A tile of 64 for 40 elements: the rest is zero; or is not written; the first block alone writes it; no thread writes it.
 //: filled<0><<<2, 64>>>(x=ramp(40), out=zeros(2), n=40) -> out = x.sum()
 //: filled<1><<<2, 64>>>(x=ramp(40), out=zeros(2), n=40) -> uninitialised tile get
 //: filled<2><<<2, 64>>>(x=ramp(40), out=zeros(2), n=40) -> uninitialised tile get
@@ -165,7 +165,7 @@ __global__ void doubled(const float* x, float* out) {
     out[threadIdx.x] = 2 * x[threadIdx.x];
 }
 
-// A launch that fails, and the host asks; one that does not, since the host has asked for more shared memory before.
+// A launch that fails, and the host checks; one that succeeds, because the host has opted in to more shared memory.
 //: host_asks(x=ramp(2048), out=zeros(2048)) -> out = cat((2 * x[:1024], zeros(1024)))
 //: opted_in(x=ramp(2048), out=zeros(2048)) -> out = cat((2 * x[:64], zeros(1984)))
 void host_asks(const float* x, float* out) {
@@ -197,7 +197,7 @@ __global__ void divided(const int* x, int* out, int by) {
     out[threadIdx.x] = x[threadIdx.x] / by;  //! divide
 }
 
-// Sums that nobody has set to zero.
+// Sums that were not set to zero.
 //: never_zeroed<0><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> out = 2 * x
 //: never_zeroed<1><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> uninitialised sums add
 //: never_zeroed<2><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> uninitialised sums update

@@ -1,9 +1,9 @@
-// Copies into shared memory that run beside the program (cp.async): they are there for their own thread once it has
-// waited, and for others after a barrier that follows. See barriers.cu for the notation.
+// Asynchronous copies into shared memory (cp.async): visible to their own thread after it has waited, and to others after
+// a barrier that follows. See barriers.cu for the notation.
 
 #include <cuda_pipeline.h>
 
-// One's own copy: 4, 8 or 16 bytes.
+// A thread reads its own copy of 4, 8 or 16 bytes.
 //: own_copy<1, true><<<1, 32>>>(x=ramp(128), out=zeros(32)) -> out = x[:32]
 //: own_copy<2, true><<<1, 32>>>(x=ramp(128), out=zeros(32)) -> out = x[:64:2]
 //: own_copy<4, true><<<1, 32>>>(x=ramp(128), out=zeros(32)) -> out = x[::4]
@@ -18,7 +18,7 @@ __global__ void own_copy(const float* x, float* out) {
     out[threadIdx.x] = tile[at];  //! get
 }
 
-// Others' copies: the waiting, and then the barrier.
+// Threads read each other's copies: after a wait and then a barrier.
 //: others_copy<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.flip(0)
 //: others_copy<false><<<1, 64>>>(x=ramp(64), out=zeros(64))
 //:     -> race tile copy|wait get; maybe uninitialised tile get; maybe async tile get copy?
@@ -33,7 +33,7 @@ __global__ void others_copy(const float* x, float* out) {
     out[i] = tile[63 - i];  //! get
 }
 
-// A barrier is no waiting.
+// A barrier does not wait for copies.
 //: not_waited_for<<<1, 64>>>(x=ramp(64), out=zeros(64))
 //:     -> async tile get copy?; maybe uninitialised tile get; maybe race tile copy|wait get
 __global__ void not_waited_for(const float* x, float* out) {
@@ -46,7 +46,7 @@ __global__ void not_waited_for(const float* x, float* out) {
     __pipeline_wait_prior(0);  //! wait
 }
 
-// Written while the copy is under way.
+// A write while the copy is under way.
 //: overwritten<true><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> out = zeros(32)
 //: overwritten<false><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> async tile put copy?
 template <bool WAITED>
@@ -62,8 +62,8 @@ __global__ void overwritten(const float* x, float* out) {
     out[i] = tile[31 - i];
 }
 
-// Two stages: while one tile is used, the next is on its way. Waiting for all but PENDING groups, and a barrier before
-// the next copy goes where others may still read.
+// Two stages: while one tile is used, the next is copied. It needs a wait for all but PENDING groups, and a barrier before
+// the next copy overwrites what others may still read.
 //: two_stages<1, true><<<1, 16>>>(x=ramp(256), out=zeros(16)) -> out = x.view(4, 16, 4).flip(1).sum((0, 2))
 //: two_stages<0, true><<<1, 16>>>(x=ramp(256), out=zeros(16)) -> out = x.view(4, 16, 4).flip(1).sum((0, 2))
 //: two_stages<2, true><<<1, 16>>>(x=ramp(256), out=zeros(16))
@@ -89,7 +89,7 @@ __global__ void two_stages(const float* x, float* out) {
     out[i] = sum;
 }
 
-// A tail: the source is read up to its end, and zeros are put behind it.
+// A tail: the source is read up to its end, and the rest becomes zero.
 //: zero_filled<true><<<1, 32>>>(x=ramp(20), out=zeros(32), n=20) -> out = cat((zeros(12), x.flip(0)))
 //: zero_filled<false><<<1, 32>>>(x=ramp(20), out=zeros(32), n=20) -> outside x copy; unsafe
 template <bool FILLED>

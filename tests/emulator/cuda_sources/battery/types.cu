@@ -1,4 +1,4 @@
-// Small and wide types: races are of bytes, so neighbouring halves and bytes do not race, and overlapping accesses do.
+// Small and wide types: a race is about bytes, so adjacent halves and bytes do not race, and overlapping accesses do.
 // See barriers.cu for the notation.
 
 #include <cuda_bf16.h>
@@ -27,7 +27,7 @@ __global__ void bytes_of_a_tensor(const int* x, unsigned char* out, bool* odd) {
     odd[i] = x[i] & 1;
 }
 
-// 32 threads write the even halves, 32 the odd ones; or the first write whole words.
+// 32 threads write the even halves, 32 the odd ones; in the faulty kernel the first 32 write whole words.
 //: even_and_odd<false><<<1, 64>>>(out=zeros(64, dtype=int32)) -> out = tensor([1, 2] * 32)
 //: even_and_odd<true><<<1, 64>>>(out=zeros(64, dtype=int32)) -> race cells even odd
 template <bool WORDS>
@@ -67,7 +67,7 @@ __global__ void fields(const int* x, int* out) {
     if (i < 32) out[i] = pairs[i].low + 16 * pairs[i].high;
 }
 
-// Threads own one component each.
+// Each thread writes one component.
 //: components<<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.view(32, 2).flip(1).view(-1)
 __global__ void components(const float* x, float* out) {
     __shared__ float2 pairs[32];
@@ -81,7 +81,7 @@ __global__ void components(const float* x, float* out) {
     if (i < 32) reinterpret_cast<float2*>(out)[i] = make_float2(pairs[i].y, pairs[i].x);
 }
 
-// Two halves by each thread; or the second thread begins one half too early.
+// Each thread writes two halves; in the faulty kernel the second thread begins one half too early.
 //: pairs_of_halves<true><<<1, 32>>>(x=ramp(64), out=zeros(64, dtype=float16)) -> out = 2 * x
 //: pairs_of_halves<false><<<1, 32>>>(x=ramp(64), out=zeros(64, dtype=float16)) -> race out pair one
 template <bool APART>
@@ -113,7 +113,7 @@ union Word {
     unsigned char bytes[4];
 };
 
-// The sign of a float, taken off its bits or off its highest byte.
+// The sign of a float, cleared in its bits or in its highest byte.
 //: through_a_union<<<1, 32>>>(x=-1 - ramp(32), out=zeros(32)) -> out = -x
 __global__ void through_a_union(const float* x, float* out) {
     Word word;
@@ -158,7 +158,7 @@ __global__ void sixteen_bytes(const int* x, const double* y, int* out, double* z
     reinterpret_cast<double2*>(z)[i] = make_double2(w.x / 2, w.y / 2);
 }
 
-// Volatile cells with barriers are cells like others; without, they race like others.
+// Volatile cells need barriers like others, and race without them.
 //: through_volatile<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.flip(0)
 //: through_volatile<false><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race tile put get; maybe uninitialised tile get
 template <bool FENCED>

@@ -21,7 +21,7 @@ __global__ void scan_by_shuffles(const float* x, float* out) {
     out[threadIdx.x] = v;
 }
 
-// Segments of 8 and 16 lanes; a source beyond the segment gives one's own value, an index goes around.
+// Segments of 8 and 16 lanes; a source beyond the segment gives the lane's own value, an index wraps around.
 //: segments<<<1, 32>>>(x=ints(32), out=zeros(4, 32, dtype=int32)) -> out = stack((x // 8 * 8 + 3,
 //:     where(x % 16 < 12, x + 4, x), where(x % 8 >= 2, x - 2, x), x // 16 * 16 + 15))
 __global__ void segments(const int* x, int* out) {
@@ -56,7 +56,7 @@ __global__ void votes(const int* x, int* out) {
                        10000 * (__any_sync(FULL, mine > 40) != 0);
 }
 
-// Groups of 8 lanes have the same value: their first lane, their number; all agree on 7, and not on their lane.
+// Groups of 8 lanes have the same value: their first lane, their number; all agree on 7, but not on their lane.
 //: matches<<<1, 32>>>(x=ints(32), out=zeros(32, dtype=int32)) -> out = x // 8 * 8 + 1800
 __global__ void matches(const int* x, int* out) {
     int lane = threadIdx.x, seven, lanes;
@@ -75,7 +75,7 @@ __global__ void reductions(const int* x, int* out) {
     if (lane < 6) out[lane] = all[lane];
 }
 
-// What comes between a lane's write and another's read: nothing, __syncwarp, a shuffle, a vote, a memory fence.
+// Between a lane's write and another's read: nothing, __syncwarp, a shuffle, a vote, a memory fence.
 //: neighbours<0><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> race tile put get; maybe uninitialised tile get
 //: neighbours<1><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> out = x.view(16, 2).flip(1).view(-1)
 //: neighbours<2><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> race tile put get; maybe uninitialised tile get
@@ -111,7 +111,7 @@ __global__ void warp_tree(const float* x, float* out) {
     if (lane == 0) out[0] = sum[0];
 }
 
-// No guard, but reading and writing apart.
+// Without the guard, but with reading and writing separated.
 //: read_then_write<<<1, 32>>>(x=ramp(64), out=zeros(1)) -> out = x.sum()
 __global__ void read_then_write(const float* x, float* out) {
     __shared__ float sum[64];
@@ -128,7 +128,7 @@ __global__ void read_then_write(const float* x, float* out) {
     if (lane == 0) out[0] = sum[0];
 }
 
-// As it was written before Volta.
+// The form that was usual before Volta.
 //: unrolled<<<1, 64>>>(x=ramp(64), out=zeros(1)) -> race sum add add
 __global__ void unrolled(const float* x, float* out) {
     __shared__ float sum[64];
@@ -142,7 +142,7 @@ __global__ void unrolled(const float* x, float* out) {
     }
 }
 
-// Each half of the warp waits for itself alone.
+// Each half of the warp waits for its own lanes.
 //: halves<8><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> out = x.view(2, 2, 8).flip(1).view(-1)
 //: halves<16><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> race tile put get; maybe uninitialised tile get
 template <int DISTANCE>
@@ -154,7 +154,7 @@ __global__ void halves(const float* x, float* out) {
     out[lane] = tile[lane ^ DISTANCE];  //! get
 }
 
-// 0 and 1 meet, then 1 and 2: what 0 wrote is there for 2. Not so the other way around.
+// A barrier of 0 and 1, then one of 1 and 2: what 0 wrote is ordered before reads by 2. Not in the other order.
 //: chain<true><<<1, 3>>>(out=zeros(1)) -> out = 5.0
 //: chain<false><<<1, 3>>>(out=zeros(1)) -> race cell put get; maybe uninitialised cell get
 template <bool FORWARD>
@@ -168,7 +168,7 @@ __global__ void chain(float* out) {
     if (lane == 2) out[0] = cell;  //! get
 }
 
-// A tile that one warp fills is there for that warp after __syncwarp, and for others after a barrier only.
+// A tile that one warp fills: that warp can read it after __syncwarp, others only after a barrier.
 //: tile_of_a_warp<1><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.view(32, 2).flip(1).view(-1)
 //: tile_of_a_warp<32><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race tile put get; maybe uninitialised tile get
 template <int DISTANCE>
@@ -237,7 +237,7 @@ __global__ void not_in_its_fence(const int* x, int* out) {
     out[lane] = x[lane];
 }
 
-// The halves of a warp go through loops of their own, with as many shuffles as each needs.
+// The halves of a warp run separate loops, with as many shuffles as each needs.
 //: halves_apart<<<1, 32>>>(x=ints(32), out=zeros(32, dtype=int32)) -> out = where(x < 16, 120, 2 * 376)
 __global__ void halves_apart(const int* x, int* out) {
     int lane = threadIdx.x, v = x[lane];
@@ -247,13 +247,13 @@ __global__ void halves_apart(const int* x, int* out) {
     out[lane] = v;
 }
 
-// A block of 20: the lanes that a full mask names beyond are not there, and not waited for.
+// A block of 20: lanes 20 to 31 of a full mask do not exist and are not waited for.
 //: part_of_a_warp<<<1, 20>>>(x=ints(20), out=zeros(20, dtype=int32)) -> out = x.flip(0)
 __global__ void part_of_a_warp(const int* x, int* out) {
     out[threadIdx.x] = __shfl_sync(FULL, x[threadIdx.x], 19 - threadIdx.x);
 }
 
-// __syncwarp in a loop, after writing and after reading; without the second the next round writes what others read.
+// __syncwarp in a loop, after writing and after reading; without the second the next round overwrites what others read.
 //: rotations<true><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> out = x.roll(-5)
 //: rotations<false><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> race tile put get
 template <bool FENCED>
@@ -270,7 +270,7 @@ __global__ void rotations(const float* x, float* out) {
     out[lane] = v;
 }
 
-// Lanes that have left are not waited for, though the mask names them.
+// Lanes that have returned are not waited for, though the mask includes them.
 //: lanes_left<<<1, 32>>>(x=ramp(20), out=zeros(20), n=20) -> out = x.flip(0)
 __global__ void lanes_left(const float* x, float* out, int n) {
     __shared__ float tile[32];

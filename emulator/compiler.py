@@ -1,0 +1,63 @@
+"""Finds g++ and runs it. The runtime needs it, and so does every kernel family that is compiled to C++."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from emulator.build_cache import key_of
+from emulator.errors import NoCompiler
+
+# -fno-gnu-unique: two libraries made of one file (plain and traced) must not share a variable.
+# -fstack-clash-protection: local memory that is too large faults at the guard page below its stack.
+COMMON = (
+    "-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-ffp-contract=off", "-fstack-clash-protection",
+)  # fmt: skip
+
+
+@functools.cache
+def compiler() -> tuple[str, str]:
+    """(g++, its version). Raises NoCompiler."""
+    named = os.environ.get("CXX")
+    gxx = shutil.which(named or "g++")
+    if gxx is None and not named:
+        raise NoCompiler("no g++ found: install it (apt install g++), or name one in CXX; kernels on the CPU need it")
+    if wrong := "is no program" if gxx is None else _not_gxx(gxx):
+        given = f"CXX={named!r}" if named else gxx
+        raise NoCompiler(f"{given} {wrong}: CXX should be the path of one g++, or not set; kernels on the CPU need it")
+    return gxx, run(gxx, "--version").stdout.splitlines()[0]
+
+
+def no_compiler() -> str:
+    """Why kernels cannot be compiled here; "" if they can."""
+    try:
+        compiler()
+    except NoCompiler as error:
+        return str(error)
+    return ""
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess:
+    """Run a tool and capture what it prints, in ASCII English, because messages of g++ are parsed."""
+    environment = os.environ | {"LC_ALL": "C"}
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, env=environment)
+
+
+def compiler_key(*parts: str | bytes) -> str:
+    """key_of these parts and of the compiler's version."""
+    return key_of(compiler()[1], *parts)
+
+
+def _not_gxx(path: str) -> str:
+    """Why a program is not a g++; "" if it is one. gcc takes C++ too, but links without its library."""
+    try:
+        version, plan = run(path, "--version"), run(path, "-###", "-shared", "-x", "c++", os.devnull)
+    except OSError as error:
+        return f"cannot be run ({error.strerror})"
+    if version.returncode or not version.stdout.strip():
+        return f"does not print its --version (exit status {version.returncode})"
+    is_gxx = "cc1plus" in plan.stderr and "-lstdc++" in plan.stderr
+    return "" if is_gxx else f"is not g++, but {version.stdout.splitlines()[0]!r}"

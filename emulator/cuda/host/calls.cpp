@@ -1,0 +1,56 @@
+// A call of host code from Python: its launches, the exceptions it throws, and launches that failed without a check.
+#include "../../runtime/runtime.h"
+#include "../include/shim/host_types.h"
+#include "host.h"
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace {
+
+std::string thrown;
+
+cudaError_t error_of(emulator::LaunchStatus status) {
+    switch (status) {
+        case emulator::LAUNCH_DONE: return cudaSuccess;
+        case emulator::LAUNCH_NESTED: return cudaErrorNotSupported;
+        case emulator::LAUNCH_INVALID: return cudaErrorInvalidConfiguration;
+        case emulator::LAUNCH_STATIC_SHARED: case emulator::LAUNCH_DYNAMIC_SHARED: return cudaErrorInvalidValue;
+        default: return cudaErrorLaunchFailure;
+    }
+}
+
+}  // namespace
+
+using namespace emulator;
+
+extern "C" {
+
+void emulator_cuda_launch(Request* request) {
+    char text[512];
+    request->shared_limit = dynamic_shared_limit(request->function);
+    LaunchStatus status = emulator_launch(request, text, sizeof text);
+    if (status == LAUNCH_DONE) return;
+    if (status == LAUNCH_DYNAMIC_SHARED && request->shared_limit < LARGEST_SHARED) {
+        size_t end = strlen(text);
+        snprintf(text + end, sizeof text - end, " without cudaFuncSetAttribute");
+    }
+    launch_failed(error_of(status), text);
+}
+
+void emulator_cuda_begin_call() {
+    thrown.clear();
+    clear_errors();
+}
+
+void emulator_cuda_end_call() {
+    if (!has_unchecked_error() || call_was_stopped()) return;
+    snprintf(add_record(LAUNCH, nullptr, 0, 0, 0, Side{}).text, sizeof(Record::text), "%s", unchecked_error_text());
+}
+
+void emulator_cuda_threw(const char* what) { thrown = what; }
+
+const char* emulator_cuda_thrown() { return thrown.c_str(); }  // "" if this call threw nothing
+
+}  // extern "C"

@@ -1,0 +1,149 @@
+"""What the emulator observes while kernels run: who did what where, and which kind of mistake it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+DYNAMIC_SHARED = "dynamic shared memory"  # what a Space.SHARED observation calls memory that no variable names
+STATIC_SHARED = "shared memory"
+
+
+class Kind(Enum):
+    """Kinds of mistakes, in the order of enum Kind in runtime/runtime.h; `meaning` explains each."""
+
+    RACE = "race", "two threads access the same byte, one of them writes, and no barrier orders the two"
+    OUTSIDE = "outside", "an access outside of every tensor and of all shared memory"
+    UNINITIALISED = "uninitialised", "a read of memory that was never written"
+    BARRIER = "barrier", "a barrier that not all threads of the block reach"
+    DEADLOCK = "deadlock", "threads wait for others that never arrive"
+    MISALIGNED = "misaligned", "an address that is not a multiple of the alignment of the access"
+    MASK = "mask", "a lane calls a warp operation with a mask that does not include it"
+    ASYNC = "async", "an access to memory while an asynchronous copy into it is under way"
+    LAUNCH = "launch", "a launch failed, and the host code did not check for errors"
+    TRAP = "trap", "the kernel stopped itself"
+
+    def __new__(cls, word: str, meaning: str):
+        kind = object.__new__(cls)
+        kind._value_, kind.meaning = word, meaning
+        return kind
+
+
+class Action(Enum):
+    """What a thread did, in the order of enum What in runtime/runtime.h. TOUCH: it is unknown whether it read or wrote."""
+
+    READ = "read", "reads"
+    WRITE = "write", "writes"
+    ATOMIC = "atomic", "updates (atomic)"
+    WAIT = "wait", "waits"  # at a barrier or a warp operation
+    TOUCH = "touch", "stops here"
+
+    def __new__(cls, word: str, verb: str):
+        action = object.__new__(cls)
+        action._value_, action.verb = word, verb
+        return action
+
+
+class Space(Enum):
+    """Which memory; NONE if the observation is not about memory, or the address is in no memory of the launch."""
+
+    NONE = ""
+    GLOBAL = "global"
+    SHARED = "shared"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the author's source; text is the line, stripped, or "" if the file cannot be read."""
+
+    file: str
+    line: int
+    function: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}" if self.line else self.file or "(no line known)"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the threads that an observation is about: what it did, where in the source, and its indices."""
+
+    what: Action
+    site: Site
+    thread: tuple[int, int, int]
+    block: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"thread {_short(self.thread)} of block {_short(self.block)} {self.what.verb}"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One mistake, for all accesses with the same kind, lines and tensor.
+
+    first, second: in the order of this run; second is None if the mistake is one thread's.
+    tensor, index: the element, (i, j, ...) in a tensor, (element,) in a variable. same_value: whether the second access, a
+    write, left the value as it was; None if not compared. count: number of accesses. detail: the mistake in words.
+    """
+
+    kind: Kind
+    space: Space
+    tensor: str
+    index: tuple[int, ...] | None
+    first: Side | None
+    second: Side | None = None
+    same_value: bool | None = None
+    count: int = 1
+    detail: str = field(default="", compare=False)
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        return tuple(side for side in (self.first, self.second) if side is not None)
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The lines, in the order of this run."""
+        return tuple(side.site for side in self.sides)
+
+    @property
+    def place(self) -> str:
+        """ "tile[33] in shared memory"; "" if it is not about memory."""
+        if not self.tensor:
+            return ""
+        element = f"[{', '.join(map(str, self.index))}]" if self.index is not None else ""
+        is_variable = self.space is Space.SHARED and self.tensor not in (DYNAMIC_SHARED, STATIC_SHARED)
+        return f"{self.tensor}{element}{' in shared memory' if is_variable else ''}"
+
+    @property
+    def headline(self) -> str:
+        """One line, enough for the title of an issue: what, where, which lines."""
+        lines = " and ".join(line for line in dict.fromkeys(map(str, self.sites)) if line not in self._what)
+        return f"{self.kind.value}: {self._what}{', ' + lines if lines else ''}"
+
+    @property
+    def _what(self) -> str:
+        if self.kind is Kind.RACE and self.first and self.second:
+            return f"{self.place}, {self.second.what.value} after {self.first.what.value}, no barrier between"
+        first = self.detail.splitlines()[0] if self.detail else self.kind.meaning
+        return f"{self.place}, {first}" if self.place else first
+
+    def __str__(self) -> str:
+        width, who = (max((len(str(x)) for x in of), default=0) for of in (self.sites, self.sides))
+        lines = [f"  {side.site!s:<{width}}  {side!s:<{who}}  {side.site.text}".rstrip() for side in self.sides]
+        notes = []
+        if self.same_value is not None:
+            notes.append("the write left the value as it was" if self.same_value else "the write changed the value")
+        if self.count > 1:
+            notes.append(f"{self.count} accesses")
+        more = self.detail.splitlines()[1:]
+        return "\n".join(
+            [self.headline, *lines, *(f"  {line}" for line in more), *([f"  {'; '.join(notes)}"] if notes else [])]
+        )
+
+
+def _short(index: tuple[int, int, int]) -> str:
+    """(3, 0, 0) -> 3, because most launches have one dimension."""
+    return str(index[0]) if index[1:] == (0, 0) else f"({', '.join(map(str, index))})"

@@ -1,0 +1,157 @@
+"""Memory for the tensors of a call, with margins, in which writes out of bounds do no damage and are detected.
+
+Whole storages are copied in, so that views, strides and gaps stay as they are, and copied back afterwards. Large storages are
+not copied, because a call accesses little of them: kernels get their own memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+MARGIN = 64 * 1024  # bytes; a tile of 128 rows of 128 float32
+LARGE = 2**28  # bytes of a storage that is not copied
+POISON = 0xFF  # NaN in every floating type
+_PATTERN = bytes([POISON]) * MARGIN
+
+
+@dataclass
+class View:
+    """One tensor argument: name, shape, strides, bytes per element, and the byte of its storage where it starts."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    width: int
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The byte after its last element."""
+        if 0 in self.shape:
+            return self.start
+        return self.start + self.width * (1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)))
+
+    def index_of(self, offset: int) -> tuple[int, ...]:
+        """The element that holds the byte at `offset` of the storage (the first one, if the tensor is broadcast)."""
+        left, index = (offset - self.start) // self.width, [0] * len(self.shape)
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            if self.strides[axis]:
+                index[axis] = min(left // self.strides[axis], self.shape[axis] - 1)
+                left -= index[axis] * self.strides[axis]
+        return tuple(index)
+
+
+@dataclass
+class Stored:
+    """A storage of a call: its original address, its address for kernels, and its views."""
+
+    source: int
+    nbytes: int
+    address: int = 0
+    views: list[View] = field(default_factory=list)
+
+    @property
+    def margin(self) -> int:
+        """Bytes of margin before and after it; 0 if it is not in the arena."""
+        return MARGIN if self.nbytes <= LARGE else 0
+
+    @property
+    def width(self) -> int:
+        return min(view.width for view in self.views)
+
+    def holds(self, storage: torch.UntypedStorage) -> bool:
+        """Whether a storage is this one or a part of it."""
+        start = storage.data_ptr()
+        return start == self.source or self.source <= start < self.source + self.nbytes
+
+    def copy_in(self) -> None:
+        """Copy into the arena, between margins of NaN."""
+        if self.margin:
+            ctypes.memset(self.address - MARGIN, POISON, MARGIN)
+            ctypes.memset(self.address + self.nbytes, POISON, MARGIN)
+            ctypes.memmove(self.address, self.source, self.nbytes)
+
+    def copy_back(self) -> None:
+        """Copy back, but only if something changed: an input may be in read-only memory."""
+        if not self.margin:
+            return
+        new = ctypes.string_at(self.address, self.nbytes)
+        if new != ctypes.string_at(self.source, self.nbytes):
+            ctypes.memmove(self.source, new, self.nbytes)
+
+    def beside(self) -> str:
+        """Where a margin was written, in words; "" if none was."""
+        if not self.margin:
+            return ""
+        name = ", ".join(view.name for view in self.views)
+        after = ctypes.string_at(self.address + self.nbytes, MARGIN)
+        if after != _PATTERN:
+            return f"{_first_other(after)} bytes past the end of {name}"
+        before = ctypes.string_at(self.address - MARGIN, MARGIN)
+        if before != _PATTERN:
+            return f"{_first_other(before[::-1]) + 1} bytes before the start of {name}"
+        return ""
+
+
+def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], list[tuple[Stored, int]]]:
+    """The storages (overlapping ones, as of two NumPy arrays, are one), and each tensor's storage and start in it."""
+    found: list[Stored] = []
+    starts = []
+    for storage in sorted((t.untyped_storage() for _, t in tensors), key=lambda s: s.data_ptr()):
+        start, nbytes = storage.data_ptr(), storage.nbytes()
+        if found and start < found[-1].source + found[-1].nbytes:
+            found[-1].nbytes = max(found[-1].nbytes, start + nbytes - found[-1].source)
+        elif not any(place.holds(storage) for place in found):
+            found.append(Stored(start, nbytes))
+    for name, tensor in tensors:
+        place = next(p for p in found if p.holds(tensor.untyped_storage()))
+        start = tensor.data_ptr() - place.source if tensor.numel() else 0
+        place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start))
+        starts.append((place, start))
+    return found, starts
+
+
+def _first_other(text: bytes) -> int:
+    return next(i for i, byte in enumerate(text) if byte != POISON)
+
+
+class Arena:
+    """Memory for the storages of one call; kept between calls, because fresh pages are slow."""
+
+    def __init__(self):
+        self._memory: mmap.mmap | None = None
+        self._base = 0
+
+    @contextmanager
+    def holding(self, tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[list[Stored], list[int]]]:
+        """Copy in; give the storages and each tensor's address; copy back at the end, also after an exception."""
+        stored, starts = _storages(tensors)
+        self._lay_out(stored)
+        for place in stored:
+            place.copy_in()
+        try:
+            yield stored, [place.address + start for place, start in starts]
+        finally:
+            for place in stored:
+                place.copy_back()
+
+    def _lay_out(self, stored: list[Stored]) -> None:
+        total = MARGIN
+        inside = [place for place in stored if place.margin]
+        for place in inside:
+            place.address = total
+            total += -(-place.nbytes // 256) * 256 + 2 * MARGIN
+        if self._memory is None or len(self._memory) < total:
+            private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a forked process gets its own copy
+            self._memory = mmap.mmap(-1, 2 * total, flags=private)
+            self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        for place in inside:
+            place.address += self._base
+        for place in stored:
+            place.address = place.address or place.source

@@ -1,0 +1,126 @@
+// Happens-before (the rule is in races/rule.py) between the accesses remembered in a cell and the running thread's access.
+#pragma once
+
+#include "runtime.h"
+
+#include <deque>
+
+namespace emulator {
+
+inline std::deque<EarlierLanes> earlier_lanes;
+inline bool in_shared;  // the access is to shared memory, where other blocks' accesses in the cells no longer count
+inline uint16_t self() { return static_cast<uint16_t>(now->linear); }
+inline uint32_t syncs_now() { return block->warps[now->warp()].syncs; }
+inline bool counts(uint32_t serial) { return in_shared ? serial == block->serial : serial >= launch->first_serial; }
+inline uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - launch->code); }
+
+// Whether an access of this block at that epoch happens before what the running thread does now.
+inline bool happens_before(uint32_t interval, uint16_t thread, uint32_t syncs) {
+    if (interval != block->interval || thread == self()) return true;
+    if (thread / WARP != now->warp()) return false;
+    return block->warps[now->warp()].clock[now->lane()][thread % WARP] > syncs;
+}
+
+struct Conflict {
+    uint32_t serial;
+    uint16_t thread;
+    uint32_t site;
+    bool found;
+};
+constexpr Conflict NONE = {0, 0, 0, false};
+
+inline Conflict conflict_with(const LastWrite& last) {
+    if (!counts(last.serial)) return NONE;
+    if (last.serial == block->serial && happens_before(last.interval, last.thread, last.syncs)) return NONE;
+    return {last.serial, last.thread, last.site, true};
+}
+
+// Those of `lanes` whose access at that time is concurrent with what the running thread does now.
+inline uint32_t concurrent_lanes(uint32_t lanes, uint32_t syncs) {
+    auto& clock = block->warps[now->warp()].clock[now->lane()];
+    uint32_t left = 0;
+    for (lanes &= ~(1u << now->lane()); lanes; lanes &= lanes - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
+        if (clock[lane] <= syncs) left |= 1u << lane;
+    }
+    return left;
+}
+
+inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t site) {
+    uint32_t left = concurrent_lanes(lanes, syncs);
+    if (!left) return NONE;
+    unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    return {block->serial, static_cast<uint16_t>(now->warp() * WARP + lane), site, true};
+}
+
+inline Conflict conflict_with(const AccessSet& set) {
+    if (!counts(set.serial)) return NONE;
+    if (set.serial != block->serial) return {set.serial, set.first, set.site, true};
+    if (set.before != NOBODY) return {set.before_serial, set.before, set.before_site, true};
+    if (set.interval != block->interval) return NONE;
+    if (set.first / WARP != now->warp()) return {set.serial, set.first, set.site, true};
+    if (set.other != NOBODY) return {set.serial, set.other, set.other_site, true};
+    Conflict found = conflict_with_lanes(set.lanes, set.syncs, set.site);
+    for (EarlierLanes* earlier = set.earlier; earlier && !found.found; earlier = earlier->next)
+        found = conflict_with_lanes(earlier->lanes, earlier->syncs, earlier->site);
+    return found;
+}
+
+inline void start_set(AccessSet& set, uint32_t site) {
+    set.serial = block->serial;
+    set.interval = block->interval;
+    set.syncs = syncs_now();
+    set.lanes = 1u << now->lane();
+    set.site = site;
+    set.earlier = nullptr;
+    set.first = self();
+    set.other = NOBODY;
+}
+
+inline void add_access(AccessSet& set, uint32_t site) {
+    if (set.serial != block->serial) {
+        bool earlier = counts(set.serial);
+        uint32_t serial = set.serial, at = set.site;
+        uint16_t who = set.first;
+        start_set(set, site);
+        set.before = earlier ? who : NOBODY;
+        set.before_serial = serial;
+        set.before_site = at;
+    } else if (set.interval != block->interval) {
+        start_set(set, site);
+    } else if (set.first / WARP != now->warp()) {
+        if (set.other == NOBODY) {
+            set.other = self();
+            set.other_site = site;
+        }
+    } else if (set.syncs == syncs_now() && set.site == site) {
+        set.lanes |= 1u << now->lane();
+    } else if (set.syncs == syncs_now()) {  // on another line
+        for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
+            if (earlier->syncs == set.syncs && earlier->site == site) {
+                earlier->lanes |= 1u << now->lane();
+                return;
+            }
+        earlier_lanes.push_back({set.syncs, 1u << now->lane(), site, set.earlier});
+        set.earlier = &earlier_lanes.back();
+    } else {  // the warp has synced since: lanes whose access happens before this one are dropped
+        EarlierLanes* kept = nullptr;
+        uint32_t left = concurrent_lanes(set.lanes, set.syncs);
+        if (left) {
+            earlier_lanes.push_back({set.syncs, left, set.site, kept});
+            kept = &earlier_lanes.back();
+        }
+        for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
+            if ((left = concurrent_lanes(earlier->lanes, earlier->syncs))) {
+                earlier_lanes.push_back({earlier->syncs, left, earlier->site, kept});
+                kept = &earlier_lanes.back();
+            }
+        set.earlier = kept;
+        set.syncs = syncs_now();
+        set.lanes = 1u << now->lane();
+        set.site = site;
+        set.first = self();
+    }
+}
+
+}  // namespace emulator

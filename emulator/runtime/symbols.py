@@ -1,0 +1,112 @@
+"""The variables, kernels and source lines of a compiled library, from its symbols and its debug information."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import linecache
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.observation import Site
+from emulator.runtime.library import runtime
+
+EMULATOR = str(Path(__file__).parents[1])  # lines of headers in here are the emulator's, not the author's
+OWN_NAMES = re.compile(r"(?<!\d)8emulator|emulator_cuda_")  # symbols of namespace emulator, and of the appended table
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable: its offsets (in the TLS block if it is shared memory, else in the library), its name and its function."""
+
+    start: int
+    end: int
+    name: str
+    function: str = ""  # demangled; "" for a variable of a file or namespace
+    at: int = 0  # the offset of that function
+    guard: bool = False  # the compiler's flag that a constructor has run
+
+
+class SharedVariable(ctypes.Structure):
+    """struct Variable of runtime.h."""
+
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("kernel", ctypes.c_uint64),
+        ("guard", ctypes.c_int),
+    )
+
+
+@functools.cache
+def variables(library: str) -> tuple[list[Variable], list[Variable]]:
+    """(shared ones, global ones)."""
+    tls = {line.split()[-1] for line in _run("readelf", "-sW", library).splitlines() if " TLS " in line}
+    symbols = [line.split() for line in _run("nm", "-S", library).splitlines()]
+    symbols = [(int(s[0], 16), int(s[1], 16), s[2], s[3]) for s in symbols if len(s) == 4]
+    plain = dict(
+        zip((s[3] for s in symbols), _run("c++filt", input="\n".join(s[3] for s in symbols)).splitlines(), strict=True)
+    )
+    functions = {_encoding(name): (start, plain[name]) for start, _, kind, name in symbols if kind in "tTwW"}
+    shared, other = [], []
+    for start, size, kind, name in symbols:
+        if kind not in "bBdDuVvrR" or OWN_NAMES.search(name):
+            continue
+        inside = re.match(r"_ZG?VZ|_ZZ", name)
+        owner = (
+            next((f for f in sorted(functions, key=len, reverse=True) if name[inside.end() :].startswith(f)), "")
+            if inside
+            else ""
+        )
+        at, function = functions.get(owner, (0, ""))
+        variable = Variable(
+            start, start + size, re.sub(r"^.*::|\.\d+$", "", plain[name]), function, at, name.startswith("_ZGV")
+        )
+        (shared if name in tls else other).append(variable)
+    return shared, other
+
+
+def _encoding(function: str) -> str:
+    """A function's name in the form that the names of its static variables contain."""
+    return f"{function[2:]}E" if function.startswith("_Z") else f"{len(function)}{function}E"
+
+
+def base_name(function: str) -> str:
+    """ "void ns::scale<4>(float*)" -> "scale"."""
+    return re.split(r"[<(]", function, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
+
+
+def register_shared_variables(module: int, library: str, kernels: tuple[str, ...]) -> None:
+    """Tell the runtime which shared variables each kernel of a module has. module: the address of its struct Module."""
+    shared, _ = variables(library)
+    owners = [variable.at if base_name(variable.function) in kernels else 0 for variable in shared]
+    table = (SharedVariable * len(shared))(
+        *[(v.start, v.end, owner, v.guard) for v, owner in zip(shared, owners, strict=True)]
+    )
+    runtime().emulator_shared_variables(ctypes.c_void_p(module), ctypes.c_size_t(len(shared)), table)
+
+
+_sites: dict[tuple[str, int], Site] = {}
+
+
+def sites(library: str, offsets: set[int]) -> dict[int, Site]:
+    """Return addresses, as offsets in a library -> the author's lines. One addr2line for all that are not known yet."""
+    left = sorted(offset for offset in offsets if (library, offset) not in _sites)
+    # A return address is that of the next instruction; one less belongs to the call.
+    answer = (
+        _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in left)) if left else ""
+    )
+    for stretch in re.split(r"^0x(?=[0-9a-f]+$)", answer, flags=re.MULTILINE)[1:]:
+        address, *lines = stretch.splitlines()
+        frames = [(f, *where.rsplit(":", 1)) for f, where in zip(lines[::2], lines[1::2], strict=False)]
+        own = [frame for frame in frames if not frame[1].startswith((f"{EMULATOR}/", "/usr/", "??"))] or frames[-1:]
+        function, file, line = own[0]
+        number = int(re.match(r"\d*", line)[0] or 0)
+        _sites[library, int(address, 16) + 1] = Site(file, number, function, linecache.getline(file, number).strip())
+    return {offset: _sites.get((library, offset), Site("", 0)) for offset in offsets}
+
+
+def _run(*command: str, input: str | None = None) -> str:
+    return subprocess.run(command, input=input, capture_output=True, text=True).stdout

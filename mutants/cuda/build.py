@@ -1,0 +1,97 @@
+"""Mutants of CUDA C++: of impls/cuda, imported from a copy with one file edited, and of the example in docs/.
+
+They run on the CPU, plain or traced, with tiles of 16 queries by 16 keys (ONE_INSTANCE of fa1.cu and fa2.cu).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from emulator.build_cache import key_of
+from emulator.compiler import no_compiler
+from impls import Supports
+from impls.cuda.extension import nvcc
+from mutants.loading import import_copy, kept_folder
+from mutants.mutant import IMPLS, ROOT, Family, Mutant
+
+FILES = ("*.py", "*.cu", "*.cuh", "*.h", "*.cpp")
+OF_16_BITS = re.compile(r" *case B?FLOAT16: return .*\n")  # as_dtype of problem.cuh
+OF_BACKWARD = re.compile(r"^(int fa[12]_(?:backward|bias_gradient)\([^{]*\{).*?^\}", re.DOTALL | re.MULTILINE)  # fa?.cu
+
+TRACED = "test_no_race_is_traced"
+ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
+
+
+def load_kernels(mutant: Mutant, text: str) -> ModuleType:
+    """impls/cuda, imported from a copy in which one file is edited and which holds little more than the mutant needs.
+
+    Each kernel has one instance, with tiles of 16. The 16-bit dtypes and the backward are left out if the mutant does not
+    promise them: each halves the compile time. The PyTorch operators of the copy get names of their own, because two
+    libraries must not define the same operator.
+    """
+    files = {p.name: p.read_text() for pattern in FILES for p in sorted(mutant.file.parent.glob(pattern))}
+    files[mutant.file.name] = text
+    promised = mutant.declares.get("supports")
+    if promised and set(promised.dtypes) == {torch.float32}:
+        files["problem.cuh"] = OF_16_BITS.sub("", files["problem.cuh"])
+    for name in [name for name in files if name.endswith(".cu")]:
+        files[name] = f"#define ONE_INSTANCE {files[name]}"
+        if "backward" in mutant.declares and mutant.declares["backward"] is None:
+            stubs = OF_BACKWARD.sub(r"\1 return cudaErrorInvalidValue; }", files[name])
+            files[name] = stubs.replace('"host_backward.cuh"', '"host.cuh"')
+    namespace = f"flash_attest_{key_of(*files.values())}"
+    files = {name: text.replace("flash_attest_cuda", namespace) for name, text in files.items()}
+    return import_copy(mutant, kept_folder(files) / "__init__.py")
+
+
+def load_example(mutant: Mutant, text: str) -> ModuleType:
+    """The Python file of the example, imported from a folder in which its .cu file is edited."""
+    wrapper = mutant.file.with_suffix(".py")
+    folder = kept_folder({mutant.file.name: text, wrapper.name: wrapper.read_text()})
+    return import_copy(mutant, folder / wrapper.name)
+
+
+def lacking(mutant: Mutant) -> str:
+    """What this process lacks: g++ for the CPU, nvcc for a GPU."""
+    if mutant.device == "cpu" and (reason := no_compiler()):
+        return f"runs in CUDA C++ on the CPU: {reason}"
+    if mutant.device == "cuda" and not nvcc():
+        return "shows on a GPU only: there is no nvcc to compile it"
+    return ""
+
+
+KERNELS = Family("cuda", IMPLS / "cuda", load_kernels, lacking, slow=True)
+EXAMPLE = Family("cuda example", ROOT / "docs" / "examples", load_example, lacking, slow=True)
+
+
+def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):
+    """Fields of an Implementation that promises only these features, so every drawn case is about them."""
+    supports = Supports(dtypes=dtypes or {torch.float32}, headdims=headdims, **features)
+    return dict(supports=supports, tile=(16, 16), **({} if backward else {"backward": None}))
+
+
+FORWARD = promising(backward=False, cross=True)
+
+
+def planted(
+    name: str, law: str, source: str, edits: tuple, story: str, declares: dict[str, Any],
+    smallest: dict[str, Any] | None = None, impl: str = "cuda_fa2", device: str = "cpu",
+) -> Mutant:  # fmt: skip
+    """A mutant of a file of impls/cuda. smallest: the fields in which the shrunk case exceeds ONE."""
+    return Mutant(
+        name=f"cuda_{name}",
+        law=law,
+        family=KERNELS,
+        source=source,
+        impl=impl,
+        declares=declares,
+        edits=edits,
+        smallest=ONE | (smallest or {}),
+        story=story,
+        device=device,
+    )

@@ -1,0 +1,29 @@
+"""Offsets in too few bits, which are right until a tensor has 2^31 elements: docs/bugs.md#boundaries."""
+
+import torch
+
+from mutants.cuda.build import planted, promising
+
+LAW = "test_offsets_need_64_bits"
+ROW = "int64_t row(int b, int i, int h) const { return b * batch + i * seqlen + h * head; }"
+
+MUTANTS = [
+    planted(
+        "both_offset_of_a_row_is_an_int",
+        LAW,
+        "problem.cuh",
+        ((ROW, ROW.replace("return ", "return int(").replace(";", ");")),),
+        "`int offset = (b * nheads + h) * seqlen * headdim`: negative beyond 2^31 elements",
+        promising(backward=False, strides=True),
+        dict(nheads=2),
+    ),
+    planted(
+        "both_offset_in_a_tile_is_unsigned",
+        LAW,
+        "tiles.cuh",
+        (("const T* at = x + first * stride + d;", "const T* at = x + unsigned(first * stride) + d;"),),
+        "32 bits without a sign: right up to 2^32 elements, then it starts from 0",
+        promising(torch.float16, backward=False, strides=True),
+        dict(seqlen_q=2, seqlen_k=2),
+    ),
+]

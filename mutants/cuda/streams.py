@@ -1,0 +1,20 @@
+"""Launches on another stream than the caller's: docs/bugs.md#calling. They show on a GPU only.
+
+python -m mutants stream
+"""
+
+from mutants.cuda.build import planted, promising
+
+LAUNCH = "kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);"
+
+MUTANTS = [
+    planted(
+        "both_launches_on_the_legacy_stream",
+        "test_work_waits_on_the_current_stream",
+        "host.cuh",
+        ((LAUNCH, LAUNCH.replace(", static_cast<cudaStream_t>(stream)", "")),),
+        "`<<<blocks, threads>>>`: right until the caller uses streams, because PyTorch's default stream is the legacy one",
+        promising(),
+        device="cuda",
+    ),
+]

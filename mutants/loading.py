@@ -1,0 +1,45 @@
+"""Loading edited copies of a package: folders that the copies live in, and imports under a name that no other module has."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+
+from emulator.build_cache import cache_folder, key_of
+from mutants.mutant import Mutant
+
+
+def import_copy(mutant: Mutant, file: Path) -> ModuleType:
+    """A module, or a package by its __init__.py, imported under a unique name; it stays in sys.modules."""
+    name = f"mutant_{mutant.name}_{id(mutant)}"
+    within = [str(file.parent)] if file.name == "__init__.py" else None
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=within)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def kept_folder(files: Mapping[str, str]) -> Path:
+    """A folder with these files (name: text) that stays, because CUDA files are read after the import.
+
+    The folder is named by its contents. Compiled files are cached by path and contents, so the next process finds both and
+    compiles nothing again.
+    """
+    folder = cache_folder() / f"mutant_{key_of(*(part for file in files.items() for part in file))}"
+    if not folder.exists():
+        with TemporaryDirectory(dir=cache_folder()) as directory:
+            whole = Path(directory) / folder.name
+            whole.mkdir()
+            for name, text in files.items():
+                (whole / name).write_text(text)
+            try:
+                os.rename(whole, folder)
+            except OSError:
+                if not folder.exists():  # otherwise another process made it first
+                    raise
+    return folder

@@ -1,0 +1,179 @@
+"""Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries: docs/bugs.md#boundaries."""
+
+from mutants.tiled.build import planted
+
+MUTANTS = [
+    planted(
+        name="padding_keys_count_as_score_zero",
+        law="test_padding_keys_count_nothing",
+        edits=(("    if j0 + BLOCK_N > seqlen_k:  # tail mask", "    if False:  # tail mask"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the tail of the last key tile is loaded as zeros and never masked",
+    ),
+    planted(
+        name="tail_tile_is_dropped",
+        law="test_padding_keys_count_nothing",
+        edits=(
+            (
+                "range(0, min(seqlen_k, last_key) if causal else seqlen_k, BLOCK_N)",
+                "range(0, min(seqlen_k, last_key) if causal else max(BLOCK_N, seqlen_k // BLOCK_N * BLOCK_N), BLOCK_N)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
+        story="the number of key tiles is rounded down, but to at least one",
+    ),
+    planted(
+        name="evenness_of_queries_is_taken_for_that_of_keys",
+        law="test_padding_keys_count_nothing",
+        edits=(
+            (
+                "    if j0 + BLOCK_N > seqlen_k:  # tail mask",
+                "    if j0 + BLOCK_N > seqlen_k and seqlen_q % BLOCK_M:  # tail mask",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=1),
+        story="the unmasked fast path is chosen by is_even_M and runs past the last key",
+    ),
+    planted(
+        name="last_key_is_lost_when_the_tile_divides_seqlen",
+        law="test_padding_keys_count_nothing",
+        edits=(
+            ("    if j0 + BLOCK_N > seqlen_k:  # tail mask", "    if j0 + BLOCK_N >= seqlen_k:  # tail mask"),
+            (
+                "s.masked_fill(j >= seqlen_k, -INF)",
+                "s.masked_fill(j >= j0 + (seqlen_k % BLOCK_N or BLOCK_N - 1), -INF)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=1),
+        story="seqlen % BLOCK_N = 0 is treated as a tail: wrong exactly at multiples of the tile",
+    ),
+    planted(
+        name="last_query_tile_is_dropped_in_backward",
+        law="test_ragged_sizes_match_the_definition",
+        edits=(
+            (
+                "if causal else 0, seqlen_q, BLOCK_M)",
+                "if causal else 0, max(BLOCK_M, seqlen_q // BLOCK_M * BLOCK_M), BLOCK_M)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
+        story="the backward's number of query tiles is rounded down: forward right, gradients of the tail missing",
+    ),
+    planted(
+        name="only_64_columns_enter_the_score",
+        law="test_every_column_of_headdim_matters",
+        edits=(("s = scale * (qi @ kj.mT)", "s = scale * (qi[..., :64] @ kj[..., :64].mT)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=16, seqlen_k=16, headdim=130),
+        story="the first 64 columns are used for every head dim",
+    ),
+    planted(
+        name="columns_after_the_last_multiple_of_32_are_not_written",
+        law="test_winning_key_is_copied",
+        edits=(
+            (
+                "store_tile(out.transpose(1, 2), i0, oi)",
+                "columns = max(32, headdim // 32 * 32)\n"
+                "        store_tile(out.transpose(1, 2)[..., :columns], i0, oi[..., :columns])",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=65),
+        story="accumulator columns never written for head dims that are no multiple of 32 (72, 104)",
+    ),
+    planted(
+        name="launch_fails_unnoticed_for_wide_heads",
+        law="test_out_matches_the_definition",
+        edits=(
+            (
+                "    lse = q.new_zeros(batch, nheads, seqlen_q, dtype=torch.float32)\n",
+                "    lse = q.new_zeros(batch, nheads, seqlen_q, dtype=torch.float32)\n"
+                "    if headdim > 96:\n"
+                "        return out, lse\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=97),
+        story="too much shared memory is requested; the launch error is not checked, and zeros are returned",
+    ),
+    planted(
+        name="keys_are_taken_for_heads_when_there_are_as_many",
+        law="test_ragged_sizes_match_the_definition",
+        edits=(
+            (
+                "    out = q.new_zeros(q.shape)\n",
+                "    k = k.transpose(1, 2) if seqlen_k == k.shape[2] else k\n    out = q.new_zeros(q.shape)\n",
+            ),
+        ),
+        smallest=dict(batch=3, nheads=6, seqlen_q=3, seqlen_k=3, headdim=1),
+        story="k is transposed twice, and with nheads = seqlen no shape shows it",
+    ),
+    planted(
+        name="value_tile_is_the_one_before",
+        law="test_winning_key_is_copied",
+        edits=(
+            (
+                "            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)",
+                "            vj = load_tile(v.transpose(1, 2), max(0, j0 - BLOCK_N), BLOCK_N)",
+            ),
+        ),
+        smallest=dict(batch=3, nheads=3, seqlen_q=24, seqlen_k=24, headdim=3),
+        story="the pipeline advances k's pointer but not v's",
+    ),
+    planted(
+        name="offset_of_a_tile_overflows",
+        law="test_winning_key_is_copied",
+        edits=(
+            (
+                "            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)",
+                "            vj = load_tile(v.transpose(1, 2), j0 % 64, BLOCK_N)",
+            ),
+        ),
+        smallest=dict(batch=3, nheads=3, seqlen_q=92, seqlen_k=92),
+        story="an offset in too few bits, here 6 where it was 16 or 32: only long sequences wrap around",
+    ),
+    planted(
+        name="last_split_of_a_single_query_is_dropped",
+        law="test_single_query_matches_the_definition",
+        edits=(
+            (
+                "range(0, min(seqlen_k, last_key) if causal else seqlen_k, BLOCK_N)",
+                "range(0, 64 * max(1, seqlen_k // 64) if seqlen_q == 1 else seqlen_k, BLOCK_N)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_k=65, headdim=1),
+        story="split-K decoding: the number of splits of 64 keys is rounded down",
+    ),
+    planted(
+        name="queries_before_a_key_tile_are_counted_without_the_offset",
+        law="test_single_query_matches_the_definition",
+        edits=(("max(0, j0 - (seqlen_k - seqlen_q))", "max(0, j0)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_k=17, headdim=1, causal=True),
+        story="the backward's first query tile is computed for seqlen_q = seqlen_k: late keys get no gradient",
+    ),
+    planted(
+        name="no_queries_crash_the_backward",
+        law="test_no_queries_give_no_gradient",
+        edits=(
+            (
+                "    for j0 in range(0, seqlen_k, BLOCK_N):",
+                "    if seqlen_q == 0:\n"
+                '        raise RuntimeError("CUDA error: invalid configuration argument")\n'
+                "    for j0 in range(0, seqlen_k, BLOCK_N):",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_k=1, headdim=1),
+        story="a grid of 0 blocks is launched",
+    ),
+    planted(
+        name="no_keys_give_lse_zero",
+        law="test_no_keys_give_zero",
+        edits=(
+            (
+                "    lse = q.new_zeros(batch, nheads, seqlen_q, dtype=torch.float32)\n",
+                "    lse = q.new_zeros(batch, nheads, seqlen_q, dtype=torch.float32)\n"
+                "    if seqlen_k == 0:\n"
+                "        return out, lse\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, headdim=1),
+        story="the early return for no keys gives lse 0, but the log of an empty sum is -inf",
+    ),
+]

@@ -1,0 +1,27 @@
+"""Mutants of implementations in tensor operations: one edited module, python_tiled.py unless the mutant names another."""
+
+from __future__ import annotations
+
+import linecache
+from types import ModuleType
+from typing import Any
+
+from mutants.mutant import IMPLS, Family, Mutant
+
+
+def load(mutant: Mutant, text: str) -> ModuleType:
+    """The edited module. linecache gets its text, so tracebacks show the edited lines."""
+    shown = f"<mutant {mutant.name} of {mutant.file.name}>"
+    linecache.cache[shown] = (len(text), None, text.splitlines(keepends=True), shown)
+    module = ModuleType(f"mutants.built.{mutant.name}")
+    module.__file__ = str(mutant.file)
+    exec(compile(text, shown, "exec"), module.__dict__)
+    return module
+
+
+TILED = Family("tiled", IMPLS, load)
+
+
+def planted(*, impl: str = "python_tiled", **fields: Any) -> Mutant:
+    """A mutant of impls/<impl>.py."""
+    return Mutant(family=TILED, source=f"{impl}.py", impl=impl, **fields)

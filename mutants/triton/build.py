@@ -1,0 +1,66 @@
+"""Mutants of impls/triton: each is the whole package with one file edited, imported from a copy.
+
+On the CPU they run in Triton's interpreter, in tiles of 64 queries by 32 keys (INTERPRETER_TILE of impls/triton/tuning.py).
+"""
+
+from __future__ import annotations
+
+import linecache
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from impls import Supports
+from mutants.loading import import_copy
+from mutants.mutant import IMPLS, Family, Mutant
+
+
+def load(mutant: Mutant, text: str) -> ModuleType:
+    """The edited package under another name, as its modules import each other.
+
+    The copy is deleted when this returns. linecache keeps its lines, because Triton reads a kernel's source when it runs it.
+    """
+    package = mutant.file.parent
+    with TemporaryDirectory() as directory:
+        copy = Path(directory) / package.name
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        (copy / mutant.file.name).write_text(text)
+        module = import_copy(mutant, copy / "__init__.py")
+        for path in map(str, copy.glob("*.py")):
+            lines = linecache.getlines(path)
+            linecache.cache[path] = (sum(map(len, lines)), None, lines, path)  # None: linecache does not check the disk
+    return module
+
+
+def lacking(mutant: Mutant) -> str:
+    """What this process lacks: Triton, or the other way to run its kernels."""
+    from impls.triton.interpreter import INTERPRETED, installed  # here, as it sets TRITON_INTERPRET for the process
+
+    if not installed():
+        return "Triton is not installed"
+    if INTERPRETED and mutant.device == "cuda":
+        return "shows compiled only: TRITON_INTERPRET is set"
+    if not INTERPRETED and mutant.device == "cpu":
+        return "runs in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts"
+    return ""
+
+
+TRITON = Family("triton", IMPLS / "triton", load, lacking, slow=True)
+
+
+def planted(*, impl: str = "triton_fa2", **fields: Any) -> Mutant:
+    """A mutant of a file of impls/triton."""
+    return Mutant(family=TRITON, impl=impl, **fields)
+
+
+def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
+    """Fields of an Implementation that promises only these features, so every drawn case is about them.
+
+    `share` makes the cases smaller: the interpreter takes a second for a case where others take a millisecond.
+    """
+    supports = Supports(dtypes=dtypes or {torch.float16}, headdims=range(1, 257), **features)
+    return dict(supports=supports, share=0.01, **({} if backward else {"backward": None}))

@@ -1,0 +1,65 @@
+"""Tracing: launches inside `tracing()` run in the emulator, every access checked. The same for all kernel families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from emulator.observation import Observation
+from emulator.runtime.watch import LIMIT, watching
+from races.finding import Finding, merge
+
+
+@dataclass
+class Tracing:
+    """The findings, one for each kind, pair of lines and tensor; and the number of launches, once tracing has ended."""
+
+    findings: list[Finding] = field(default_factory=list)
+    launches: int = 0
+
+    def add(self, observations: list[Observation]) -> None:
+        merge(self.findings, map(Finding.of, observations))
+
+
+@contextmanager
+def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterator[Tracing]:
+    """Trace every launch that runs in the emulator inside this block.
+
+    seed: 0 runs threads and blocks in order, any other value in a random order. switch: the probability that at an access
+    another thread continues, which shows what a race can do to the result.
+    limit: seconds for one launch. Mistakes are findings here, not exceptions.
+    """
+    if not 0.0 <= switch <= 1.0:
+        raise ValueError(f"switch={switch!r}: should be a probability, from 0 to 1")
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ValueError(f"seed={seed!r}: should be an int from 0 to 2**64 - 1")
+    if not (isinstance(limit, (int, float)) and 0 < limit < 1e6):
+        raise ValueError(f"limit={limit!r}: should be seconds, above 0")
+    found = Tracing()
+    with watching(found.add, seed, switch, limit) as watch:
+        try:
+            yield found
+        finally:
+            found.launches = watch.launches()
+
+
+def trace(call: Callable[[], Any], seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> list[Finding]:
+    """call() with tracing -> all findings; [] means none for this input. See `tracing` for the options.
+
+    If the call raises because of a finding (it checks for errors, say), the findings are returned. Raises RuntimeError if no
+    kernel ran, because that would prove nothing.
+    """
+    with tracing(seed, switch, limit) as found:
+        try:
+            call()
+        except Exception:
+            if not found.findings:
+                raise
+    if not found.launches and not found.findings:
+        raise RuntimeError(
+            "no traced kernel was launched (there was no launch in the emulator, or the host code checked for the error of a "
+            "failed one): there was nothing to trace"
+        )
+    return found.findings

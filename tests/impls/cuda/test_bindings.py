@@ -1,0 +1,63 @@
+"""The bindings of impls/cuda: they compile, declare the host functions, and their schemas name what is written.
+
+Checked by g++ and by parsing, so nvcc is not needed.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from impls.cuda import extension
+
+FOLDER = Path(extension.__file__).parent
+ALGORITHMS = ("fa1", "fa2")
+HEADERS = Path(torch.__file__).parent / "include"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.skipif(not (HEADERS / "torch" / "csrc" / "stable" / "library.h").exists(), reason="torch has no headers")
+def test_binding_compiles_against_the_headers_of_this_pytorch(name):
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-fsyntax-only", "-DUSE_CUDA", "-isystem", HEADERS]
+    done = subprocess.run([*command, FOLDER / f"{name}_binding.cpp"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def one_line(text):
+    return re.sub(r"\s+", " ", text)
+
+
+def declarations(name):
+    """(function, its parameters) of the host functions that a binding declares."""
+    text = one_line((FOLDER / f"{name}_binding.cpp").read_text())
+    return dict(re.findall(r"int (\w+)\(([^()]*)\);", text))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_host_functions_are_declared_as_they_are_defined(name):
+    """Otherwise the library has an undefined symbol, which shows on a GPU machine only."""
+    source = one_line((FOLDER / f"{name}.cu").read_text())
+    known = declarations(name)
+    assert set(known) == {f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal")}
+    for function, parameters in known.items():
+        assert f"int {function}({parameters}) {{" in source
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("what", ("forward", "backward", "bias_gradient"))
+def test_schema_says_what_the_host_function_writes(name, what):
+    """Same order, a tensor for each pointer; pointers to non-const are written. binding.h has both algorithms' schemas."""
+    files = (f"{name}_binding.cpp", "binding.h")
+    text = " ".join(one_line((FOLDER / file).read_text()) for file in files).replace('" "', "")
+    (schema,) = re.findall(rf'"{what}\((.*?)\) -> \(\)"', text)
+    *parameters, stream = declarations(name)[f"{name}_{what}"].split(", ")
+    assert stream == "void* stream"
+    kinds = [("number" if p.startswith("double") else "read" if p.startswith("const") else "written", p.split()[-1])
+             for p in parameters]  # fmt: skip
+    of_schema = [("number" if a.startswith("float ") else "written" if "!" in a else "read", a.split()[-1])
+                 for a in schema.split(", ")]  # fmt: skip
+    assert of_schema == kinds
+    written = re.findall(r"\((\w)!\)", schema)
+    assert len(set(written)) == len(written)  # each has its own alias

@@ -1,0 +1,126 @@
+"""flash_attention_1 and _2 as PyTorch operators: opcheck, torch.compile, CUDA graphs, a second GPU.
+
+On CUDA tensors where there is a GPU, and always on CPU tensors. Values: test_functions.py. Refusals:
+test_refused.py.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from impls.cuda import flash_attention_1, flash_attention_2, operators
+from tests.emulator.cuda_sources.calls import RIGHT, each, everywhere, gradients, inputs, on_a_gpu
+from tests.emulator.cuda_sources.values import randn
+from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
+
+OPERATORS = {
+    flash_attention_1: (operators.fa1_forward, operators.fa1_backward),
+    flash_attention_2: (operators.fa2_forward, operators.fa2_backward),
+}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def run_python(program):
+    """Run Python in a new process in the checkout -> its output."""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@each
+@everywhere
+@pytest.mark.parametrize("bias", (None, (1, 4, 20, 37)), ids=("", "bias"))
+def test_operators_pass_opcheck(function, device, bias):
+    """torch.library's own check of schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
+    forward, backward = OPERATORS[function]
+    x = inputs(device, bias=bias)
+    torch.library.opcheck(forward, (*x, True, None, RIGHT))
+    x = [t if t is None else t.detach() for t in x]
+    out, lse = forward(*x, True, 0.5, RIGHT)
+    for wanted in (False, True)[: 1 if bias is None else 2]:
+        torch.library.opcheck(backward, (out + 1, *x, out, lse, True, 0.5, RIGHT, wanted))
+
+
+@each
+@everywhere
+@pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
+def test_compiled_equals_eager(function, device, dynamic):
+    """Forward and backward, bit for bit, as one graph without a break."""
+    x = inputs(device)
+
+    def step(*tensors):
+        out, lse = function(*(2.0 * t for t in tensors), causal=True, softmax_scale=0.3, return_lse=True)
+        return out + 1, lse
+
+    want, want_lse = step(*x)
+    torch._dynamo.reset()
+    got, lse = torch.compile(step, backend="aot_eager", fullgraph=True, dynamic=dynamic)(*x)
+    assert_same_bits(got, want)
+    assert_same_bits(lse, want_lse)
+    for mine, other in zip(gradients(got, x), gradients(want, x), strict=True):
+        assert_same_bits(mine, other)
+
+
+def test_operators_are_in_torch_ops():
+    names = [f"fa{n}_{what}" for n in (1, 2) for what in ("forward", "backward")]
+    assert all(hasattr(torch.ops.flash_attest_cuda, name) for name in names)
+
+
+def test_a_copy_of_the_package_has_its_own_operators(tmp_path):
+    """Mutants are such copies, which must not replace the operators of the original."""
+    shutil.copytree(Path(operators.__file__).parent, tmp_path / "copied_cuda")
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from impls.cuda import operators as ours;"
+        " from copied_cuda import operators as copied; import torch;"
+        " print([o.fa1_forward._qualname for o in (ours, copied)])"
+    )
+    assert run_python(program) == "['flash_attest_cuda::fa1_forward', 'copied_cuda::fa1_forward']"
+
+
+@each
+@on_a_gpu
+def test_graph_replayed_on_other_inputs_equals_eager(function):
+    x = inputs("cuda")
+    dout = randn(2, 20, 4, 16, device="cuda", seed=5)
+
+    def step():
+        out = function(*x, causal=True)
+        return out, *torch.autograd.grad(out, x, dout)
+
+    graph, outputs = captured(step)
+    for seed in (1, 2):
+        with torch.no_grad():
+            for n, t in enumerate(x):
+                t.copy_(randn(*t.shape, device="cuda", seed=10 * seed + n))
+        graph.replay()
+        got = [t.clone() for t in outputs]
+        for mine, other in zip(got, step(), strict=True):
+            assert_same_bits(mine, other)
+
+
+@each
+@on_a_gpu
+@on_two_gpus
+def test_tensors_on_a_second_device(function):
+    """While the first device is the current one."""
+    here, there = inputs("cuda:0"), inputs("cuda:1")
+    want, got = function(*here, causal=True), function(*there, causal=True)
+    assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")
+    assert_same_bits(got.cpu(), want.cpu())
+    for mine, other in zip(gradients(got, there), gradients(want, here), strict=True):
+        assert_same_bits(mine.cpu(), other.cpu())
+
+
+def test_importing_compiles_and_loads_nothing():
+    """The first call does what takes time: compiling, loading the emulator, importing the build tools, a CUDA context."""
+    program = (
+        "import sys, torch, impls.cuda, emulator.cuda.build; print(emulator.cuda.build.runtime.cache_info().currsize,"
+        " 'torch.utils.cpp_extension' in sys.modules, torch.cuda.is_initialized())"
+    )
+    assert run_python(program) == "0 False False"

@@ -1,0 +1,32 @@
+"""An Absent enters through every door, is known by its name, and is refused with its reason."""
+
+from impls import Absent, torch_math
+from impls.registry import Entry, from_file, from_hook, select
+from properties.judging.plan import Plan
+from properties.judging.verdict import REFUSED
+from properties.plugin.session import Judge
+
+GONE = Absent("gone", "its compiler is not installed")
+
+
+def test_an_absent_comes_through_a_file(tmp_path):
+    file = tmp_path / "gone.py"
+    file.write_text('from impls import Absent\nIMPL = Absent("gone", "its compiler is not installed")\n')
+    (entry,) = from_file(str(file))
+    assert entry.impl == GONE and entry.name == "gone"
+
+
+def test_an_absent_comes_through_the_hook():
+    assert [entry.impl for entry in from_hook([[GONE], GONE])] == [GONE, GONE]
+
+
+def test_an_absent_is_selected_by_its_name():
+    entries = [Entry(GONE, "gone.py"), Entry(torch_math.IMPL, "torch_math.py")]
+    assert select(entries, "gone") == entries[:1]
+
+
+def test_an_absent_is_refused_and_not_run():
+    judge = Judge.__new__(Judge)
+    judge.plan = Plan(device="cpu")
+    result = Judge.contract(judge, GONE)
+    assert (result.verdict, result.reason, result.message) == (REFUSED, GONE.reason, "")

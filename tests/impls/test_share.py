@@ -1,0 +1,56 @@
+"""`share`: an implementation is judged on a part of the cases and repeats, and on smaller cases."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from impls import ContractError, torch_math
+from properties.cases.strategies import Limits
+from properties.judging.plan import Plan
+from tests.impls.runs import python, results
+
+
+@pytest.mark.parametrize(
+    "share", (0, -1, 1.5, "all", None, float("nan"), {"cpu": 0}, {"cpu": None}, {"gpu": 0.5}, {"cpu": {"cpu": 0.5}})
+)
+def test_a_share_is_above_0_and_at_most_1(share):
+    with pytest.raises(ContractError, match=re.escape(f"share={share!r}: should be a number above 0, at most 1")):
+        replace(torch_math.IMPL, share=share)
+
+
+def test_a_share_of_the_cases_and_repeats_is_run():
+    plan, whole, tenth = Plan(examples=60, repeats=100), torch_math.IMPL, replace(torch_math.IMPL, share=0.1)
+    assert (plan.cases_for(whole, 1.0), plan.cases_for(whole, 0.5), plan.repeats_for(whole)) == (60, 30, 100)
+    assert (plan.cases_for(tenth, 1.0), plan.cases_for(tenth, 0.5), plan.repeats_for(tenth)) == (6, 3, 10)
+    least = replace(torch_math.IMPL, share=0.001)
+    assert (plan.cases_for(least, 1.0), plan.repeats_for(least)) == (2, 2)
+
+
+def test_a_share_may_be_for_one_device():
+    """For a kernel that is slow on the CPU only."""
+    on_cpu, on_cuda = Plan(examples=60, repeats=100), Plan(device="cuda", examples=60, repeats=100)
+    slow = replace(torch_math.IMPL, share={"cpu": 0.1})
+    assert (slow.share_on("cpu"), slow.share_on("cuda"), replace(slow, share={}).share_on("cpu")) == (0.1, 1.0, 1.0)
+    assert replace(slow, share=0.5).share_on("cpu") == replace(slow, share=0.5).share_on("cuda") == 0.5
+    assert (on_cpu.cases_for(slow, 1.0), on_cpu.repeats_for(slow)) == (6, 10)
+    assert (on_cuda.cases_for(slow, 1.0), on_cuda.repeats_for(slow)) == (60, 100)
+
+
+def test_cases_have_a_share_of_the_elements():
+    assert Limits.on("cpu", 0.1).elements == Limits.on("cpu").elements // 10
+    assert Limits.on("cpu", 0.1).seqlen == Limits.on("cpu").seqlen
+
+
+def test_results_show_the_share(tmp_path):
+    """A run judges one tenth of its twin's cases."""
+    file = tmp_path / "twins.py"
+    file.write_text(
+        "from dataclasses import replace\nfrom impls import torch_math\n"
+        "IMPLS = [replace(torch_math.IMPL, name='whole'), replace(torch_math.IMPL, name='tenth', share=0.1)]\n"
+    )
+    run = python("-m", "pytest", f"--impl-from={file}", "--device", "cpu", "--hypothesis-profile", "default",
+                 "--report", tmp_path / "report", "properties/test_forward.py", "-k", "lse")  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    cases = {name: entry["cases"] for (_, name), entry in results(tmp_path / "report").items()}
+    assert cases == {"whole": 60, "tenth": 6}

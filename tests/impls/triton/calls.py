@@ -1,0 +1,30 @@
+"""Inputs and gradients for tests of flash_attn_func and its packed forms, on the device where the kernels run."""
+
+import pytest
+import torch
+
+from impls.triton.interpreter import INTERPRETED
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+LEFT, RIGHT = "top_left", "bottom_right"
+on_a_gpu = pytest.mark.skipif(INTERPRETED, reason="compiled kernels need a GPU")
+
+
+def randn(*shape, dtype=torch.float32, seed=0):
+    drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 1000 * sum(shape)))
+    return drawn.to(DEVICE, dtype)
+
+
+def inputs(seqlen_q=20, seqlen_k=37, nheads=4, nheads_k=2, headdim=16, dtype=torch.float32, bias=True, device=DEVICE):
+    """q, k, v and a bias of one batch for two (or None); leaves."""
+    shapes = [(2, seqlen_q, nheads, headdim), (2, seqlen_k, nheads_k, headdim), (2, seqlen_k, nheads_k, headdim)]
+    tensors = [randn(*shape, dtype=dtype, seed=n) for n, shape in enumerate(shapes)]
+    tensors.append(randn(1, nheads, seqlen_q, seqlen_k, seed=3) if bias else None)
+    return [x if x is None else x.to(device).requires_grad_() for x in tensors]
+
+
+def gradients(out, tensors, dout=None):
+    """Gradients of sum(out * dout) for the tensors that require grad; dout is drawn unless given."""
+    wanted = [x for x in tensors if x is not None and x.requires_grad]
+    dout = randn(*out.shape, dtype=out.dtype, seed=9).to(out.device) if dout is None else dout
+    return torch.autograd.grad(out, wanted, dout)

@@ -1,0 +1,296 @@
+"""Every kernel compiles for several GPUs, with every choice of tiles, and once for each kind of problem.
+
+No GPU is needed: a stub driver names the target, and nothing is launched. It runs in a separate process, because Triton
+decides at import whether it interprets. This file is also the program that runs there:
+
+    python -m tests.impls.triton.test_compile '{"count": {"problems": 100, "aligned": true}}'
+
+A kernel compiles for about a second, so not every choice is compiled for every GPU in every variant. For sm_90 every choice
+for halves is compiled: each default with a bias at an even head dim, which needs the most shared memory, the others in
+variants that differ from one to the next (dtype, bias, fit); true float32 and tf32 alternate. For sm_86, which has the
+least shared memory, the smallest choice of each list is compiled, because it is the fallback there and must fit. For
+sm_80, which is compiled by the same passes as sm_86, the default at head dim 64.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+
+ROOT = Path(__file__).parents[3]
+
+KIB = 1024
+# Bytes of shared memory that one program may use: CUDA C++ Programming Guide, technical specifications per capability.
+SHARED = {80: 163 * KIB, 86: 99 * KIB, 90: 227 * KIB}
+PRODUCTS = {80: ("mma.sync",), 86: ("mma.sync",), 90: ("wgmma", "mma.sync")}  # wgmma takes 64 rows at least
+
+
+# --- in a separate process --------------------------------------------------------------------------------------------
+
+
+def pretend(capability: int):
+    """Simulate a GPU: kernels are compiled for it but not launched. -> a list that collects the compiled kernels."""
+    import torch
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.driver import CudaDriver
+    from triton.runtime.jit import JITFunction
+
+    class Pretended:
+        get_current_target = staticmethod(lambda: GPUTarget("cuda", capability, 32))
+        get_current_device = staticmethod(lambda: 0)
+        get_current_stream = staticmethod(lambda device: 0)
+        get_active_torch_device = staticmethod(lambda: torch.device("cpu"))
+        map_python_to_cpp_type = CudaDriver.map_python_to_cpp_type
+
+    triton.runtime.driver.set_active(Pretended())
+    compiled, run = [], JITFunction.run
+
+    def without_launch(self, *args, grid, warmup, **arguments):
+        kernel = run(self, *args, grid=grid, warmup=True, **arguments)
+        compiled.append((self, arguments, kernel))
+        return kernel
+
+    JITFunction.run = without_launch
+    from impls.triton import problem
+
+    problem._check_device = lambda q: None  # all are on the CPU here
+    return compiled
+
+
+def launch_only(name: str | None) -> None:
+    """From now on a call launches only this kernel (None: all)."""
+    from impls.triton.tuning import Kernel
+
+    launch = vars(Kernel).get("launch_all", Kernel.launch)
+    Kernel.launch_all = launch
+    Kernel.launch = lambda self, *args, **more: launch(self, *args, **more) if name in (None, self.name) else None
+
+
+def call(way, q, k, v, bias=None, causal=False, name=None):
+    """Forward, or the whole backward, or both, as needed for the kernel called `name`."""
+    launch_only(name)
+    lse = q.new_empty(q.shape[0], q.shape[2], q.shape[1]).float()
+    if name in (None, "forward"):
+        way.forward(q, k, v, bias=bias, causal=causal)
+    if name != "forward":
+        way.backward(q.contiguous(), q, k, v, q.contiguous(), lse, bias=bias, causal=causal)
+
+
+def compile_all(capability: int, jobs: list[dict]) -> list[dict]:
+    """Each job: kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias -> the job with its results."""
+    compiled = pretend(capability)
+    import torch
+
+    from impls.triton.attention import FlashAttention2
+    from impls.triton.tuning import Tile
+
+    for job in jobs:
+        block_d, dtype, name = job["BLOCK_D"], getattr(torch, job["dtype"]), job["kernel"]
+        headdim = {"even": block_d, "aligned": block_d // 2 + 8, "odd": block_d // 2 + 1}[job["fit"]]
+        x = torch.zeros(1, 16, 1, headdim, dtype=dtype)
+        bias = torch.zeros(1, 1, 16, 16) if job["bias"] else None
+        way = FlashAttention2(atomic=name == "dk_dv_dq", tf32=job["tf32"], tiles={name: Tile(*job["tile"])})
+        compiled.clear()
+        call(way, x, x, x, bias, name=name)
+        ((_, arguments, kernel),) = compiled
+        if name not in ("delta", "dbias"):  # these have one choice, which is not passed
+            assert [arguments[field] for field in Tile._fields] == job["tile"], arguments
+        assert arguments["BLOCK_D"] == block_d, arguments
+        assert (arguments["ALIGN"] > 1) == (job["fit"] != "odd" and dtype.itemsize == 2), arguments
+        ptx = kernel.asm["ptx"]
+        job["shared"], job["target"] = kernel.metadata.shared, f"sm_{capability}" in ptx
+        job["product"] = next((word for word in ("wgmma", "mma.sync") if word in ptx), "none")
+    return jobs
+
+
+def count_variants(problems: int, aligned: bool) -> list[list]:
+    """Calls with random sizes, heads, strides -> [kernel, its constants and dtypes, the number of variants compiled]."""
+    compiled = pretend(90)
+    import random
+
+    import torch
+    from triton.runtime.jit import JITFunction
+
+    from impls.triton.attention import FlashAttention2
+    from properties.cases.sparse_memory import spread
+
+    def only_remembered(self, key, signature, device, constexprs, options, attrs, warmup):
+        self.device_caches[device][0][key] = key
+        return key
+
+    JITFunction._do_compile = only_remembered
+    draw = random.Random(0)
+
+    def tensor(*sizes):
+        """float16 with dimensions in any order and gaps, or with one large stride. Unless aligned, rows start anywhere."""
+        step = 8 if aligned else 1
+        gaps = [draw.randrange(3) for _ in range(3)] + [step * draw.randrange(3)]
+        whole = [n + gap for n, gap in zip(sizes, gaps, strict=True)]
+        order = draw.sample(range(3), 3)
+        memory = torch.empty([whole[n] for n in order] + [whole[3]], dtype=torch.float16)
+        begin = step * draw.randrange(gaps[3] // step + 1)
+        memory = memory.permute(*(order.index(n) for n in range(3)), 3)
+        return sometimes_far(memory[: sizes[0], : sizes[1], : sizes[2], begin : begin + sizes[3]])
+
+    def sometimes_far(x):
+        return spread(x, draw.randrange(3)) if draw.random() < 0.2 else x
+
+    def bias_for(batch, nheads, seqlen_q, seqlen_k):
+        shape = [draw.choice((1, n)) for n in (batch, nheads, seqlen_q)]
+        begin = 0 if aligned else draw.randrange(4)
+        return sometimes_far(torch.empty([*shape, seqlen_k + begin])[..., begin:])
+
+    found: dict[tuple, set] = {}
+    for _ in range(problems):
+        batch, nheads_k, group = draw.choice((1, 2, 3, 16)), draw.choice((1, 2, 5, 16)), draw.choice((1, 2, 4))
+        seqlen_q, seqlen_k = (draw.choice((1, 2, 16, 17, 63, 64, 100, 128)) for _ in "qk")
+        headdim = draw.choice((64, 56)) if aligned else draw.choice((64, 63))
+        q = tensor(batch, seqlen_q, nheads_k * group, headdim)
+        k, v = (tensor(batch, seqlen_k, nheads_k, headdim) for _ in "kv")
+        bias = bias_for(batch, nheads_k * group, seqlen_q, seqlen_k) if draw.random() < 0.5 else None
+        compiled.clear()
+        call(FlashAttention2(atomic=draw.random() < 0.5), q, k, v, bias, causal=draw.random() < 0.5)
+        for kernel, arguments, key in compiled:
+            constants = {n: x for n, x in arguments.items() if n.isupper() or n.startswith("num_")}
+            dtypes = {n: str(x.dtype) for n, x in arguments.items() if n.endswith("_ptr")}
+            found.setdefault((kernel.fn.__name__, json.dumps([constants, dtypes])), set()).add(key)
+    return [[*kernel, len(keys)] for kernel, keys in found.items()]
+
+
+# --- the jobs ---------------------------------------------------------------------------------------------------------
+
+
+def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=True):
+    """A job of compile_all: one choice of one kernel in one variant."""
+    bias = kernel != "delta" and (bias or kernel == "dbias")
+    return dict(kernel=kernel, BLOCK_D=block_d, tile=list(tile), dtype=dtype, tf32=tf32, fit=fit, bias=bias)
+
+
+def lists(bytes_):
+    """(kernel, BLOCK_D, choices) for operands of so many bytes."""
+    from impls.triton.tuning import CANDIDATES
+
+    return [(kernel, d, tiles) for kernel, of in CANDIDATES.items() for d, tiles in of[bytes_].items()]
+
+
+def least(tiles):
+    """The choice that needs the least shared memory."""
+    return min(tiles, key=lambda tile: (tile.BLOCK_M * tile.BLOCK_N, tile.num_stages))
+
+
+def tiles_of(made):
+    """The list that contains a job's choice."""
+    from impls.triton.tuning import CANDIDATES
+
+    return CANDIDATES[made["kernel"]][4 if made["dtype"] == "float32" else 2][made["BLOCK_D"]]
+
+
+def every_half(part):
+    """Every choice for halves, divided into two tests, part 0 and 1."""
+    others = [
+        ("bfloat16", "even", False),
+        ("float16", "odd", True),
+        ("float16", "aligned", False),
+        ("bfloat16", "odd", False),
+    ]
+    for n, (kernel, block_d, tiles) in enumerate(lists(2)):
+        if n % 2 == part:
+            yield job(kernel, block_d, tiles[0])
+            for m, tile in enumerate(tiles[1:]):
+                dtype, fit, bias = others[(n // 2 + m) % len(others)]
+                yield job(kernel, block_d, tile, dtype, fit=fit, bias=bias)
+
+
+def every_float(part):
+    """Every choice for float32, alternating true float32 and tf32, even and odd, with and without a bias."""
+    for n, (kernel, block_d, tiles) in enumerate(lists(4)):
+        for tile in tiles:
+            tf32 = n % 2 == 1 and kernel != "dk_dv_dq"  # dk_dv_dq is not offered with tf32
+            yield job(kernel, block_d, tile, "float32", tf32, "odd" if n % 3 == 1 else "even", n % 4 < 2)
+
+
+def least_halves(part):
+    return [job(kernel, block_d, least(tiles)) for kernel, block_d, tiles in lists(2)]
+
+
+def least_floats(part):
+    return [
+        job(kernel, d, least(tiles), "float32", tf32)
+        for kernel, d, tiles in lists(4)
+        for tf32 in ((False, True) if kernel == "dk_dv" else (False,))
+        if d == 256 and kernel in ("dq", "dk_dv", "dk_dv_dq")  # these need more than the forward and dbias
+    ]
+
+
+def defaults(part):
+    return [job(kernel, block_d, tiles[0], bias=False) for kernel, block_d, tiles in lists(2) if block_d == 64]
+
+
+PARTS = {
+    "sm_90_halves_0": (90, every_half, 0),
+    "sm_90_halves_1": (90, every_half, 1),
+    "sm_90_float32": (90, every_float, 0),
+    "sm_86_halves": (86, least_halves, 0),
+    "sm_86_float32": (86, least_floats, 0),
+    "sm_80_halves": (80, defaults, 0),
+}
+
+
+def ask(request, cache):
+    """Run this file as a program with its own Triton cache -> its answer."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.impls.triton.test_compile", json.dumps(request)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-4000:]
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_choice_compiles_fits_and_multiplies_on_matrix_units(part, tmp_path):
+    """Fits into the shared memory of its GPU; halves and tf32 use matrix units, true float32 does not."""
+    capability, jobs, number = PARTS[part]
+    wanted = list(jobs(number))
+
+    made = ask({"compile": {"capability": capability, "jobs": wanted}}, tmp_path)
+
+    assert len(made) == len(wanted) >= 4
+    for one in made:
+        units = (
+            PRODUCTS[capability]
+            if one["kernel"] != "delta" and (one["tf32"] or one["dtype"] != "float32")
+            else ("none",)
+        )
+        assert one["target"] and one["product"] in units, f"products by {one['product']}, should be by {units}: {one}"
+        must_fit = one["tile"] in (
+            list(tiles_of(one)[0]),
+            list(least(tiles_of(one))),
+        )  # others may be skipped at launch
+        fits = one["shared"] <= SHARED[capability]
+        assert fits or not must_fit, f"{one['shared']} bytes shared, should be {SHARED[capability]} at most: {one}"
+
+
+@pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "unaligned"))
+def test_one_variant_is_compiled_of_each_kernel(aligned, tmp_path):
+    """For all sizes, heads, strides and addresses: each further variant costs seconds, and laws draw hundreds of sizes."""
+    found = ask({"count": {"problems": 100, "aligned": aligned}}, tmp_path)
+    assert {kernel for kernel, _, _ in found} == {f"{k}_kernel" for k in ("forward", "dq", "dk_dv", "delta", "dbias")}
+    assert {f"{kernel} {constants}": count for kernel, constants, count in found if count != 1} == {}
+
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "0"  # before Triton is imported
+    request = json.loads(sys.argv[1])
+    answer = compile_all(**request["compile"]) if "compile" in request else count_variants(**request["count"])
+    print(json.dumps(answer))

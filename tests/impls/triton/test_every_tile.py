@@ -1,0 +1,122 @@
+"""Each tile that tuning may choose is judged by itself: impls/triton/every_tile.py. All of it on a GPU, a part here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from impls.registry import from_file, select
+from impls.triton.interpreter import installed
+
+if not installed():
+    pytest.skip("Triton is not installed", allow_module_level=True)
+
+from impls.triton import attention, every_tile
+from impls.triton.interpreter import INTERPRETED
+from impls.triton.tuning import CANDIDATES, Kernel
+from properties.cases.case import parse_case
+from properties.judging import conformance
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import PASS
+from properties.law import laws
+
+FILE = Path(every_tile.__file__)
+DEVICE = "cpu" if INTERPRETED else "cuda"
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def forced(impl):
+    """(kernel, tile) that an Implementation forces."""
+    ((kernel, tile),) = impl.forward.__self__.tiles.items()
+    return kernel, tile
+
+
+def test_every_choice_of_every_kernel_has_an_implementation():
+    """For every head dim and operand that it may be chosen for. Lists with one tile are the default."""
+    got = {
+        (*forced(impl), headdim, dtype.itemsize)
+        for impl in every_tile.IMPLS
+        for headdim in impl.supports.headdims
+        for dtype in impl.supports.dtypes
+    }
+    want = {
+        (kernel, tile, headdim, bytes_)
+        for kernel, by_bytes in CANDIDATES.items()
+        for bytes_, by_headdim in by_bytes.items()
+        for block_d, tiles in by_headdim.items()
+        for tile in (tiles if len(tiles) > 1 else ())
+        for headdim in range(1, 257)
+        if max(32, 1 << (headdim - 1).bit_length()) == block_d
+    }
+    if INTERPRETED:  # the interpreter ignores warps and stages
+        got, want = ({(kernel, tile[:2], *rest) for kernel, tile, *rest in these} for these in (got, want))
+    assert want and got == want
+
+
+def test_implementations_are_named_after_their_tile():
+    for impl in every_tile.IMPLS:
+        kernel, tile = forced(impl)
+        text = f"m{tile.BLOCK_M}_n{tile.BLOCK_N}" if INTERPRETED else str(tile)
+        assert impl.name.removesuffix("_float32") == f"triton_fa2_{kernel}_{text}"
+        assert impl.forward.__self__ is impl.backward.__self__ and impl.forward.__self__.atomic == (
+            kernel == "dk_dv_dq"
+        )
+
+
+def test_the_file_loads_as_a_plugin():
+    """By its path, as --impl-from does; names are unique."""
+    entries = from_file(str(FILE))
+    assert [entry.name for entry in entries] == [impl.name for impl in every_tile.IMPLS]
+    assert len(select(entries, None)) == len(entries) >= 10
+
+
+CASES = {  # several tiles in each dimension, the last one partial; the head dim is padded
+    "test_out_matches_the_definition": "seqlen_q=150 seqlen_k=190 nheads=1 nheads_k=1 batch=1",
+    "test_query_sees_exactly_its_prefix": "seqlen_q=150 seqlen_k=190 nheads=1 nheads_k=1 batch=1 causal=true",
+    "test_gradients_match_the_definition": "seqlen_q=190 seqlen_k=150 nheads=1 nheads_k=1 batch=1 bias=matrix",
+    "test_hidden_keys_change_no_bit": "seqlen_q=150 seqlen_k=150 nheads=1 nheads_k=1 batch=1 causal=true",
+}
+JUDGED = [  # laws without gradients judge the forward only
+    pytest.param(impl, law, id=f"{impl.name}-{law}")
+    for impl in every_tile.IMPLS
+    for law in (CASES if forced(impl)[0] == "forward" else list(CASES)[2:])
+]
+
+
+@pytest.mark.parametrize("tested, law", JUDGED)
+def test_laws_hold_with_each_tile(tested, law, monkeypatch):
+    """And this tile is the one that runs."""
+    kernel, tile = forced(tested)
+    launched, launch = set(), Kernel.launch
+
+    def recording(self, *args, **arguments):
+        launched.add((self.name, args[3] if len(args) > 3 else None))
+        return launch(self, *args, **arguments)
+
+    monkeypatch.setattr(Kernel, "launch", recording)
+    monkeypatch.setattr(
+        conformance, "problems", lambda *arguments: []
+    )  # does not depend on the tile, and takes longest
+    headdim = min(tested.supports.headdims)
+    dtype = str(min(tested.supports.dtypes, key=str)).removeprefix("torch.")
+    case = parse_case(f"{CASES[law]} headdim={headdim} dtype={dtype}")
+    result = judge(laws()[law], tested, Plan(device=DEVICE, case=case))
+    assert (result.verdict, result.cases) == (PASS, 1), result.message or result.reason
+    assert (kernel, tile) in launched
+
+
+def test_a_wrong_tile_fails(monkeypatch):
+    """Each of the cases above fails a kernel that omits its last tile."""
+    impl = next(impl for impl in every_tile.IMPLS if forced(impl)[0] == "forward")
+    cdiv = attention.cdiv
+    monkeypatch.setattr(attention, "cdiv", lambda n, block: cdiv(n, block) - (n > block))
+    case = parse_case(f"{CASES['test_out_matches_the_definition']} headdim={min(impl.supports.headdims)} dtype=float16")
+    result = judge(
+        laws()["test_out_matches_the_definition"], replace(impl, name="short"), Plan(device=DEVICE, case=case)
+    )
+    assert result.verdict != PASS
