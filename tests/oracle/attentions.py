@@ -1,4 +1,4 @@
-"""Attention, computed for the budget to judge: inputs by regime, PyTorch's own, and a dense model with places for bugs."""
+"""Inputs by regime, PyTorch's attention, and a dense attention with planted bugs, to test the budget with."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import normalize, scaled_dot_product_attention
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-BIAS_SHAPES = ((1, 1, 1), (2, 4, 1), (1, 4, 97), (2, 4, 97))  # of draw_biased
+BIAS_SHAPES = ((1, 1, 1), (2, 4, 1), (1, 4, 97), (2, 4, 97))  # for draw_biased
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def draw(regime, size, dtype, seed=0, device="cpu"):
 
 
 def draw_biased(shape, dtype):
-    """-> q, k, v, dout, bias: of that shape but for the keys, one of them hidden; two query heads share each key head."""
+    """shape of the bias without its keys -> q, k, v, dout, bias. One key is hidden; two query heads share each key head."""
     q, k, v, dout = draw("spread", (2, 97, 130, 4, 32), dtype)
     k, v = k[:, :, :2], v[:, :, :2]
     bias = torch.randn(*shape, 130, generator=torch.Generator().manual_seed(1)).to(dtype)
@@ -57,7 +57,7 @@ def draw_biased(shape, dtype):
 
 
 def sdpa(backend, q, k, v, dout, causal, bias=None):
-    """PyTorch's own -> record of out, dq, dk, dv, dbias. Its causal mask is aligned at the top left."""
+    """PyTorch's attention -> record of out, dq, dk, dv, dbias. Its causal mask is aligned at the top left."""
     leaves = [x.transpose(1, 2).detach().requires_grad_() for x in (q, k, v)]
     mask = None if bias is None else bias.detach().to(q.dtype).requires_grad_()
     with sdpa_kernel(backend):
@@ -70,7 +70,7 @@ def sdpa(backend, q, k, v, dout, causal, bias=None):
 
 
 def dense(q, k, v, dout, *, delta_factor=1.0, multiply=lambda x: x, key_weight=1.0):
-    """Attention in q's dtype with the places where the planted bugs go -> record of out, lse, dq, dk, dv."""
+    """Attention in q's dtype, with arguments that plant bugs -> record of out, lse, dq, dk, dv."""
     scale = q.shape[-1] ** -0.5
     q_, k_, v_, dout_ = (multiply(x.transpose(1, 2)) for x in (q, k, v, dout))
     s = scale * (q_ @ k_.mT)

@@ -1,4 +1,4 @@
-"""The oracle, called with the terms of a variant as keywords; and a budget that scores its outputs by name."""
+"""Calls of the oracle with the fields of a variant as keywords, and a budget that scores outputs by name."""
 
 from dataclasses import dataclass
 

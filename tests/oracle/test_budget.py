@@ -1,4 +1,4 @@
-"""The budget is neither too tight nor too loose: correct kernels stay below its limits, subtly wrong ones go above."""
+"""The budget is neither too tight nor too loose: correct kernels stay within its limits, subtly wrong ones exceed them."""
 
 import itertools
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ def text(scores):
     return ", ".join(f"{name}: z {s.worst_z:.1f}, rms {s.rms_ratio:.2f}" for name, s in scores.items())
 
 
-# PyTorch's CPU flash kernel adds dk and dv up in the operands' dtype, one block of queries after another.
+# PyTorch's CPU flash kernel sums dk and dv in the operands' dtype, one block of queries after another.
 KERNELS = {
     "cpu math": ("cpu", SDPBackend.MATH, Precision()),
     "cpu flash": ("cpu", SDPBackend.FLASH_ATTENTION, Precision(accumulate="operand")),
@@ -48,7 +48,7 @@ KERNELS = {
 
 
 def refuses(error):
-    """Whether the error says that PyTorch's kernel does not take the case (each has its own list), not that it broke."""
+    """Whether the error says that PyTorch's kernel does not support the case (each has its own list) rather than failed."""
     return "No available kernel" in str(error) or "cudnn" in str(error).lower()
 
 
@@ -89,8 +89,8 @@ def test_bias_and_shared_heads_are_within_the_budget(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_thousand_tiny_cases_raise_no_false_alarm(dtype):
-    """A rms over one or two elements is one or two errors: the limit must know."""
+def test_a_thousand_tiny_cases_are_within_the_budget(dtype):
+    """An rms over one or two elements varies as single errors do, so its limit depends on the number of elements."""
     generator = torch.Generator().manual_seed(3)
     for seed in range(1000):
         regime = list(FORM_OF_REGIME)[seed % 9]
@@ -105,7 +105,7 @@ def to_tf32(x):
     return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
 
 
-def test_the_dense_model_without_a_bug_is_within():
+def test_the_dense_model_without_a_bug_is_within_the_budget():
     for dtype in DTYPES:
         scores = judge("spread", MIDDLE, dtype, lambda *x, dtype=dtype: stored(dense(*double(x)), dtype))
         assert all(s.within for s in scores.values()), text(scores)
@@ -159,7 +159,7 @@ def test_undeclared_accumulation_in_half_shows(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_one_padding_key_among_1025_shows(dtype):
-    """A tile's last, empty column was not masked: score 0, v = 0, so out shrinks by l / (l + exp(-m)) and lse grows."""
+    """A padding column of the last tile is not masked: score 0, v = 0, so out shrinks by l / (l + exp(-m)) and lse grows."""
 
     def run(*x):
         clean = dense(*double(x))
@@ -172,13 +172,13 @@ def test_one_padding_key_among_1025_shows(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_linear_form_sees_one_key_too_many_of_100(dtype):
+def test_the_linear_form_detects_one_extra_key_among_100(dtype):
     def run(*x):
         return stored(dense(*double(x), key_weight=1 + 1 / 100), dtype)
 
     scores = judge("flat", (1, 100, 100, 2, 64), dtype, run, names=("out", "lse"))
     assert scores["lse"].worst_z > 1000, text(scores)
-    # a constant v makes every output 0.99 of itself
+    # with a constant v, an extra key makes every output 0.99 of its value
     q, k, v, dout = draw("flat", (1, 100, 100, 2, 64), dtype)
     ones = torch.ones_like(v)
     want = attention(q, k, ones, dout=dout)
@@ -188,7 +188,7 @@ def test_the_linear_form_sees_one_key_too_many_of_100(dtype):
 
 
 def worst_roundings(q, k, v, dout, un, sign):
-    """Attention where every rounding of P, T and out errs by u in the direction sign(tensor) -> record."""
+    """Attention where every rounding of P, T and out has an error of u with the sign sign(tensor) -> record."""
     q, k, v, dout = (x.transpose(1, 2).double() for x in (q, k, v, dout))
     scale = q.shape[-1] ** -0.5
 
@@ -215,7 +215,7 @@ DIRECTIONS = {
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_no_conspiracy_of_roundings_exceeds_the_linear_form(dtype, direction):
+def test_correlated_roundings_stay_within_the_linear_form(dtype, direction):
     un = units(dtype, Precision())
     for regime in ("flat", "exact", "spread", "mean"):
         q, k, v, dout = draw(regime, (1, 60, 100, 2, 16), dtype)
@@ -229,7 +229,7 @@ def test_no_conspiracy_of_roundings_exceeds_the_linear_form(dtype, direction):
 
 
 def test_equal_roundings_exceed_the_independent_form():
-    """Why flat is judged by the linear one: 400 equal P, rounded alike, err 400 times, not 20 times, as much as one."""
+    """Why flat uses the linear form: the equal errors of 400 equal P add up to 400 times, not 20 times, one error."""
     q, k, v, dout = draw("flat", (1, 8, 400, 1, 16), torch.float16)
     v = torch.ones_like(v)
     want = attention(q, k, v, dout=dout)
@@ -240,7 +240,7 @@ def test_equal_roundings_exceed_the_independent_form():
 
 
 def test_an_operand_rounded_once_for_all_keys_exceeds_the_independent_form():
-    """Why tf32 is judged by the linear one: where few columns make a score, q's rounding moves a whole row one way."""
+    """Why tf32 uses the linear form: with few columns per score, q's rounding shifts a whole row in one direction."""
 
     def tf32(x):  # to nearest, half away from zero
         return ((x.float().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
@@ -249,7 +249,7 @@ def test_an_operand_rounded_once_for_all_keys_exceeds_the_independent_form():
     want, rounded = attention(q, k, v), attention(tf32(q), tf32(k), tf32(v))
     precision = Precision(multiply="tf32")
     assert oracle.form_of("spread", torch.float32, precision) == "linear"
-    assert oracle.form_of("spread", torch.float16, precision) == "independent"  # half operands are whole in tf32
+    assert oracle.form_of("spread", torch.float16, precision) == "independent"  # float16 operands are exact in tf32
     for form, holds in (("independent", False), ("linear", True)):
         sigma = budget(q, k, v, want, precision=precision, form=form)
         assert sigma.score("lse", rounded.lse, want.lse).within == holds, form
@@ -257,7 +257,7 @@ def test_an_operand_rounded_once_for_all_keys_exceeds_the_independent_form():
 
 
 def test_flushed_probabilities_add_up():
-    """P below 2^-126 is 0 on a GPU, in all rows alike: n of them are n times one, not the root of n."""
+    """A GPU flushes P below 2^-126 to 0 in every row, so n of these errors add up to n times one, not sqrt(n) times."""
     q, k, v, dout = draw("mean", (1, 400, 2, 1, 1), torch.float32)
     k, v = torch.tensor([-1.0, 1.0]).view(1, 2, 1, 1), torch.tensor([2.0, 1.0]).view(1, 2, 1, 1)
     q, dout = torch.full_like(q, 87.6 / 2), torch.ones_like(dout)  # P_0 = exp(-87.6), just below 2^-126
@@ -268,10 +268,10 @@ def test_flushed_probabilities_add_up():
 
 
 @pytest.mark.parametrize("headdim", [1, 16])
-def test_terms_lost_behind_a_maximum_are_in_the_budget(headdim):
-    """ALiBi: P falls off smoothly, and what is below half an ulp of the sum is lost, in all rows and columns to one side.
+def test_terms_below_half_an_ulp_of_their_sum_are_in_the_budget(headdim):
+    """ALiBi: P decays smoothly, and terms below half an ulp of the sum are lost, with one sign in all rows and columns.
 
-    A kernel that adds one key after the other in float32, exact in all else: dk was 17 sigma off before this was derived.
+    The kernel adds one key after another in float32 and is exact otherwise. Without this term dk was 17 sigma off.
     """
     n, slope = 1026, 2.0**-5.33
     q, k, v, dout = draw("mean", (1, n, n, 1, headdim), torch.float32)
@@ -287,7 +287,7 @@ def test_terms_lost_behind_a_maximum_are_in_the_budget(headdim):
     for j in range(n):
         out = (out.double() + p[:, j : j + 1] * v[j]).float()  # what an FMA does
     of_out = ((out - want.out[0, :, 0]) / want.out[0, :, 0])[:128].mean()
-    assert of_out < -10 * 2.0**-24  # lost, and not merely rounded
+    assert of_out < -10 * 2.0**-24  # terms are lost, not only rounded
     t = p * (dout @ v.T - (dout * out).sum(-1, keepdim=True))
     got = dict(out=out, dq=headdim**-0.5 * t @ k, dk=headdim**-0.5 * t.T @ q)
     for name, x in got.items():
@@ -304,6 +304,6 @@ def test_the_linear_bound_is_no_less_than_one_independent_deviation():
             assert (Z_LIMIT * getattr(loose, name) >= getattr(tight, name)).all(), f"{regime} {name}"
 
 
-def test_units_of_the_formats():
+def test_roundoff_and_smallest_subnormal_of_each_dtype():
     assert [oracle.roundoff(d) for d in DTYPES] == [2**-24, 2**-11, 2**-8]
     assert [oracle.smallest_subnormal(d) for d in DTYPES] == [2**-149, 2**-24, 2**-133]

@@ -1,4 +1,4 @@
-"""Sums that gradients conserve: correct kernels keep them within the noise, and a lost key or a wrong delta does not."""
+"""Conservation laws of gradients: correct kernels keep them within the noise; a lost key or a wrong delta does not."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_conservation_holds_with_bias_and_shared_heads(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_conservation_sees_delta_and_a_lost_key(dtype):
+def test_conservation_detects_a_wrong_delta_and_a_lost_key(dtype):
     q, k, v, dout = draw("mean", (1, 1500, 700, 1, 32), dtype)
 
     def zs(record):

@@ -1,4 +1,4 @@
-"""The oracle against three others: loops in 40-digit arithmetic, an online softmax over tiles, and finite differences."""
+"""Compares the oracle with loops in 40-digit arithmetic, an online softmax over tiles, and finite differences."""
 
 import importlib
 import itertools
@@ -15,11 +15,11 @@ from oracle.attention import operands
 from tests.oracle.calls import attention, budget, variant
 from tests.oracle.tiled import tiled_attention
 
-# The module; in the package `attention` is the function.
+# The module, because `oracle.attention` is the function.
 attention_module = importlib.import_module("oracle.attention")
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
-# which of batch, nheads, seqlen_q a bias has in full; 1 elsewhere
+# whether a bias has its full size in batch, nheads, seqlen_q, or size 1
 BIASES = {"vector": (0, 0, 0), "matrix": (1, 1, 1), "per head": (0, 1, 1), "per batch": (1, 0, 0)}
 
 
@@ -45,7 +45,7 @@ def draw(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, bias=None, dead=(
 
 
 def by_loops(q, k, v, dout, *, causal, alignment, bias, softmax_scale):
-    """The definition, one number at a time, with 40 digits."""
+    """The definition in scalar loops; the caller sets 40 digits."""
     (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
     scale = 1 / mpmath.sqrt(headdim) if softmax_scale is None else mpmath.mpf(softmax_scale)
     got = {name: torch.zeros_like(x) for name, x in zip(("out", "dq", "dk", "dv"), (q, q, k, v), strict=True)}
@@ -108,12 +108,16 @@ HAND_PICKED = {
     "scale negative": ((1, 3, 4, 1, 1, 2), {}, {"softmax_scale": -1.5}),
     "hidden keys": ((1, 3, 4, 2, 1, 2), {"bias": "matrix", "dead": [(0, 0), (1, 2), (2, 3)]}, {}),
     "dead row": ((2, 3, 2, 2, 1, 2), {"bias": "matrix", "dead": [(1, 0), (1, 1)]}, {}),
-    "dead rows twice over": ((1, 4, 2, 1, 1, 2), {"bias": "matrix", "dead": [(3, 0), (3, 1)]}, {"causal": True}),
+    "dead rows by bias and by causal mask": (
+        (1, 4, 2, 1, 1, 2),
+        {"bias": "matrix", "dead": [(3, 0), (3, 1)]},
+        {"causal": True},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", HAND_PICKED)
-def test_attention_is_the_definition_with_40_digits(name):
+def test_attention_matches_the_definition_with_40_digits(name):
     sizes, extra, options = HAND_PICKED[name]
     q, k, v, dout, bias = draw(*sizes, **extra)
     options = {"causal": False, "alignment": "bottom_right", "softmax_scale": None} | options
@@ -144,16 +148,16 @@ def problems(draw_from):
 
 @settings(max_examples=60, deadline=None)
 @given(problems(), st.sampled_from([3, 7, 16]))
-def test_two_forms_of_attention_agree(problem, block):
+def test_attention_matches_tiled_attention(problem, block):
     (q, k, v, dout, bias), options = problem
     want = attention(q, k, v, dout=dout, bias=bias, **options)
-    # at scale 20 scores reach 500, and exp turns 500 ulp of a score into a relative error
+    # at scale 20 scores reach 500, and exp turns their absolute rounding error into a relative one
     assert_same(tiled_attention(q, k, v, dout=dout, bias=bias, block=block, **options), want, rtol=1e-9, atol=1e-10)
 
 
 @settings(max_examples=40, deadline=None)
 @given(problems(), st.integers(30, 3000))
-def test_chunks_of_queries_change_nothing(problem, scores):
+def test_chunks_of_queries_do_not_change_the_result(problem, scores):
     (q, k, v, dout, bias), options = problem
     keywords = dict(options, bias=bias, dout=dout)
     whole = attention(q, k, v, **keywords)
@@ -173,7 +177,7 @@ def budget_of(*args, **keywords):
     return budget(*args, precision=HalfPrecision, **keywords)
 
 
-def test_gradients_are_finite_differences():
+def test_gradients_match_finite_differences():
     q, k, v, dout, bias = draw(1, 4, 5, 2, 1, 3, bias="per head", dead=[(1, 0), (2, 3)])
     options = {"causal": True, "softmax_scale": 0.9}
     want = attention(q, k, v, bias=bias, dout=dout, **options)
@@ -196,7 +200,7 @@ def test_gradients_are_finite_differences():
 @pytest.mark.parametrize("seqlen_q, seqlen_k", [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("kind", [None, "vector", "matrix"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_no_queries_or_no_keys(seqlen_q, seqlen_k, kind, causal):
+def test_cases_without_queries_or_keys_give_zeros(seqlen_q, seqlen_k, kind, causal):
     q, k, v, dout, bias = draw(2, seqlen_q, seqlen_k, 2, 1, 4, bias=kind)
     want = attention(q, k, v, causal=causal, bias=bias, dout=dout)
     assert want.out.shape == q.shape and not want.out.any() and not want.dq.any()
@@ -207,7 +211,7 @@ def test_no_queries_or_no_keys(seqlen_q, seqlen_k, kind, causal):
         assert sigma.score(name, getattr(want, name), getattr(want, name)).within, name
 
 
-def test_a_dead_row_gives_zeros_and_leaves_the_others_alone():
+def test_a_dead_row_gives_zeros_and_does_not_change_the_others():
     q, k, v, dout, bias = draw(1, 3, 4, 1, 1, 5, bias="matrix", dead=[(1, j) for j in range(4)])
     want = attention(q, k, v, bias=bias, dout=dout)
     alone = attention(q[:, ::2], k, v, bias=bias[:, :, ::2], dout=dout[:, ::2])
@@ -219,11 +223,11 @@ def test_a_dead_row_gives_zeros_and_leaves_the_others_alone():
     assert all(getattr(sigma, name).isfinite().all() for name in NAMES)
 
 
-def test_huge_scores_still_give_a_softmax():
+def test_huge_scores_give_finite_results():
     q, k, v, dout, _ = draw(1, 4, 6, 1, 1, 8)
     k[:, 1] = k[:, 0]
     want = attention(q, k, v, softmax_scale=1e30, dout=dout)
-    tied = attention(q, k, v, softmax_scale=0.0).out  # all six keys alike
+    tied = attention(q, k, v, softmax_scale=0.0).out  # all six keys have equal scores
     assert want.out.isfinite().all() and want.dq.isfinite().all() and tied.isfinite().all()
 
 
@@ -237,7 +241,7 @@ def test_huge_scores_still_give_a_softmax():
         (4, 2, "top_left", [1, 2, 2, 2]),
     ],
 )
-def test_visible_counts(seqlen_q, seqlen_k, alignment, counts):
+def test_causal_masks_have_the_expected_visible_keys(seqlen_q, seqlen_k, alignment, counts):
     mask = Mask(causal=True, alignment=alignment)
     seen = mask.visible(seqlen_q, seqlen_k)
     assert seen.dtype == torch.bool and seen.sum(1).tolist() == counts
@@ -249,13 +253,13 @@ def test_visible_counts(seqlen_q, seqlen_k, alignment, counts):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_operands_of_any_dtype_are_taken_as_they_are(dtype):
+def test_operands_of_any_dtype_are_used_exactly(dtype):
     q, k, v, dout, bias = draw(1, 5, 6, 2, 1, 4, bias="vector", dtype=dtype)
     want = attention(*(x.double() for x in (q, k, v)), bias=bias.double(), dout=dout.double())
     assert_same(attention(q, k, v, bias=bias, dout=dout), want, rtol=0, atol=0)
 
 
-def test_arguments_that_make_no_sense_are_refused():
+def test_invalid_arguments_are_refused():
     q, k, v, _, _ = draw(1, 2, 2, 3, 3, 2)
     with pytest.raises(ValueError, match="nheads_k=2 should divide nheads=3"):
         attention(q, k[:, :, :2], v[:, :, :2])
@@ -263,7 +267,7 @@ def test_arguments_that_make_no_sense_are_refused():
         attention(q, k, v, causal=True, alignment="middle")
 
 
-def test_no_chunk_is_larger_than_promised():
+def test_chunks_stay_within_their_limit():
     q = torch.zeros(1, 8192, 16, 1)
     chunks = list(operands(q, q, q, variant(causal=True, alignment="top_left")).chunks())
     assert chunks[0].start == 0 and chunks[-1].stop >= 8192

@@ -1,4 +1,4 @@
-"""The score of an error in units of its budget: infinities, overflow, the last rounding; of one element, all, and a pair."""
+"""Scores errors in units of the budget: infinities, overflow, the last rounding; one element, all elements, a pair."""
 
 import math
 
@@ -22,7 +22,7 @@ def of(*numbers):
     "got, want, sigma, z",
     [
         (1.0, 1.0, 0.0, 0.0),
-        (1.0 + 2**-25, 1.0, 0.0, 0.0),  # the last rounding is free
+        (1.0 + 2**-25, 1.0, 0.0, 0.0),  # the last rounding is not counted
         (1.5, 1.0, 0.0, INF),
         (2.0, 1.0, 0.5, 2.0),
         (NAN, 1.0, 1.0, INF),
@@ -42,14 +42,14 @@ def test_score_of_one_element(got, want, sigma, z):
     assert s.z.shape == (1,)
 
 
-def test_score_lets_float16_overflow_where_it_must():
+def test_score_accepts_overflow_beyond_the_range_of_float16():
     want, sigma = of(7e4, -7e4, 7e4, 7e4), of(1.0, 1.0, 1.0, 1.0)
     got = torch.tensor([INF, -INF, 65504.0, -INF], dtype=torch.float16)
     assert score(got, want, sigma, torch.float16).z.tolist() == [0.0, 0.0, 0.0, INF]
     assert not score(got[:1], of(1e4), of(1.0), torch.float16).within
 
 
-def test_score_of_nothing_is_within():
+def test_score_of_no_elements_is_within():
     empty = torch.zeros(1, 0, 2, 3, dtype=torch.float64)
     assert score(empty, empty, empty, torch.float16).within
 
@@ -59,7 +59,7 @@ def test_score_refuses_another_shape():
         score(of(1, 2), of(1), of(1), torch.float32)
 
 
-def test_small_errors_everywhere_show_in_the_rms_alone():
+def test_small_errors_in_all_elements_show_only_in_the_rms():
     generator = torch.Generator().manual_seed(0)
     want = torch.randn(2, 500, 2, 32, generator=generator, dtype=torch.float64)
     error = torch.randn(want.shape, generator=generator, dtype=torch.float64)
@@ -69,7 +69,7 @@ def test_small_errors_everywhere_show_in_the_rms_alone():
     assert wrong.worst_z > 5 and not wrong.within
 
 
-def test_a_pair_carries_the_noise_of_both():
+def test_score_of_a_pair_allows_the_noise_of_both():
     a, b, sigma = of(4.0), of(1.0), of(1.0)
     assert pair_score(a, b, sigma, sigma, torch.float64).worst_z == pytest.approx(3 / math.sqrt(2))
     assert pair_score(a, b, sigma, sigma, torch.float64, "linear").worst_z == pytest.approx(1.5)

@@ -1,7 +1,7 @@
-"""A second form of attention, as kernels compute it, to check the first with: tiles of keys and an online softmax.
+"""An independent attention to check the oracle with, computed as kernels do: tiles of keys and an online softmax.
 
-Nothing is shared with attention.py: masks and head pairing are written again, each row's visible keys are counted
-instead of compared, and the backward recomputes P from lse. float64, and slow.
+It shares no code with the oracle: masks and head pairing are written again, the visible keys of a row are counted
+instead of compared by position, and the backward recomputes P from lse. float64, and slow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def tiled_attention(
     dout: torch.Tensor | None = None,
     block: int = 16,
 ) -> Attention:
-    """The arguments and result of `attention`, in tiles of `block` keys; without rows.
+    """The arguments and result of `attention` in calls.py, computed in tiles of `block` keys.
 
     For each tile: m' = max(m, rowmax S), l' = exp(m - m') l + rowsum exp(S - m'), o' = exp(m - m') o + exp(S - m') v;
     at the end out = o / l and lse = m + ln l. Backward, per tile: P = exp(S - lse), T = P (dout v^T - delta),
@@ -68,7 +68,7 @@ def tiled_attention(
             for start, stop in tiles:
                 s = score_tile(start, stop)
                 m_new = torch.maximum(m, s.max(1, keepdim=True).values)
-                safe = torch.where(m_new == -math.inf, 0.0, m_new)  # nothing seen yet: l and o stay 0
+                safe = torch.where(m_new == -math.inf, 0.0, m_new)  # no visible key yet: l and o stay 0
                 e, shrink = torch.exp(s - safe), torch.exp(m - safe)
                 l, o, m = l * shrink + e.sum(1, keepdim=True), o * shrink + e @ v_[start:stop], m_new
             alive = l > 0

@@ -1,4 +1,4 @@
-"""Does not import."""
+"""Raises an error when it is imported."""
 
 import a_package_that_is_not_there
 

@@ -1,4 +1,4 @@
-"""A bias hides the keys that its mask says, and no others."""
+"""A bias hides exactly the keys that its mask names."""
 
 import math
 
@@ -27,7 +27,7 @@ def hidden(c: Case) -> torch.Tensor:
 
 @pytest.mark.parametrize("mask", BIAS_MASKS)
 @pytest.mark.parametrize("kind", ["vector", "matrix"])
-def test_bias_has_its_shape_and_dtype(mask, kind):
+def test_bias_has_the_shape_and_dtype_of_its_case(mask, kind):
     c = biased(mask, kind, bias_dtype=torch.bfloat16)
     bias = build(c, "cpu").bias
     assert bias.shape == c.bias_shape and bias.dtype == torch.bfloat16
@@ -52,8 +52,8 @@ def test_left_padding_hides_the_first_keys():
 
 
 @pytest.mark.parametrize("mask", ["left", "right", "window"])
-def test_padding_leaves_every_query_a_key(mask):
-    """A row without keys is dead_row's."""
+def test_padding_leaves_a_key_for_every_query(mask):
+    """Only the mask dead_row leaves a row without keys."""
     assert (
         not hidden(case(bias="vector", bias_mask=mask, batch=30, bias_batch=30, seqlen_q=2, seqlen_k=2)).all(-1).any()
     )
@@ -61,7 +61,7 @@ def test_padding_leaves_every_query_a_key(mask):
 
 @pytest.mark.parametrize("seqlen_k", [40, 60])
 def test_a_window_ends_with_the_query_itself(seqlen_k):
-    """Counted from the end, as bottom-right alignment does."""
+    """Positions are counted from the end, as in bottom-right alignment."""
     c = biased("window", seqlen_k=seqlen_k)
     seen = ~hidden(c)
     i = torch.arange(c.seqlen_q) + seqlen_k - c.seqlen_q
@@ -71,30 +71,30 @@ def test_a_window_ends_with_the_query_itself(seqlen_k):
     assert torch.equal(width, torch.minimum(i + 1, width[..., -1:]).expand_as(width))
 
 
-def test_a_dead_row_is_one_row():
+def test_dead_row_masks_one_whole_row():
     rows = hidden(biased("dead_row"))
     assert torch.equal(rows.all(-1).sum(-1), torch.ones(2, 3)) and torch.equal(rows.any(-1), rows.all(-1))
 
 
-def test_finite_hides_with_a_number_what_right_hides_with_infinity():
+def test_finite_marks_the_same_keys_as_right_with_a_finite_number():
     finite, right = build(biased("finite"), "cpu").bias, build(biased("right"), "cpu").bias
     assert torch.equal(finite == FINITE_MASK, right == -INF) and torch.equal(finite[right > -INF], right[right > -INF])
     assert (finite == FINITE_MASK).any()
 
 
-def test_alibi_falls_off_from_the_diagonal_by_head():
+def test_alibi_slopes_depend_on_the_head():
     c = case(bias="matrix", bias_mask="alibi", nheads=8, nheads_k=8, bias_nheads=8, seqlen_k=60)
     bias = build(c, "cpu").bias[0]
     assert [bias[h, 0, 20].item() for h in (0, 7)] == [0, 0]
     assert [bias[h, 39, 57].item() for h in (0, 1, 7)] == [-1, -0.5, -1 / 128]  # slopes 2^-1, 2^-2, 2^-8
 
 
-def test_what_a_mask_leaves_is_not_zero():
+def test_visible_keys_have_a_random_bias():
     bias = build(biased("left"), "cpu").bias
     assert bias[bias > -INF].std() > 0.8
 
 
-def test_bias_of_flat_scores_is_flat():
+def test_bias_is_small_in_the_flat_regime():
     assert build(biased("none", regime="flat"), "cpu").bias.abs().max() < 0.1
 
 
@@ -103,6 +103,6 @@ def test_batches_and_heads_are_padded_differently():
     assert len(widths.unique()) > 1
 
 
-def test_no_keys_have_no_mask():
+def test_a_case_without_keys_has_no_mask():
     c = biased("left", seqlen_k=0)
     assert hidden_by_bias(c, RandomTensors(c, "cpu")) is None

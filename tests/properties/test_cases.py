@@ -1,4 +1,4 @@
-"""Cases: printed, read back and changed; and tensors that are a function of the case."""
+"""Cases are printed, parsed and changed; tensors depend on the case only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUIET = settings(deadline=None, database=None, suppress_health_check=list(Health
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- Case: printing, reading, changing --------------------------------------------------------------------------------
+# --- Case: printing, parsing, changing --------------------------------------------------------------------------------
 
 
 @QUIET
@@ -34,22 +34,22 @@ pytestmark = pytest.mark.usefixtures("one_thread")
     softmax_scale=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     regime=st.sampled_from(REGIMES), layout=st.sampled_from(LAYOUTS), seed=st.integers(0, 2**40),
 ))  # fmt: skip
-def test_every_field_is_read_back_as_it_prints(case):
+def test_a_printed_case_parses_to_the_same_case(case):
     assert parse_case(str(case)) == case
 
 
-def test_one_key_head_for_many_is_read_back():
-    """nheads_k=1 is its default, but left out it would follow nheads: multi-query attention would replay without."""
+def test_multi_query_attention_parses_to_the_same_case():
+    """nheads_k=1 is printed although it is the default, because an omitted nheads_k follows nheads."""
     case = Case(seqlen_q=3, seqlen_k=3, nheads=4, nheads_k=1)
     assert parse_case(str(case)) == case
 
 
-def test_case_prints_its_sizes_and_what_is_not_default():
+def test_a_case_prints_its_sizes_and_the_changed_fields():
     case = Case(seqlen_q=65, seqlen_k=65, headdim=40, dtype=torch.float16, causal=True, softmax_scale=0.5)
     assert str(case) == "seqlen_q=65 seqlen_k=65 headdim=40 dtype=float16 causal=True softmax_scale=0.5"
 
 
-def test_case_is_one_line():
+def test_repr_of_a_case_is_one_line():
     assert repr(Case()) == "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32"
 
 
@@ -57,16 +57,16 @@ def test_case_is_one_line():
     ("text", "follower", "value"),
     [("seqlen_q=65", "seqlen_k", 65), ("seqlen_k=7", "seqlen_q", 7), ("nheads=3", "nheads_k", 3)],
 )
-def test_what_is_left_out_follows_its_partner(text, follower, value):
+def test_an_omitted_size_follows_its_partner(text, follower, value):
     assert getattr(parse_case(text), follower) == value
 
 
 @pytest.mark.parametrize("text", ["causal=true", "causal=True", "causal=1"])
-def test_booleans_are_read_in_any_usual_spelling(text):
+def test_booleans_have_several_spellings(text):
     assert parse_case(text).causal is True
 
 
-def test_dtypes_may_carry_torchs_prefix():
+def test_dtypes_may_have_the_prefix_torch():
     assert parse_case("dtype=torch.bfloat16").dtype == torch.bfloat16
 
 
@@ -92,7 +92,7 @@ def test_dtypes_may_carry_torchs_prefix():
         ("softmax_scale=big", "softmax_scale=big: should be a number or None"),
     ],
 )
-def test_a_case_that_cannot_be_names_field_and_value(text, words):
+def test_an_error_names_the_field_and_its_value(text, words):
     with pytest.raises(CaseError, match=re.escape(words)) as caught:
         parse_case(text)
     assert str(caught.value).startswith("--case: ")
@@ -110,7 +110,7 @@ def test_default_scale_is_one_over_the_root_of_headdim():
 @pytest.mark.parametrize(
     ("bias", "shape"), [("vector", (2, 1, 1, 7)), ("matrix", (2, 1, 5, 7))]
 )  # fmt: skip
-def test_bias_shape_says_what_is_broadcast(bias, shape):
+def test_bias_shape_is_1_where_the_bias_is_broadcast(bias, shape):
     case = Case(batch=2, seqlen_q=5, seqlen_k=7, nheads=3, nheads_k=3, bias=bias, bias_batch=2)
     assert case.bias_shape == shape
 
@@ -123,28 +123,28 @@ BIASED = Case(batch=2, nheads=6, nheads_k=3, bias="vector", bias_batch=2, bias_n
     [
         (BIASED, dict(batch=3), dict(bias_batch=3, bias_nheads=6)),
         (BIASED, dict(batch=1), dict(bias_batch=1)),
-        (BIASED, dict(nheads=9), dict(nheads_k=3, bias_nheads=9)),  # 3 divides 9, so the heads of k may stay
+        (BIASED, dict(nheads=9), dict(nheads_k=3, bias_nheads=9)),  # 3 divides 9, so nheads_k stays
         (BIASED, dict(nheads=4), dict(nheads_k=4, bias_nheads=4)),
         (BIASED, dict(nheads=3, nheads_k=1), dict(nheads_k=1, bias_nheads=3)),
         (BIASED, dict(bias_batch=1, batch=5), dict(bias_batch=1)),
         (Case(batch=2, nheads=3, nheads_k=3, bias="matrix"), dict(batch=4), dict(bias_batch=1, bias_nheads=1)),
     ],
 )
-def test_sizes_follow_what_they_hang_on(case, changed, fields_after):
+def test_dependent_sizes_follow_a_change(case, changed, fields_after):
     other = case.but(**changed)
     assert {name: getattr(other, name) for name in fields_after} == fields_after
 
 
-def test_what_is_not_changed_stays():
+def test_other_fields_do_not_change():
     case = Case(seqlen_q=5, causal=True, seed=3)
     assert case.but(seqlen_q=6) == replace(case, seqlen_q=6)
 
 
-# --- tensors are a function of the case -------------------------------------------------------------------------------
+# --- tensors depend on the case only ----------------------------------------------------------------------------------
 
 
 def fingerprint(text: str) -> str:
-    """The sum of all elements, by input, to the last bit."""
+    """The exact sum of the elements of each input."""
     return " ".join(f"{name}={t.double().sum().item().hex()}" for name, t in build(parse_case(text), "cpu").items())
 
 
@@ -158,13 +158,13 @@ def test_the_same_case_has_the_same_tensors_in_another_process():
     assert other.stdout == fingerprint(text)
 
 
-def test_another_seed_has_other_tensors():
+def test_another_seed_gives_other_tensors():
     a, b = (build(Case(seqlen_q=9, seqlen_k=9, seed=n), "cpu") for n in (0, 1))
     assert not any(torch.equal(getattr(a, name), getattr(b, name)) for name in ("q", "k", "v", "dout"))
 
 
-def test_no_two_inputs_are_alike():
-    """q = k, or dout = out's shape filled with v, would hide what mixes them up."""
+def test_inputs_of_a_case_differ_from_each_other():
+    """Equal inputs, such as q = k or dout = v, would hide an implementation that confuses them."""
     x = build(Case(seqlen_q=9, seqlen_k=9), "cpu")
     tensors = [x.q, x.k, x.v, x.dout]
     assert not any(torch.equal(a, b) for n, a in enumerate(tensors) for b in tensors[:n])

@@ -1,4 +1,4 @@
-"""Inputs are what their regime promises: a distribution that drifts hides the bugs it was made for."""
+"""Inputs have the distribution of their regime. Each distribution exposes its own class of bugs."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ each_scale = pytest.mark.parametrize("scale", [*SCALES, -1.0, 2.0])
 @each_regime
 @each_dtype
 def test_inputs_are_finite_in_every_dtype(regime, dtype):
-    """float16 ends at 65504."""
+    """The largest float16 is 65504."""
     for headdim in (1, 64, 1024):
         for scale in (*SCALES, 0.0, -1.0, 2.0, 2.0**-10):
             x = build(case(regime, headdim=headdim, dtype=dtype, softmax_scale=scale), "cpu")
@@ -65,7 +65,7 @@ def test_empty_cases_have_empty_tensors(regime, empty):
 
 @each_regime
 def test_no_input_is_constant(regime):
-    """dout = 1, or v alike in every row, hides most mistakes of a backward."""
+    """dout = 1, or equal rows of v, would hide most bugs of a backward."""
     x = build(case(regime), "cpu")
     assert all(len(t.unique()) > 1 and t.double().std() > 0.005 for _, t in x.items())
 
@@ -73,7 +73,7 @@ def test_no_input_is_constant(regime):
 @each_headdim
 @each_scale
 def test_shifted_down_leaves_every_lse_below_minus_90(headdim, scale):
-    """exp(0 - lse) of a forgotten padding key then overflows float32: ln(3.4e38) = 88.7."""
+    """exp(0 - lse) of an unmasked padding key then overflows float32: ln(3.4e38) = 88.7."""
     assert lse(case("shifted_down", headdim=headdim, softmax_scale=scale)).max() < -90
 
 
@@ -87,12 +87,12 @@ def test_shifted_up_overflows_without_the_row_maximum(headdim, scale):
 @pytest.mark.parametrize("regime", ["shifted_down", "shifted_up"])
 @each_dtype
 def test_shifted_scores_still_differ(regime, headdim, dtype):
-    """Otherwise softmax is flat, and P could be anything that sums to 1."""
+    """Otherwise softmax would be flat, and a wrong P that sums to 1 could pass."""
     spread = scores(case(regime, headdim=headdim, dtype=dtype)).std(-1)
     assert spread.min() > 0.1 and spread.max() < 25
 
 
-def test_flat_scores_lie_close_together():
+def test_flat_scores_are_close_together():
     for headdim in (1, 40, 64, 128, 256):
         s = scores(case("flat", headdim=headdim))
         assert (s.amax(-1) - s.amin(-1)).max() < 0.15 and s.std() > 0.002
@@ -105,13 +105,13 @@ def test_flat_stays_flat_under_another_scale():
 
 
 @each_headdim
-def test_peaked_scores_give_a_few_keys_nearly_everything(headdim):
+def test_peaked_scores_give_a_few_keys_nearly_all_weight(headdim):
     s = scores(case("peaked", headdim=headdim))
     assert 4 < s.std() < 8
     assert s.softmax(-1).topk(5).values.sum(-1).median() > 0.9
 
 
-def test_large_reaches_ten_and_not_beyond():
+def test_large_inputs_reach_10_and_do_not_exceed_it():
     for name, tensor in build(case("large"), "cpu").items():
         assert 9.9 < tensor.abs().max() <= 10, name
 
@@ -150,7 +150,7 @@ def decided(c: Case) -> torch.Tensor:
 @pytest.mark.parametrize("headdim", [6, 8, 64, 256])
 @each_scale
 @each_dtype
-def test_selecting_decides_every_row(headdim, scale, dtype):
+def test_selecting_has_a_winning_key_in_every_row(headdim, scale, dtype):
     assert decided(case("selecting", headdim=headdim, softmax_scale=scale, dtype=dtype)).all()
 
 
@@ -162,8 +162,8 @@ def test_selected_key_is_visible_under_causal(sizes):
     assert rows[:, sees_two].all()
 
 
-def test_small_head_dims_decide_some_rows():
-    """2^headdim keys can be told apart; the others are 0, and a query that wants one of them decides nothing."""
+def test_selecting_with_a_small_head_dim_has_a_winning_key_in_some_rows():
+    """Only 2^headdim keys are distinct; the others are 0, and a query for one of those has no winning key."""
     share = decided(case("selecting", headdim=2, batch=8)).float().mean()
     assert 0.03 < share < 0.5
 
@@ -181,18 +181,18 @@ def test_query_heads_of_a_group_pick_the_same_key():
 # --- draws ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_word_keeps_two_draws_of_a_case_apart():
+def test_draws_for_different_words_differ():
     a, b = (RandomTensors(Case(), "cpu", word).normal((8,)) for word in ("keys", "order"))
     assert not torch.equal(a, b)
 
 
-def test_a_draw_depends_on_case_and_word_alone():
+def test_a_draw_depends_only_on_case_and_word():
     before = RandomTensors(Case(seed=3), "cpu", "keys").normal((8,))
     torch.manual_seed(5)
     assert torch.equal(RandomTensors(Case(seed=3), "cpu", "keys").normal((8,)), before)
 
 
-def test_draws_keep_to_their_bounds():
+def test_draws_stay_within_their_bounds():
     draw = RandomTensors(Case(), "cpu")
     assert set(draw.integers((500,), -2, 2).tolist()) == {-2, -1, 0, 1, 2}
     assert -3 <= draw.uniform((500,), -3, 5).min() < -2.5 and 4.5 < draw.uniform((500,), -3, 5).max() <= 5

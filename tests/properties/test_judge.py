@@ -1,4 +1,4 @@
-"""What the judge makes of a machine that cannot hold a case, or has not the device: unknown, in words that say why."""
+"""Verdicts where memory runs out, where the device is absent, and where a plug-in misbehaves."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ LAW = laws()["test_out_matches_the_definition"]
 
 
 def judged(function):
-    """The verdict of a law that does what `function` does with the number of the call."""
+    """The result of a law that calls function(trial, n), where n counts the calls."""
     calls = count()
     return judge(replace(LAW, function=lambda trial: function(trial, next(calls))), torch_math.IMPL, Plan(examples=20))
 
@@ -30,12 +30,12 @@ def out_of_memory():
 
 
 @pytest.mark.parametrize("when", [lambda n: True, lambda n: n >= 5, lambda n: n % 2, lambda n: n % 3 == 1])
-def test_memory_that_the_oracle_lacks_is_unknown(when):
+def test_out_of_memory_in_the_oracle_is_unknown(when):
     result = judged(lambda trial, n: out_of_memory() if when(n) else None)
     assert result.verdict == UNKNOWN and "out of memory on seqlen_q=" in result.reason
 
 
-def test_what_a_compiler_says_at_the_first_call_is_shown():
+def test_compiler_errors_at_the_first_call_are_shown():
     def raising(q, k, v, **options):
         raise RuntimeError("fa2.cu does not compile for the CPU:\nfa2.cu:7:1: error: expected ';'")
 
@@ -43,7 +43,7 @@ def test_what_a_compiler_says_at_the_first_call_is_shown():
     assert any("fa2.cu:7:1: error: expected ';'" in problem for problem in problems)
 
 
-def test_memory_that_comes_and_goes_hides_no_failure():
+def test_intermittent_out_of_memory_does_not_hide_a_failure():
     def broken(trial, n):
         if n % 2:
             out_of_memory()
@@ -52,14 +52,14 @@ def test_memory_that_comes_and_goes_hides_no_failure():
     assert judged(broken).verdict in (FAIL, UNKNOWN)
 
 
-# --- a device that is not here ----------------------------------------------------------------------------------------
+# --- devices that are absent ------------------------------------------------------------------------------------------
 
 NO_NVCC = "no nvcc found, which compiles the kernels for CUDA tensors"
 NOT_HERE = "runs on cpu only; this run judges on cuda"
 
 
 def elsewhere(**declared):
-    """What the contract's check and a law say of it on a GPU."""
+    """The results of the contract check and of a law on a GPU, for an implementation that runs on CPUs only."""
     impl, on_gpu = replace(torch_math.IMPL, devices={"cpu"}, **declared), Plan(device="cuda")
     before = Judge.__new__(Judge)
     before.plan = on_gpu
@@ -70,28 +70,28 @@ def elsewhere(**declared):
     ("declared", "reason"),
     [({}, NOT_HERE), (dict(unavailable={"cuda": NO_NVCC}), f"{NOT_HERE}: {NO_NVCC}")],
 )
-def test_what_runs_elsewhere_is_unknown_and_says_what_is_missing_here(declared, reason):
+def test_another_device_is_unknown_with_the_reason(declared, reason):
     assert [(result.verdict, result.reason) for result in elsewhere(**declared)] == 2 * [(UNKNOWN, reason)]
 
 
 @pytest.mark.parametrize("asked_for", (False, True))
-def test_what_is_missing_here_spoils_no_run_that_did_not_ask_for_it(asked_for):
+def test_an_absent_device_fails_only_runs_that_asked_for_the_implementation(asked_for):
     results = [result.as_dict() for result in elsewhere(unavailable={"cuda": NO_NVCC})]
     assert not_green(results, asked_for=asked_for, replayed=False) == ("2 could not be decided" if asked_for else "")
 
 
-# --- a law that shows on another device -------------------------------------------------------------------------------
+# --- laws of another device -------------------------------------------------------------------------------------------
 
 OF_STREAMS = laws()["test_work_waits_on_the_current_stream"]
 
 
-def test_a_law_that_shows_elsewhere_is_unknown_and_spoils_no_run():
+def test_a_law_of_another_device_is_unknown_and_the_run_stays_green():
     result = judge(OF_STREAMS, torch_math.IMPL, Plan(device="cpu"))
     assert (result.verdict, result.reason) == (UNKNOWN, "law not applicable on cpu, only on cuda")
     assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
 
 
-def test_a_law_that_shows_where_an_implementation_never_runs_is_refused():
+def test_a_law_of_a_device_without_the_implementation_is_refused():
     result = judge(OF_STREAMS, replace(torch_math.IMPL, devices={"cpu"}), Plan(device="cpu"))
     assert (result.verdict, result.reason) == (REFUSED, "the law applies on cuda, where this implementation never runs")
     elsewhere = replace(torch_math.IMPL, devices={"cpu"}, unavailable={"cuda": NO_NVCC})
@@ -111,14 +111,14 @@ def test_a_law_that_shows_where_an_implementation_never_runs_is_refused():
         None,
     ),
 )
-def test_what_is_missing_is_a_reason_for_a_device_that_is_not_declared(unavailable):
+def test_unavailable_gives_a_reason_for_each_undeclared_device(unavailable):
     with pytest.raises(
         ContractError, match=re.escape(f"unavailable={unavailable!r}: should give a reason in one line")
     ):
         replace(torch_math.IMPL, devices={"cpu"}, unavailable=unavailable)
 
 
-def test_what_is_missing_is_looked_at_beside_devices_that_are_none():
+def test_unavailable_is_not_checked_against_invalid_devices():
     with pytest.raises(ContractError) as error:
         replace(torch_math.IMPL, devices=None, unavailable={"cuda": NO_NVCC})
     assert error.value.problems == ["devices=None: should be a subset of {'cuda', 'cpu'}"]
@@ -127,7 +127,7 @@ def test_what_is_missing_is_looked_at_beside_devices_that_are_none():
 # --- plug-ins that misbehave ------------------------------------------------------------------------------------------
 
 
-class Wordless(Exception):
+class Unprintable(Exception):
     def __str__(self):
         raise ValueError
 
@@ -135,14 +135,14 @@ class Wordless(Exception):
 @pytest.mark.parametrize(
     ("raised", "headline"),
     [
-        (Wordless(), "forward raises Wordless: (no message: its __str__ raises)"),
+        (Unprintable(), "forward raises Unprintable: (no message: its __str__ raises)"),
         (SystemExit(3), "forward raises SystemExit: 3"),
         (RuntimeError("no"), "forward raises RuntimeError: no"),
     ],
 )
-def test_whatever_is_raised_is_a_failure_with_its_words(raised, headline):
+def test_any_exception_is_a_failure_with_its_message(raised, headline):
     def forward(q, k, v, **options):
-        if q.shape[1] > 64:  # beyond what the contract tries out
+        if q.shape[1] > 64:  # longer than any length that the contract check tries
             raise raised
         return torch_math.forward(q, k, v, **options)
 
@@ -153,7 +153,7 @@ def test_whatever_is_raised_is_a_failure_with_its_words(raised, headline):
 
 @pytest.mark.parametrize("first_at", (0, 129))
 def test_an_accepts_that_raises_is_a_broken_contract(first_at):
-    """In the first case that is tried, or in one that is drawn."""
+    """Whether it raises for the first case that is tried or for one that is drawn."""
 
     def accepts(case):
         return {}["nothing"] if case.seqlen_q >= first_at else None

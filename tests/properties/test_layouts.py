@@ -1,4 +1,4 @@
-"""A layout has its strides, and whoever writes beside a placed tensor is seen."""
+"""Layouts have their strides, and writes around a placed tensor are detected."""
 
 import math
 
@@ -44,8 +44,8 @@ def test_placed_tensor_has_the_strides_of_its_layout(values, layout):
     assert place(values, layout, fill=0.0).tensor.stride() == STRIDES[layout]
 
 
-def test_packed_rows_have_others_on_both_sides(values):
-    """As k has in a packed qkv."""
+def test_packed_rows_lie_between_other_rows(values):
+    """Like k in a packed qkv tensor."""
     placed = place(values, "packed", fill=math.nan)
     assert placed.tensor.storage_offset() == MARGIN + 24
 
@@ -65,13 +65,13 @@ def test_a_placed_tensor_lies_in_its_buffer(values, layout):
 
 @each_layout
 @each_dtype
-def test_untouched_buffers_count_nothing(values, layout, dtype):
-    """NaN is itself here: bits are compared."""
+def test_untouched_buffers_count_no_write(values, layout, dtype):
+    """Bits are compared, so NaN equals itself."""
     assert place(values.to(dtype), layout, fill=math.nan).written() == 0
 
 
 @each_layout
-def test_a_write_before_or_behind_is_counted(values, layout):
+def test_writes_before_and_after_the_tensor_are_counted(values, layout):
     placed = place(values, layout, fill=math.nan)
     placed.buffer[MARGIN - 1] = placed.buffer[-MARGIN] = 1.0
     assert placed.written() == 2
@@ -91,13 +91,13 @@ def test_a_write_between_rows_is_counted(values, layout):
     assert placed.written() == 1
 
 
-def test_minus_zero_is_a_write(values):
+def test_changing_zero_to_minus_zero_is_counted(values):
     placed = place(values * 0 + 0.0, "contiguous", fill=0.0)
     placed.tensor.neg_()
     assert placed.written() == values.numel()
 
 
-def test_contiguous_tensors_are_handed_over_as_they_are(values):
+def test_contiguous_tensors_are_not_copied(values):
     assert lay_out(values, "contiguous") is values
 
 

@@ -1,10 +1,10 @@
-"""Failing messages, whole: what a person sees on the day an implementation fails is compared as text.
+"""Whole failure messages are compared with snapshots.
 
-    ATTEST_UPDATE_SNAPSHOTS=1 pytest tests/properties/test_messages.py      writes snapshots/*.txt anew; read the diff
+    ATTEST_UPDATE_SNAPSHOTS=1 pytest tests/properties/test_messages.py      rewrites snapshots/*.txt; read the diff
 
-Numbers with a decimal point or an exponent hang on the machine's arithmetic and are written as #, except behind an "="
-(those are settings of the case); so is every number of times what rounding explains. Whole numbers stay: lengths, counts
-of elements, indices. So does every word.
+Numbers with a decimal point or an exponent depend on the machine's arithmetic and are replaced by #, except after an "="
+(settings of the case). The number in "... times what rounding explains" is replaced, too. Whole numbers (lengths, counts
+of elements, indices) and all words are compared.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from impls import Implementation, Supports, python_tiled
 from properties import test_backward, test_causal, test_forward, test_memory, test_races
 from properties.cases.case import Case
 from properties.cases.strategies import Draws
+from properties.checks.visible_keys import LEGEND
 from properties.failures import LawBroken
 from properties.judging.explain import explain
 from properties.judging.judge import judge
@@ -46,7 +48,7 @@ GRADIENTS = test_backward.test_gradients_match_the_definition.law
 HELD_BEFORE = test_memory.test_what_memory_held_before_does_not_matter.law
 UNCHANGED = test_memory.test_inputs_come_back_unchanged.law
 REPEATS = test_races.test_repeats_agree.law
-# What comes and goes cannot be shrunk, so its case is the one that was drawn: here only its seed is left to chance.
+# An intermittent failure is not shrunk, so its case is the one that was drawn: only the seed may vary.
 OUT_AT_65 = replace(OUT, draws=Draws.of(
     seqlen_q=(65, 65), regime="spread", where=lambda case: case.batch * case.nheads == 1
 ))  # fmt: skip
@@ -59,7 +61,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def attention(q, k, v, seen=None):
-    """-> out (b, sq, h, d), lse (b, h, sq), P, over the keys that are seen."""
+    """-> out (b, sq, h, d), lse (b, h, sq), P, over the visible keys."""
     s = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
     if seen is not None:
         s = s.masked_fill(~seen, -torch.inf)
@@ -91,7 +93,7 @@ def delta_too_small(dout, q, k, v, out, lse):
 
 
 def last_column_not_written(q, k, v):
-    """Where headdim is no multiple of 8."""
+    """Only if headdim is not a multiple of 8."""
     out, lse = plain(q, k, v)
     fresh = torch.empty_like(out)
     columns = out.shape[-1] - (out.shape[-1] % 8 != 0)
@@ -105,13 +107,13 @@ def last_row_off(q, k, v):
 
 
 def wrong_in_one_of_41(q, k, v, calls=Counter()):  # noqa: B006
-    """Counted for each q by itself: the last of 40 repeats, whatever was called before."""
+    """Calls are counted for each q separately, so the last of 40 repeats is the wrong one."""
     calls[q.shape, q.sum().item()] += 1
     return (plain if calls[q.shape, q.sum().item()] % 41 else last_row_off)(q, k, v)
 
 
 def wrong_once(q, k, v, calls=itertools.count()):  # noqa: B008
-    """The third time that a law calls it: the contract tries no such length, and how many cases follow is not known."""
+    """Wrong in the third call at length 65. The contract check does not try that length; the number of later calls varies."""
     return (last_row_off if q.shape[1] == 65 and next(calls) == 2 else plain)(q, k, v)
 
 
@@ -122,7 +124,7 @@ def no_kernel_for_long_keys(q, k, v):
 
 
 def scales_q_in_place(q, k, v):
-    """Where the last tile of 16 is partial."""
+    """Only if the last tile of 16 is partial."""
     if q.shape[1] % 16:
         q.mul_(0.5)
         return plain(2 * q, k, v)
@@ -156,14 +158,19 @@ BREAK_A_RULE = [name for name in FAILURES if name != "exception"]
 PLAN = Plan(examples=60, repeats=40, origin="--impl-from my_attention.py")
 
 
-@pytest.fixture(scope="module")
-def failures() -> dict[str, Result]:
-    """Each judged once; the last two count their calls."""
+@cache
+def judge_failures() -> dict[str, Result]:
+    """Once per process, because the last two count their calls (and xdist may set up a module's fixtures again)."""
     return {name: judge(law, impl, PLAN) for name, (law, impl) in FAILURES.items()}
 
 
+@pytest.fixture(scope="module")
+def failures() -> dict[str, Result]:
+    return judge_failures()
+
+
 def masked(text: str) -> str:
-    """Without what the machine's arithmetic decides, the path of this checkout, line numbers of this file, and seeds."""
+    """Without machine-dependent numbers, the path of this checkout, line numbers of this file, and seeds."""
     text = re.sub(r"(test_messages\.py):\d+", r"\1:#", text.replace(str(ROOT), "."))
     return MEASURED.sub("#", re.sub(r" seed=\d+", "", text))
 
@@ -174,19 +181,19 @@ def check_snapshot(name: str, text: str) -> None:
         path.write_text(got)
     want = path.read_text() if path.exists() else ""
     diff = "\n".join(difflib.unified_diff(want.splitlines(), got.splitlines(), str(path.name), "now", lineterm=""))
-    assert got == want, f"the message is another one; if it is better, run with {UPDATE}=1\n{diff}"
+    assert got == want, f"the message changed; if it is better now, run with {UPDATE}=1\n{diff}"
 
 
 # --- the whole message ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_message_is_as_it_was(name, failures):
+def test_message_matches_its_snapshot(name, failures):
     assert failures[name].verdict == FAIL
     check_snapshot(name, failures[name].message)
 
 
-def test_message_of_a_broken_contract_is_as_it_was(tmp_path):
+def test_message_of_a_broken_contract_matches_its_snapshot(tmp_path):
     check_snapshot("lse_in_base_2", contract_result(tmp_path, lse_in_base_2).message)
 
 
@@ -197,7 +204,7 @@ def contract_result(tmp_path, forward) -> Result:
 # --- the first line ---------------------------------------------------------------------------------------------------
 
 TIMES = "# times what rounding explains, 8 allowed"
-COMES_AND_GOES = "not on every run: "
+INTERMITTENT = "not on every run: "
 FIRST_LINES = {
     "causal_mask_one_key_short": r"query 64 sees 64 keys, should see 65: key 64 is missing",
     "delta_too_small": r"dq\[b=0 i=0 h=0 d=0\] is #, should be 0: " + TIMES + r" \(1 of 1 element wrong\)",
@@ -206,22 +213,22 @@ FIRST_LINES = {
     "race": r"out: 1 of 40 repeats differs from the first call, in 1 of 24 elements, by up to #",
     "exception": r"forward raises RuntimeError: CUDA error: invalid configuration argument",
     "input_modified": r"q\[b=0 i=0 h=0 d=0\] changed from # to # during the call \(1 of 1 element changed\)",
-    "flaky": COMES_AND_GOES + r"out\[b=0 i=64 h=0 d=0\] is #, should be #: " + TIMES + r" \(1 of 65 elements wrong\)",
+    "flaky": INTERMITTENT + r"out\[b=0 i=64 h=0 d=0\] is #, should be #: " + TIMES + r" \(1 of 65 elements wrong\)",
 }
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_first_line_is_enough_to_file_an_issue(name, failures):
-    """What, where, got and wanted; and it is what the report and pytest's summary show."""
+    """It says what is wrong, where, and both values. The report and pytest's summary show it."""
     first = failures[name].message.splitlines()[0]
     assert re.fullmatch(FIRST_LINES[name], masked(first)), first
     assert failures[name].reason == first
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_first_line_fits_on_one(name, failures):
-    """Behind the words that only a failure which comes and goes begins with."""
-    assert len(failures[name].message.splitlines()[0].removeprefix(COMES_AND_GOES)) <= 140
+def test_first_line_is_short(name, failures):
+    """The prefix of an intermittent failure is not counted."""
+    assert len(failures[name].message.splitlines()[0].removeprefix(INTERMITTENT)) <= 140
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -237,15 +244,15 @@ def test_rule_is_the_laws_docstring(name, failures):
     assert [line.strip() for line in rule.strip().splitlines()] == [line.strip() for line in law.rule.splitlines()]
 
 
-def test_exception_breaks_no_rule(failures):
-    """Which law met it says nothing about it: neither rule nor bugs of its kind are shown."""
+def test_exception_shows_no_rule(failures):
+    """The law under test does not explain an exception, so neither its rule nor its kind of bugs is shown."""
     message = failures["exception"].message
     assert "\nObserved\n" in message and "\nRule\n" not in message and "\nSuggests" not in message
     assert "docs/bugs.md" not in message
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_message_ends_with_the_command_that_shows_it_again(name, failures):
+def test_message_ends_with_the_replay_command(name, failures):
     law, impl = FAILURES[name]
     often = ["  (it does not fail on every run: try it several times)"] if name == "flaky" else []
     assert failures[name].message.split("\nReplay\n")[1].splitlines() == [f"  {failures[name].replay}", *often]
@@ -256,8 +263,8 @@ def test_message_ends_with_the_command_that_shows_it_again(name, failures):
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_no_line_is_unreadable(name, failures):
-    """Without trailing spaces, tensors, objects, or numbers of 17 digits."""
+def test_lines_are_readable(name, failures):
+    """There are no trailing spaces, tensors, objects, or numbers of 17 digits."""
     for line in failures[name].message.splitlines():
         assert line == line.rstrip()
         assert not re.search(r"tensor\(|<function|object at 0x|\d\.\d{9}", line), line
@@ -265,7 +272,7 @@ def test_no_line_is_unreadable(name, failures):
 
 @pytest.mark.parametrize("name", BREAK_A_RULE)
 def test_message_links_to_bugs_of_its_kind(name, failures):
-    """Whatever law it broke, what comes and goes is a race until shown otherwise."""
+    """An intermittent failure of any law is presumed to be a race."""
     law, _ = FAILURES[name]
     kind = "races" if name == "flaky" else law.bug
     headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "bugs.md").read_text(), flags=re.M)
@@ -293,20 +300,20 @@ def test_neighbouring_lengths_are_tried(failures):
 
 
 @pytest.mark.parametrize("name", ["race", "flaky"])
-def test_neighbouring_lengths_are_not_tried_where_one_call_proves_nothing(name, failures):
+def test_neighbouring_lengths_are_not_tried_for_intermittent_failures(name, failures):
     assert "other lengths" not in failures[name].message
 
 
-def test_failure_that_repeats_is_said_to_be_no_race(failures):
+def test_failure_that_repeats_is_reported_as_no_race(failures):
     assert any("3 of 3 repeats fail in the same way" in line for line in lines(failures["delta_too_small"]))
 
 
-def test_failure_that_comes_and_goes_is_said_to_be_one(failures):
+def test_intermittent_failure_is_reported_as_a_race(failures):
     assert any(line.startswith("the same call gives different results") for line in lines(failures["flaky"]))
 
 
-def test_failure_that_came_and_went_is_never_said_to_be_no_race():
-    """Even if the repeats that the message itself makes should all fail."""
+def test_intermittent_failure_is_never_reported_as_no_race():
+    """Even if all repeats that are run for the message fail."""
     law, impl = FAILURES["causal_mask_one_key_short"]
     case = Case(seqlen_q=65, seqlen_k=65, headdim=1, causal=True)
     with pytest.raises(LawBroken) as caught:
@@ -315,22 +322,22 @@ def test_failure_that_came_and_went_is_never_said_to_be_no_race():
     assert "not a race" not in message
 
 
-def test_failure_that_came_and_went_is_not_investigated():
-    """Further calls may all be right, and say nothing about the one that was not."""
+def test_intermittent_failure_is_not_investigated():
+    """Further calls may all be correct and say nothing about the wrong one."""
     law, case = PREFIX, Case(seqlen_q=65, seqlen_k=65, headdim=1, causal=True)
     with pytest.raises(LawBroken) as caught:
         law.function(Trial(FAILURES["causal_mask_one_key_short"][1], case, "cpu"))
 
-    def right_again(q, k, v, *, causal=False):
+    def correct_again(q, k, v, *, causal=False):
         return attention(q, k, v, torch.ones(65, 65, dtype=torch.bool).tril())[:2]
 
-    impl = implementation(right_again, supports=dict(causal="optional"))
+    impl = implementation(correct_again, supports=dict(causal="optional"))
     message = explain(law, impl, case, caught.value, PLAN, flaky=True)
-    assert message.splitlines()[0] == "query 64 sees 64 keys, should see 65" and "1 seen" not in message
+    assert message.splitlines()[0] == "query 64 sees 64 keys, should see 65" and LEGEND not in message
     assert "0 of 3 repeats fail" in message
 
 
-def test_guess_is_marked_as_one(failures):
+def test_guess_is_marked_as_a_guess(failures):
     message = failures["causal_mask_one_key_short"].message
     assert "\nSuggests (read off the pattern, not proven)\n  one short: `<` where `<=` was meant\n" in message
 
@@ -347,7 +354,7 @@ def test_laws_of_an_implementation_that_breaks_the_contract_are_unknown():
     assert found.reason.startswith("the contract is broken (see test_contract): lse is in base 2")
 
 
-def test_what_fails_shrinks_to_the_smallest(failures):
+def test_failures_shrink_to_the_smallest_case(failures):
     smallest = {name: result.smallest for name, result in failures.items()}
     assert smallest["causal_mask_one_key_short"] == "seqlen_q=65 seqlen_k=65 headdim=1 dtype=float32 causal=True"
     assert smallest["delta_too_small"] == "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"
@@ -378,6 +385,6 @@ def test_only_measured_numbers_are_masked(text, want):
     assert masked(text) == want
 
 
-def test_a_right_implementation_has_no_message():
+def test_a_correct_implementation_has_no_message():
     found = judge(OUT, python_tiled.IMPL, Plan(examples=3))
     assert (found.message, found.replay, found.smallest) == ("", "", "")

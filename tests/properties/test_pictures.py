@@ -1,4 +1,4 @@
-"""The pictures of a failure: numbers and plurals, names of elements, where the wrong ones lie."""
+"""How messages show numbers, plurals, names of elements, and positions of wrong elements."""
 
 import re
 
@@ -25,7 +25,7 @@ def test_ranges_are_short(numbers, text):
     assert ranges(numbers) == text
 
 
-def test_plurals():
+def test_plurals_follow_the_count():
     assert [plural(n, "key") for n in (0, 1, 2)] == ["0 keys", "1 key", "2 keys"]
 
 
@@ -59,7 +59,7 @@ def test_where_names_every_axis():
     ]
 
 
-def test_where_speaks_of_keys_for_dk():
+def test_where_names_keys_for_dk():
     assert "key 5 of 0..129" in lines(where(trial(), "dk", wrong(0, 5)))
 
 
@@ -73,12 +73,12 @@ def test_where_counts_queries_by_declared_tile():
     assert any("BLOCK_M=64" in line for line in shown)
 
 
-def test_where_counts_keys_by_the_other_side_of_the_tile():
+def test_where_counts_keys_by_block_n():
     shown = lines(where(trial(tile=(64, 32)), "dv", wrong(0, 129)))
     assert any("BLOCK_N=32" in line for line in shown) and "4 128..129 partial 1 of 2" in shown
 
 
-def test_a_long_tile_table_keeps_its_ends():
+def test_a_long_tile_table_shows_both_ends():
     bad = torch.zeros(1, 1, 1000, dtype=torch.bool)
     bad[..., -1] = True
     shown = lines(where(trial(tile=(16, 16)), "lse", bad))

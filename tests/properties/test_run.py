@@ -1,4 +1,4 @@
-"""The suite run as its users run it, in a process of its own: outcomes, messages, exit statuses, what is on disk."""
+"""Runs the suite as users do, in its own process: verdicts, messages, exit statuses, files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_correct_plugins_pass_every_law_that_applies(good):
     run, report = good
     assert run.returncode == 0, run.stdout
     left = {entry["law"] for entry in results(report).values() if entry["verdict"] not in ("pass", "refused")}
-    assert left == {"test_work_waits_on_the_current_stream"}  # which there are on a GPU only: no reason not to be green
+    assert left == {"test_work_waits_on_the_current_stream"}  # streams exist only on a GPU, so the run stays green
     assert {entry["impl"] for entry in results(report).values()} == {"good", "always_causal"}
 
 
@@ -97,32 +97,32 @@ def test_the_table_shows_chapters_cases_and_worst_z(good):
     assert "seed 0" in run.stdout and "judges on cpu" in run.stdout
 
 
-def test_the_page_opens_by_itself(good):
+def test_the_report_needs_no_network(good):
     _, report = good
     page = (report / "index.html").read_text()
     assert page.startswith("<!doctype html>") and "always_causal" in page
     assert "http" not in re.sub(r"<pre>.*?</pre>", "", page, flags=re.S)
 
 
-def test_nothing_is_left_behind_but_the_report(good):
+def test_only_the_report_is_left_on_disk(good):
     _, report = good
     assert sorted(path.name for path in report.iterdir()) == ["index.html", "results.json"]
 
 
-def test_a_failure_ends_with_status_1_and_says_it_in_one_line(failing):
+def test_a_failure_ends_with_status_1_and_is_summarized_in_one_line(failing):
     run, _ = failing
     assert run.returncode == 1
     line = "test_query_sees_exactly_its_prefix: query 16 sees 16 keys, should see 17: key 16 is missing"
     assert re.search(rf"fail +one_key_short  {re.escape(line)}", run.stdout), run.stdout
 
 
-def test_a_failure_is_the_smallest_case(failing):
+def test_a_failure_is_shown_with_its_smallest_case(failing):
     _, report = failing
     entry = results(report)["test_query_sees_exactly_its_prefix[one_key_short]"]
     assert entry["smallest"] == "seqlen_q=17 seqlen_k=17 headdim=16 dtype=float32 causal=True"
 
 
-def test_other_laws_are_judged_beside_a_failure(failing):
+def test_a_failure_does_not_stop_other_laws(failing):
     _, report = failing
     assert results(report)["test_padding_keys_count_nothing[one_key_short]"]["verdict"] == "pass"
 
@@ -158,7 +158,7 @@ def test_the_replay_command_fails_in_the_same_way(failing, tmp_path):
         ("not_differentiable", "out does not require grad"),
     ],
 )
-def test_a_broken_plugin_is_told_what_to_change(broken, name, words):
+def test_a_broken_plugin_gets_a_message_that_says_what_to_change(broken, name, words):
     _, report = broken
     entry = results(report)[f"test_contract_is_kept[{name}]"]
     assert entry["verdict"] == "fail"
@@ -166,7 +166,7 @@ def test_a_broken_plugin_is_told_what_to_change(broken, name, words):
     assert "--impl-from" in entry["replay"]
 
 
-def test_a_broken_plugin_stops_no_other(broken):
+def test_a_broken_plugin_does_not_stop_others(broken):
     _, report = broken
     assert results(report)["test_out_matches_the_definition[good]"]["verdict"] == "pass"
 
@@ -188,14 +188,14 @@ def test_known_failures_are_strict(tmp_path):
     run = attest("--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py",
                  report=tmp_path)  # fmt: skip
     fails = results(tmp_path)["test_query_sees_exactly_its_prefix[known]"]
-    mended = results(tmp_path)["test_padding_keys_count_nothing[known]"]
+    fixed = results(tmp_path)["test_padding_keys_count_nothing[known]"]
     assert run.returncode == 1
     assert fails["verdict"] == "fail" and fails["known"] == "last query of a partial tile, #12"
     assert re.search(r"known failure  known  test_query_sees.*last query of a partial tile, #12", run.stdout)
-    assert mended["verdict"] == "fail" and "take it off the list" in mended["reason"]
+    assert fixed["verdict"] == "fail" and "take it off the list" in fixed["reason"]
 
 
-def test_a_dead_worker_names_its_case(tmp_path):
+def test_a_dead_worker_is_reported_with_its_case(tmp_path):
     run = attest("--impl-from", PLUGINS / "crashes.py", "-n", "1", "properties/test_forward.py", report=tmp_path)
     entry = results(tmp_path)["test_out_matches_the_definition[crashes]"]
     assert run.returncode == 1
@@ -204,17 +204,17 @@ def test_a_dead_worker_names_its_case(tmp_path):
     assert re.search(r"--impl-from=.*crashes.py --case 'seqlen_q=\d+ ", entry["replay"])
 
 
-def test_an_interrupted_run_keeps_what_it_had(tmp_path):
+def test_an_interrupted_run_keeps_its_results(tmp_path):
     process = subprocess.Popen(
         command("--impl-from", PLUGINS / "slow.py", report=tmp_path),
         cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored, where a shell runs this in its background
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may start this with SIGINT ignored
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not (tmp_path / "results.json").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(1)
-    # Python drops an interrupt that lands in a destructor ("exception ignored in"); whoever presses Ctrl-C presses it again.
+    # Python drops an interrupt that arrives in a destructor ("exception ignored in"), so send it until the process ends.
     while process.poll() is None and time.monotonic() < deadline:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -240,14 +240,14 @@ def test_an_interrupted_run_keeps_what_it_had(tmp_path):
         (["--impl-from", "tests/plugins/good.py", "--impl-from", "./tests/plugins/good.py"], "two implementations are named"),
     ],
 )  # fmt: skip
-def test_a_wrong_option_is_answered_before_anything_runs(tmp_path, arguments, words):
+def test_a_wrong_option_is_reported_before_anything_runs(tmp_path, arguments, words):
     run = attest(*arguments, "properties/test_forward.py", report=tmp_path)
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
     assert words in run.stdout + run.stderr
     assert not (tmp_path / "results.json").exists()
 
 
-def test_a_case_outside_the_promise_is_refused(tmp_path):
+def test_an_unsupported_case_is_refused(tmp_path):
     arguments = ("--impl-from", PLUGINS / "good.py", "--case", "seqlen_q=8 headdim=16 dtype=float32 causal=true")
     run = attest(*arguments, "properties/test_forward.py", report=tmp_path)
     entry = results(tmp_path)["test_out_matches_the_definition[good]"]
@@ -255,8 +255,8 @@ def test_a_case_outside_the_promise_is_refused(tmp_path):
     assert run.returncode == 1 and "no law took the case: causal is not" in run.stdout
 
 
-def test_workers_are_given_the_gpus_in_turn(tmp_path):
-    """Each worker sees one GPU, as CUDA_VISIBLE_DEVICES says, before anything of CUDA is loaded."""
+def test_workers_get_the_gpus_in_turn(tmp_path):
+    """CUDA_VISIBLE_DEVICES is set to one GPU per worker before any part of CUDA is loaded."""
     laws = ("properties/test_contract.py", "properties/test_forward.py")
     run = subprocess.run(
         command("--impl-from", PLUGINS / "names_gpu.py", "-n", "3", "--device", "auto", *laws, report=tmp_path),
@@ -268,8 +268,8 @@ def test_workers_are_given_the_gpus_in_turn(tmp_path):
     assert seen == {"gw0": "4", "gw1": "7", "gw2": "4"}
 
 
-def test_a_plugin_may_lie_anywhere(tmp_path):
-    """With `=`: pytest would take a path behind a space for a test, and look for its settings there."""
+def test_a_plugin_may_be_outside_the_checkout(tmp_path):
+    """With `=`, because pytest takes a path after a space for a test and looks for its settings there."""
     elsewhere = tmp_path / "my_attention.py"
     elsewhere.write_text((PLUGINS / "good.py").read_text())
     here = attest(f"--impl-from={elsewhere}", "-k", "winning_key", report=tmp_path / "report")

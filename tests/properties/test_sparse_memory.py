@@ -1,4 +1,4 @@
-"""Tensors whose elements lie further apart than 32 bits can count, and the law that hands them over."""
+"""Tensors whose offsets do not fit in 32 bits, and the law that uses them."""
 
 import mmap
 import re
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from impls import torch_math
-from properties.cases import sparse_memory as far
+from properties.cases import sparse_memory
 from properties.cases.sparse_memory import BEFORE, BEHIND, spread
 from properties.failures import Reason
 from properties.judging.judge import judge
@@ -36,7 +36,7 @@ def values(request):
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16), ids=str)
 @pytest.mark.parametrize("dim", range(3))
-def test_values_are_the_same_and_lie_far_apart(values, dtype, dim):
+def test_spread_keeps_the_values_and_enlarges_the_stride(values, dtype, dim):
     near = values.to(dtype)
     far = spread(near, dim)
     assert torch.equal(far, near) and far.dtype == dtype and far.device == near.device
@@ -45,8 +45,8 @@ def test_values_are_the_same_and_lie_far_apart(values, dtype, dim):
 
 
 @pytest.mark.parametrize("dim", range(3))
-def test_an_offset_in_32_bits_finds_another_element_or_0(values, dim):
-    """Signed or not, in elements or bytes: within the storage, so that nobody's memory is read."""
+def test_an_offset_truncated_to_32_bits_reads_another_element_or_0(values, dim):
+    """Signed or unsigned, in elements or bytes, it stays within the storage, so no unmapped memory is read."""
     far = spread(values, dim)
     whole = far.as_strided((far.untyped_storage().nbytes() // far.element_size(),), (1,), 0)
     last = far.stride(dim) * (SHAPE[dim] - 1)
@@ -56,13 +56,13 @@ def test_an_offset_in_32_bits_finds_another_element_or_0(values, dim):
 
 
 @pytest.mark.skipif(sys.platform != "linux" or mmap.PAGESIZE > 2**16, reason="no /proc/self/statm, or large pages")
-def test_it_takes_the_space_of_what_is_touched():
+def test_only_touched_pages_are_resident():
     before = resident()
     far = spread(torch.randn(SHAPE), 1)
     assert far.untyped_storage().nbytes() > 20 * 2**30 and resident() - before < 2**26
 
 
-def test_a_single_index_stays_where_it_is(values):
+def test_a_dimension_of_size_1_is_not_spread(values):
     one = values[:1]
     assert spread(one, 0) is one
 
@@ -70,19 +70,19 @@ def test_a_single_index_stays_where_it_is(values):
 # --- the law ----------------------------------------------------------------------------------------------------------
 
 
-def test_without_such_memory_it_is_unknown_and_the_run_green(monkeypatch):
-    def none(*_, **__):
+def test_without_address_space_the_law_is_unknown_and_the_run_stays_green(monkeypatch):
+    def no_memory(*_, **__):
         raise OSError("Cannot allocate memory")
 
-    monkeypatch.setattr(far.mmap, "mmap", none)
+    monkeypatch.setattr(sparse_memory.mmap, "mmap", no_memory)
     result = judge(LAW, torch_math.IMPL, Plan(examples=20))
     assert result.verdict == UNKNOWN and result.why == Reason.LAW_OF_OTHER_DEVICE
     assert re.search(r"needs \d+ GiB of address space: Cannot allocate memory$", result.reason)
 
 
 @pytest.mark.parametrize("limit, verdict", [(2**31, PASS), (2**20, REFUSED)])
-def test_who_says_that_a_stride_is_too_large_is_not_wrong(limit, verdict):
-    """In some cases, or in all."""
+def test_an_error_that_refuses_large_strides_is_no_failure(limit, verdict):
+    """Whether it is raised in some cases or in all."""
 
     def forward(q, k, v, **options):
         if max(q.stride()) >= limit:
@@ -95,7 +95,7 @@ def test_who_says_that_a_stride_is_too_large_is_not_wrong(limit, verdict):
     assert re.match(r"errors let pass: \d+, such as: forward raises ValueError: strides up to \d+: ", result.reason)
 
 
-def test_memory_for_the_whole_extent_is_let_pass():
+def test_out_of_memory_for_the_whole_extent_is_no_failure():
     def forward(q, k, v, **options):
         if max(q.stride()) > 2**20:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 40 GiB")
@@ -105,8 +105,8 @@ def test_memory_for_the_whole_extent_is_let_pass():
     assert result.verdict == REFUSED and "such as: out of memory on" in result.reason
 
 
-def test_an_error_after_which_nothing_runs_is_wrong(monkeypatch):
-    """As an illegal access on a GPU."""
+def test_an_error_after_which_the_device_does_not_work_is_a_failure(monkeypatch):
+    """For example an illegal memory access on a GPU."""
 
     def forward(q, k, v, **options):
         if max(q.stride()) > 2**20:

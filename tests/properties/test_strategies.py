@@ -1,87 +1,34 @@
-"""Strategies: cases are inside the promise, as the law wants them, and shrink to what a person would have chosen."""
-
-from __future__ import annotations
+"""Drawn cases are supported by the implementation, reach the edges of tiles, and shrink to simple cases."""
 
 from collections import Counter
-from dataclasses import fields
-from functools import cache
-from random import Random
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, find, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from impls import Implementation, Supports
-from properties.cases.case import DTYPES, LAYOUTS, REGIMES, Case, parse_case
-from properties.cases.features import SCALES
+from properties.cases.case import LAYOUTS, REGIMES, Case, parse_case
 from properties.cases.strategies import Draws, Limits, attention_cases, edges
 from properties.cases.support import may_have_empty_rows, unsupported
-
-QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
-
+from tests.properties.drawing import (
+    ALL,
+    ALWAYS_CAUSAL,
+    GQA,
+    IMPLS,
+    LARGE_HEADDIM,
+    LEAST,
+    MULTIPLES,
+    NO_EMPTY_ROWS,
+    QUIET,
+    SQUARE,
+    TOP_LEFT,
+    VECTOR,
+    drawn,
+    smallest,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-
-def multiples_of_32(case):
-    """An `accepts` that many kernels need."""
-    return "seqlen must divide by 32" if case.seqlen_q % 32 or case.seqlen_k % 32 else None
-
-
-def implementation(name: str, **changed) -> Implementation:
-    """An implementation that is never called: keywords of Supports go there, others to Implementation."""
-    of_supports = {f.name for f in fields(Supports)}
-    supports = Supports(**{key: changed.pop(key) for key in list(changed) if key in of_supports})
-    return Implementation(name=name, forward=lambda q, k, v: q, supports=supports, **changed)
-
-
-EVERYTHING = dict(
-    dtypes=set(DTYPES.values()), headdims=range(1, 257), causal="optional", bias={"vector", "matrix"},
-    cross=True, gqa=True, softmax_scale=True, strides=True,
-)  # fmt: skip
-LEAST = implementation("least")
-ALL = implementation("everything", **EVERYTHING)
-ALWAYS_CAUSAL = implementation("always_causal", causal="always", cross=True)
-MULTIPLES = implementation("multiples_of_32", accepts=multiples_of_32, **EVERYTHING)
-SQUARE = implementation("square_multiples_of_32", accepts=multiples_of_32)
-NO_EMPTY_ROWS = implementation("no_empty_rows", empty_rows="undefined", **EVERYTHING)
-TOP_LEFT = implementation("top_left", empty_rows="undefined", causal_alignment="top_left", **EVERYTHING)
-ONE_HEADDIM = implementation("one_headdim", headdims={96})
-LARGE_HEADDIM = implementation("large_headdim", headdims={512, 1024})
-GQA = implementation("gqa", gqa=True, dtypes={torch.bfloat16})
-VECTOR = implementation("vector_bias", bias={"vector"}, causal="optional")
-IMPLS = [LEAST, ALL, ALWAYS_CAUSAL, MULTIPLES, SQUARE, NO_EMPTY_ROWS, TOP_LEFT, ONE_HEADDIM, LARGE_HEADDIM, GQA, VECTOR]
 each_impl = pytest.mark.parametrize("declared", IMPLS, ids=lambda impl: impl.name)
-
-ANY = Draws()
-
-
-def drawn(impl: Implementation, draws: Draws = ANY, n: int = 100, device: str = "cpu") -> tuple[list[Case], int]:
-    """n cases as a law that wants `draws` gets them, and how many were begun and given up."""
-    return _drawn(IMPLS.index(impl), draws, n, device)
-
-
-@cache
-def _drawn(number: int, draws: Draws, n: int, device: str) -> tuple[list[Case], int]:
-    cases, begun = [], [0]
-    strategy = attention_cases(IMPLS[number], device, draws)
-
-    @seed(0)
-    @settings(QUIET, max_examples=n, phases=(Phase.generate,))
-    @given(st.data())
-    def keep(data):
-        begun[0] += 1
-        cases.append(data.draw(strategy))
-
-    keep()
-    return cases, begun[0] - len(cases)
-
-
-def smallest(impl: Implementation, condition, start: int = 0, **draws) -> Case:
-    """The case that a law which fails under this condition would show."""
-    configured = settings(QUIET, max_examples=2000)
-    return find(attention_cases(impl, "cpu", Draws.of(**draws)), condition, settings=configured, random=Random(start))
 
 
 # --- every draw lies inside the promise -------------------------------------------------------------------------------
@@ -94,25 +41,25 @@ def test_every_drawn_case_is_supported(declared):
 
 
 @each_impl
-def test_few_draws_are_given_up(declared):
-    """Hypothesis gives up at 10 failed draws for each good one, and the draws that remain by then are biased."""
+def test_few_draws_are_rejected(declared):
+    """Hypothesis stops at 10 rejected draws for each accepted one, and the accepted ones are biased by then."""
     cases, rejected = drawn(declared)
     assert len(cases) == 100 and rejected <= 10
 
 
 @each_impl
-def test_draws_are_not_all_alike(declared):
+def test_draws_vary(declared):
     cases, _ = drawn(declared)
     assert len(set(cases)) >= 80 and len({case.seqlen_q for case in cases}) >= 4
 
 
 @QUIET
 @given(attention_cases(ALL, "cpu", Draws.of(layout=LAYOUTS)))
-def test_drawn_cases_are_read_back_as_they_print(case):
+def test_drawn_cases_parse_to_the_same_case(case):
     assert parse_case(str(case)) == case
 
 
-def test_least_implementation_gets_the_plainest_cases():
+def test_an_implementation_with_default_supports_gets_plain_cases():
     cases, _ = drawn(LEAST)
     assert {(c.causal, c.bias, c.softmax_scale, c.layout) for c in cases} == {(False, None, None, "contiguous")}
     assert all(c.seqlen_q == c.seqlen_k and c.nheads == c.nheads_k for c in cases)
@@ -134,8 +81,8 @@ def test_multiples_of_32_are_drawn_where_nothing_else_is_accepted():
     assert any(case.seqlen_q != case.seqlen_k for case in cases)
 
 
-def test_accepted_cases_keep_what_makes_them_hard():
-    """Rounding a length up must not cost the bias, the mask or the causal cases."""
+def test_accepts_does_not_change_the_other_fields():
+    """Rounding a length up must not remove the bias, the mask or the causal cases."""
     cases, _ = drawn(MULTIPLES)
     free, _ = drawn(ALL)
     for what in ("causal", "bias", "bias_mask", "softmax_scale", "regime"):
@@ -145,7 +92,8 @@ def test_accepted_cases_keep_what_makes_them_hard():
 def test_undefined_empty_rows_are_never_drawn():
     cases, _ = drawn(NO_EMPTY_ROWS)
     assert not any(may_have_empty_rows(NO_EMPTY_ROWS, case) for case in cases)
-    assert Counter(case.bias for case in cases) == Counter(case.bias for case in drawn(ALL)[0])  # masks go, biases stay
+    free, _ = drawn(ALL)
+    assert Counter(case.bias for case in cases) == Counter(case.bias for case in free)  # only masks are restricted
     assert any(case.causal and case.seqlen_q < case.seqlen_k for case in cases)
     assert any(case.seqlen_q > case.seqlen_k for case in cases)
 
@@ -165,14 +113,14 @@ def test_gqa_shares_each_key_head_among_query_heads():
 
 
 def test_vector_bias_has_no_dead_row():
-    """One row of bias serves all queries: a dead row needs a matrix."""
+    """A vector has one row for all queries, so a single dead row needs a matrix."""
     cases, _ = drawn(VECTOR)
     assert {case.bias for case in cases} == {None, "vector"}
     assert "dead_row" not in {case.bias_mask for case in cases}
 
 
 def test_most_cases_have_three_slices_or_more():
-    """With one slice a neighbour's memory is never touched."""
+    """With one slice no error can reach the memory of a neighbour."""
     cases, _ = drawn(ALL)
     assert sum(case.batch * case.nheads >= 3 for case in cases) > 50
 
@@ -217,112 +165,13 @@ def test_edges_are_around_every_power_of_two():
     assert edges(20) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 17, 18]
 
 
-def test_edges_hold_a_tile_and_a_tail_of_one_and_two():
-    """A mask one key short shows at 65, one key long at 66 (at 65 the last query sees every key anyway)."""
+def test_edges_include_a_tile_and_a_tail_of_one_and_two():
+    """A mask that is one key short fails at 65, one that is one key long at 66 (at 65 the last query sees every key)."""
     assert {63, 64, 65, 66, 127, 128, 129, 130, 257} <= set(edges(300))
 
 
-def test_edges_keep_to_their_bounds():
+def test_edges_stay_within_their_bounds():
     assert edges(65, 33) == [33, 34, 63, 64, 65] and edges(14, 11) == []
-
-
-# --- what a law wants -------------------------------------------------------------------------------------------------
-
-WANTS = {
-    "causal": Draws.of(causal=True),
-    "not_causal": Draws.of(causal=False),
-    "cross": Draws.of(cross=True),
-    "square": Draws.of(cross=False),
-    "gqa": Draws.of(gqa=True),
-    "no_gqa": Draws.of(gqa=False),
-    "bias": Draws.of(bias=True),
-    "no_bias": Draws.of(bias=False),
-    "matrix": Draws.of(bias="matrix"),
-    "masks": Draws.of(bias=True, bias_mask=("right", "dead_row")),
-    "regimes": Draws.of(regime=("exact", "flat")),
-    "scales": Draws.of(softmax_scale=(0.0, 2.0)),
-    "dtypes": Draws.of(dtype=torch.float16),
-    "layouts": Draws.of(layout=("packed", "gapped")),
-    "lengths": Draws.of(seqlen_q=(2, 9), seqlen_k=(0, 3), cross=True),
-    "where": Draws.of(where=lambda case: case.seqlen_q % 2 == 0),
-}
-FACTS = {
-    "causal": lambda c: c.causal,
-    "not_causal": lambda c: not c.causal,
-    "cross": lambda c: True,
-    "square": lambda c: c.seqlen_q == c.seqlen_k,
-    "gqa": lambda c: c.nheads_k < c.nheads,
-    "no_gqa": lambda c: c.nheads_k == c.nheads,
-    "bias": lambda c: c.bias is not None,
-    "no_bias": lambda c: c.bias is None,
-    "matrix": lambda c: c.bias == "matrix",
-    "masks": lambda c: c.bias_mask in ("right", "dead_row"),
-    "regimes": lambda c: c.regime in ("exact", "flat"),
-    "scales": lambda c: c.softmax_scale in (0.0, 2.0),
-    "dtypes": lambda c: c.dtype == torch.float16,
-    "layouts": lambda c: c.layout in ("packed", "gapped"),
-    "lengths": lambda c: 2 <= c.seqlen_q <= 9 and 0 <= c.seqlen_k <= 3,
-    "where": lambda c: c.seqlen_q % 2 == 0,
-}
-each_want = pytest.mark.parametrize("want", WANTS)
-
-
-@each_want
-def test_draws_are_what_the_law_wants(want):
-    cases, _ = drawn(ALL, WANTS[want], n=60)
-    assert all(FACTS[want](case) for case in cases)
-
-
-@each_want
-def test_nothing_drawn_is_excluded(want):
-    """`excludes` judges a case given by --case: it must accept what the law would have drawn."""
-    cases, _ = drawn(ALL, WANTS[want], n=60)
-    assert [reason for case in cases if (reason := WANTS[want].excludes(case))] == []
-
-
-@each_want
-def test_what_a_law_does_not_want_is_excluded(want):
-    """Looks at cases drawn for a law that wants nothing in particular."""
-    for case in _of_any_kind(want):
-        if not FACTS[want](case):
-            assert WANTS[want].excludes(case) is not None, case
-
-
-@each_want
-def test_what_a_law_wants_is_not_excluded(want):
-    for case in _of_any_kind(want):
-        if FACTS[want](case):
-            assert WANTS[want].excludes(case) is None, case
-
-
-def _of_any_kind(want: str) -> list[Case]:
-    return drawn(ALL, Draws.of(layout=LAYOUTS if want == "layouts" else ("contiguous",)), n=200)[0]
-
-
-def test_reasons_for_exclusion_name_the_feature():
-    reason = Draws.of(regime=("exact", "flat")).excludes(Case())
-    assert reason == "the law wants regime exact or regime flat"
-
-
-def test_named_scales_are_drawn():
-    cases, _ = drawn(ALL, Draws.of(softmax_scale=(None, 2.0)))
-    assert {case.softmax_scale for case in cases} == {None, 2.0}
-
-
-def test_a_feature_that_is_not_wanted_keeps_its_neutral_value():
-    assert {case.softmax_scale for case in drawn(ALL, Draws.of(softmax_scale=False))[0]} == {None}
-
-
-def test_usual_scales_are_drawn_unless_a_law_says_otherwise():
-    assert {case.softmax_scale for case in drawn(ALL)[0]} == set(SCALES)
-
-
-def test_scales_are_not_drawn_where_none_is_taken():
-    assert {case.softmax_scale for case in drawn(LEAST, Draws.of(softmax_scale=(None, 2.0)))[0]} == {None}
-
-
-def test_layouts_are_contiguous_where_strides_are_not_taken():
-    assert {case.layout for case in drawn(LEAST, Draws.of(layout=LAYOUTS))[0]} == {"contiguous"}
 
 
 # --- shrinking --------------------------------------------------------------------------------------------------------
@@ -338,21 +187,21 @@ def test_a_partial_tile_of_keys_alone_shrinks_to_one_query():
     assert case == Case(seqlen_q=1, seqlen_k=65, headdim=1)
 
 
-def test_whatever_fails_shrinks_to_the_least_case():
+def test_a_law_that_always_fails_shrinks_to_the_smallest_case():
     assert smallest(ALL, lambda c: True) == Case(headdim=1)
 
 
-def test_a_head_dim_shrinks_to_the_least_that_fails():
-    """It does not stop at a head dim that is drawn rarely (255), whatever the search tries first."""
+def test_a_head_dim_shrinks_to_the_smallest_that_fails():
+    """It does not stop at a head dim that is rarely drawn (255), whichever the search tries first."""
     found = {smallest(ALL, lambda c: c.headdim > 64, start=n).headdim for n in range(4)}
     assert found == {65}
 
 
-def test_a_wrong_head_shrinks_to_three_of_them():
+def test_a_failure_in_the_third_head_shrinks_to_three_heads():
     assert smallest(ALL, lambda c: c.nheads_k >= 3) == Case(nheads=3, nheads_k=3, headdim=1)
 
 
-def test_a_bias_shrinks_to_the_plainest_one():
+def test_a_bias_shrinks_to_a_plain_one():
     case = smallest(ALL, lambda c: c.bias == "matrix" and c.seqlen_q > 16)
     assert case == Case(seqlen_q=17, seqlen_k=17, headdim=1, bias="matrix")
 
@@ -361,11 +210,11 @@ def test_masked_and_causal_shrink_together():
     case = smallest(
         ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
     )
-    # (Heads are left to properties/judging/shrink.py: their number decides what the bias's choices mean.)
+    # Heads are shrunk by properties/judging/shrink.py, because the choices for the bias depend on their number.
     assert case.but(nheads=1, nheads_k=1) == Case(
         seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
     )
 
 
-def test_multiples_shrink_to_the_first():
+def test_multiples_shrink_to_the_first_that_fails():
     assert smallest(SQUARE, lambda c: c.seqlen_q > 32) == Case(seqlen_q=64, seqlen_k=64, dtype=torch.float16)

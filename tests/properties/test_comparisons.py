@@ -1,4 +1,4 @@
-"""The comparisons that every law ends with: what passes, what fails, and in which words."""
+"""The comparisons at the end of every law: what passes, what fails, and with which message."""
 
 import math
 import re
@@ -8,12 +8,10 @@ import torch
 
 from impls import Precision
 from impls.call import Outputs
-from properties.cases.case import Case
 from properties.checks.comparisons import (
     check_agree,
     check_budget,
     check_copied,
-    check_counts,
     check_near,
     check_same,
     check_same_or_agree,
@@ -24,7 +22,7 @@ from properties.checks.comparisons import (
 from properties.checks.pictures import number
 from properties.failures import LawBroken
 from properties.trial import Trial
-from tests.trials import SHAPE, broken, implementation, lines, normal, trial
+from tests.trials import SHAPE, broken, normal, trial
 
 AT = (1, 4, 2, 7)
 INF, NAN = math.inf, math.nan
@@ -34,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
-    """A copy with one element exchanged."""
+    """A copy with one element replaced."""
     copy = tensor.clone()
     copy[at] = value
     return copy
@@ -43,21 +41,21 @@ def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
 # --- check_same -------------------------------------------------------------------------------------------------------
 
 
-def test_equal_values_are_the_same():
+def test_equal_values_pass():
     x = normal(*SHAPE)
     check_same(trial(), "out", x, x.clone(), "should be")
 
 
-def test_minus_zero_is_zero():
+def test_minus_zero_equals_zero():
     check_same(trial(), "out", torch.zeros(SHAPE), -torch.zeros(SHAPE), "should be")
 
 
-def test_equal_infinities_are_the_same():
+def test_equal_infinities_pass():
     lse = torch.full((2, 3, 5), -INF)
     check_same(trial(), "lse", lse, lse.clone(), "should be")
 
 
-def test_nothing_is_the_same_as_nothing():
+def test_empty_tensors_pass():
     check_same(trial(), "out", torch.zeros(2, 0, 3, 8), torch.zeros(2, 0, 3, 8), "should be")
 
 
@@ -72,14 +70,14 @@ def test_nothing_is_the_same_as_nothing():
     ],
     ids=str,
 )
-def test_one_other_value_is_named(got, want, words):
+def test_a_single_difference_is_located(got, want, words):
     x = normal(*SHAPE)
     found = broken(check_same, trial(), "out", with_one(x, got), with_one(x, want), "should be")
     assert words in found.headline
 
 
-def test_values_that_differ_in_the_last_bit_do_not_print_alike():
-    """ "is 1, should be 1" would tell nothing."""
+def test_values_that_differ_in_the_last_bit_print_differently():
+    """ "is 1, should be 1" would not show the difference."""
     x = normal(*SHAPE)
     found = broken(check_same, trial(), "out", with_one(x, 1.0 + 2**-23), with_one(x, 1.0), "should be")
     got, want = re.search(r"is (\S+), should be (\S+) ", found.headline).groups()
@@ -106,12 +104,12 @@ def sigma(size: float = 1e-6) -> torch.Tensor:
     return torch.full(SHAPE, size, dtype=torch.float64)
 
 
-def test_what_rounding_explains_is_near():
+def test_errors_within_the_budget_pass():
     want = normal(*SHAPE).double()
     check_near(trial(), "out", with_one((want + 1e-6).float(), want[AT] + 7e-6), want, sigma())
 
 
-def test_the_closest_call_is_remembered():
+def test_the_largest_z_is_recorded():
     t, want = trial(), torch.zeros(SHAPE, dtype=torch.float64)
     for error in (2e-6, 5e-6, 3e-6):
         check_near(t, "out", with_one(want.float(), error), want, sigma())
@@ -122,32 +120,32 @@ TIMES = ": {} times what rounding explains, 8 allowed"
 
 
 @pytest.mark.parametrize(("value", "times"), [(1e-4, TIMES.format(100)), (NAN, ""), (INF, ""), (-INF, "")])
-def test_one_element_beyond_its_budget_is_named(value, times):
+def test_one_element_beyond_its_budget_is_located(value, times):
     want = torch.zeros(SHAPE, dtype=torch.float64)
     found = broken(check_near, trial(), "out", with_one(want.float(), value), want, sigma())
     assert found.headline == (f"out[b=1 i=4 h=2 d=7] is {number(value)}, should be 0{times} (1 of 240 elements wrong)")
 
 
-def test_the_worst_element_is_the_one_that_is_named():
+def test_the_worst_element_is_located():
     want = torch.zeros(SHAPE, dtype=torch.float64)
     got = with_one(with_one(want.float(), 1e-4, at=(0, 0, 0, 0)), 2e-4)
     assert "out[b=1 i=4 h=2 d=7] is 0.0002" in broken(check_near, trial(), "out", got, want, sigma()).headline
 
 
-def test_the_distance_is_shown_beside_what_rounding_explains():
+def test_the_error_is_shown_beside_its_sigma():
     want = torch.zeros(SHAPE, dtype=torch.float64)
     found = broken(check_near, trial(), "out", with_one(want.float(), 1e-4), want, sigma())
     assert "off by 0.0001 there, where rounding explains 1e-06 (one sigma)" in found.observed
 
 
-def test_an_error_in_all_elements_shows_where_none_stands_out():
+def test_small_errors_in_all_elements_fail():
     want = torch.zeros(4, 50, 4, 50, dtype=torch.float64)
     found = broken(check_near, trial(), "out", (want + 4e-6).float(), want, torch.full_like(want, 1e-6))
     assert found.headline.startswith("out: the error over all elements is ")
-    assert any("no single element stands out" in line for line in found.observed)
+    assert any("no single element exceeds its limit" in line for line in found.observed)
 
 
-def test_two_results_may_each_be_off():
+def test_two_results_may_both_have_rounding_errors():
     a = torch.zeros(SHAPE)
     check_agree(trial(), "out", with_one(a, 1.0e-5), a, sigma(), "should be")
     with pytest.raises(LawBroken):
@@ -155,15 +153,15 @@ def test_two_results_may_each_be_off():
 
 
 @pytest.mark.parametrize(("value", "times"), [(1e-3, TIMES.format(707)), (NAN, ""), (INF, "")])
-def test_two_results_that_do_not_agree_are_named(value, times):
-    """Both may be off, so the sigma of their difference is sqrt(2) times the one of each."""
+def test_a_disagreement_of_two_results_is_located(value, times):
+    """Both have errors, so the sigma of their difference is sqrt(2) times the sigma of each."""
     a = torch.zeros(SHAPE)
     headline = broken(check_agree, trial(), "out", with_one(a, value), a, sigma(), "alone it is").headline
     assert headline == (f"out[b=1 i=4 h=2 d=7] is {number(value)}, alone it is 0{times} (1 of 240 elements wrong)")
 
 
 def test_two_nans_do_not_agree():
-    """A law between two calls must not hold because both are broken."""
+    """Two broken calls must not satisfy a law that compares them."""
     a = with_one(torch.zeros(SHAPE), NAN)
     with pytest.raises(LawBroken):
         check_agree(trial(), "out", a, a, sigma(), "should be")
@@ -197,7 +195,7 @@ def test_every_output_is_checked_against_the_budget():
     assert "lse[b=1 h=2 i=4] is 0" in broken(check_budget, t, attention(t, lse=lse)).headline
 
 
-def test_outputs_that_are_not_named_are_left_out():
+def test_only_the_named_outputs_are_checked():
     t = trial()
     check_budget(t, attention(t, lse=t.want().lse.float() + 1), None, "out")
 
@@ -205,14 +203,14 @@ def test_outputs_that_are_not_named_are_left_out():
 # --- check_copied -----------------------------------------------------------------------------------------------------
 
 
-def test_a_row_of_v_is_copied_bit_for_bit():
+def test_a_copied_row_of_v_must_have_the_same_bits():
     v = normal(*SHAPE)
     check_copied(trial(), v, v.clone(), "should be")
     with pytest.raises(LawBroken):
         check_copied(trial(), v * (1 + 2**-20), v, "should be")
 
 
-def test_tf32_may_round_what_it_copies():
+def test_tf32_may_round_a_copied_row():
     v = normal(*SHAPE)
     t = trial(precision=Precision(multiply="tf32"))
     check_copied(t, v * (1 + 2**-11), v, "should be")
@@ -220,129 +218,18 @@ def test_tf32_may_round_what_it_copies():
         check_copied(t, v * (1 + 2**-9), v, "should be")
 
 
-def test_tf32_rounds_float32_alone():
-    """Half operands are exact in tf32."""
+def test_tf32_rounds_only_float32():
+    """float16 operands are exact in tf32."""
     v = with_one(normal(*SHAPE).half(), 1.5)
     t = trial(precision=Precision(multiply="tf32"), dtype=torch.float16)
     with pytest.raises(LawBroken):
         check_copied(t, with_one(v, 1.5 + 2**-10), v, "should be")
 
 
-def test_a_nan_is_no_copy_under_tf32():
+def test_nan_is_not_a_copy_under_tf32():
     v = normal(*SHAPE)
     with pytest.raises(LawBroken):
         check_copied(trial(precision=Precision(multiply="tf32")), with_one(v, NAN), v, "should be")
-
-
-# --- check_counts -----------------------------------------------------------------------------------------------------
-
-KEYS = 70
-SHOULD_SEE = torch.tensor([1, 2, 3, 4, 65])  # the first so many keys, query by query
-SEEN = torch.arange(KEYS) < SHOULD_SEE[:, None]  # (sq, sk)
-
-
-def counting(last_sees: torch.Tensor | None = None, lse: float | None = None) -> Trial:
-    """An implementation whose last query, in the last head of the last batch, sees other keys, or has another lse."""
-
-    def forward(q, k, v):
-        seen = SEEN.expand(2, 3, -1, -1).clone()
-        if last_sees is not None:
-            seen[1, 2, 4] = last_sees
-        s = torch.zeros(2, 3, 5, KEYS).masked_fill(~seen, -INF)
-        sums = s.logsumexp(-1)
-        if lse is not None:
-            sums[1, 2, 4] = lse
-        return torch.einsum("bhij,bjhd->bihd", s.softmax(-1), v), sums
-
-    c = Case(batch=2, seqlen_q=5, seqlen_k=KEYS, nheads=3, nheads_k=3, headdim=8)
-    return Trial(implementation(forward, lse="natural"), c, "cpu")
-
-
-def miscounted(last_sees: torch.Tensor | None = None, lse: float | None = None) -> LawBroken:
-    t = counting(last_sees, lse)
-    return broken(check_counts, t, t.zeroed("q"), SEEN)
-
-
-def first(n: int) -> torch.Tensor:
-    return torch.arange(KEYS) < n
-
-
-def test_right_counts_pass():
-    t = counting()
-    check_counts(t, t.zeroed("q"), SEEN)
-
-
-@pytest.mark.parametrize(
-    ("n", "words"),
-    [
-        (64, "query 4 sees 64 keys, should see 65"),
-        (1, "query 4 sees 1 key, should see 65"),
-        (0, "query 4 sees 0 keys, should see 65"),
-        (66, "query 4 sees 66 keys, should see 65"),
-    ],
-)
-def test_a_wrong_count_is_named(n, words):
-    assert miscounted(first(n)).headline == words
-
-
-@pytest.mark.parametrize(("lse", "shown"), [(NAN, "nan"), (INF, "inf"), (1000.0, "inf")])
-def test_a_count_that_is_no_number_is_shown(lse, shown):
-    """exp(lse) of a NaN, or of one that is far too large."""
-    assert miscounted(lse=lse).headline == f"query 4 sees {shown} keys, should see 65"
-
-
-def test_counts_say_which_batch_and_head():
-    shown = lines("\n".join(miscounted(first(64)).observed))
-    assert "batch 1 of 0..1" in shown and "head 2 of 0..2" in shown and "query 4 of 0..4" in shown
-
-
-@pytest.mark.parametrize(("n", "words"), [(64, "one short"), (66, "one too many"), (60, None)])
-def test_an_off_by_one_is_guessed(n, words):
-    guess = miscounted(first(n)).suggests
-    assert guess is None if words is None else words in guess
-
-
-@pytest.mark.parametrize(
-    ("sees", "phrase"),
-    [
-        (first(64), "key 64 is missing"),
-        (first(63), "keys 63..64 are missing"),
-        (first(66), "key 65 is too many"),
-        (first(68) & (torch.arange(KEYS) != 7), "key 7 is missing, keys 65..67 are too many"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_keys_that_are_wrongly_seen_are_found_out(sees, phrase):
-    assert miscounted(sees).investigate()[0] == phrase
-
-
-def test_the_picture_draws_what_is_seen_beside_what_should_be():
-    _, (legend, keys, *rows) = miscounted(first(64)).investigate()
-    assert legend == "1 seen   0 hidden, rightly   . hidden, wrongly   ! seen, wrongly"
-    assert keys.split() == ["key", *map(str, range(58, 70))]
-    assert [" ".join(row.split()) for row in rows[-2:]] == [
-        "query 3 0 0 0 0 0 0 0 0 0 0 0 0",
-        "query 4 1 1 1 1 1 1 . 0 0 0 0 0",
-    ]
-
-
-def test_the_picture_of_the_last_key_is_as_wide_as_any():
-    _, (_, keys, *_) = miscounted(first(65) | (torch.arange(KEYS) == 69)).investigate()
-    assert keys.split() == ["key", *map(str, range(58, 70))]
-
-
-def test_the_picture_keeps_its_columns_in_line():
-    _, (_, keys, *rows) = miscounted(first(66)).investigate()
-    assert {len(row) for row in rows} == {len(keys)}
-    assert rows[-1][keys.index("65") + 1] == "!"
-
-
-@pytest.mark.parametrize("sees", [66, 40])
-def test_a_count_that_no_key_explains_has_no_picture(sees):
-    """A wrong lse beside a right out: no key can be asked about."""
-    found = miscounted(lse=math.log(sees))
-    assert found.headline == f"query 4 sees {sees} keys, should see 65"
-    assert found.investigate() == ("out weighs the right keys, so lse itself is wrong", [])
 
 
 # --- guesses ----------------------------------------------------------------------------------------------------------
@@ -352,36 +239,36 @@ def guess(got: torch.Tensor, want: torch.Tensor) -> str | None:
     return broken(check_same, trial(), "out", got, want, "should be").suggests
 
 
-def test_nan_is_guessed_at():
+def test_nan_is_recognized():
     x = normal(*SHAPE)
     assert guess(with_one(x, NAN), x).startswith("NaN: ")
 
 
-def test_zeros_are_guessed_at():
+def test_zeros_are_recognized():
     x = normal(*SHAPE)
     assert guess(with_one(x, 0.0), x).startswith("zeros: ")
 
 
 @pytest.mark.parametrize(("factor", "words"), [(0.9, "0.9 times"), (1 / math.log(2), "base 2"), (0.5, "0.5 times")])
-def test_a_constant_factor_is_guessed_at(factor, words):
+def test_a_constant_factor_is_recognized(factor, words):
     x = normal(*SHAPE)
     assert words in guess(x * factor, x)
 
 
-def test_noise_is_not_explained():
+def test_noise_gets_no_guess():
     assert guess(normal(*SHAPE), normal(*SHAPE, seed=1)) is None
 
 
 # --- sums and roundings -----------------------------------------------------------------------------------------------
 
 
-def test_sigmas_add_as_squares_unless_errors_are_taken_at_their_worst():
+def test_sigmas_add_in_quadrature_or_linearly_as_the_regime_requires():
     a, b = torch.tensor([3.0]), torch.tensor([4.0])
     forms = {combined(trial(regime), a, b).item() for regime in ("spread", "exact", "flat", "selecting")}
     assert combined(trial("spread"), a, b) == 5 and forms == {5, 7}
 
 
-def test_storing_is_half_an_ulp():
+def test_storing_costs_half_an_ulp():
     assert storing(trial(dtype=torch.float16), torch.tensor([1.0])).item() == pytest.approx(2**-11, rel=1e-3)
 
 
@@ -393,5 +280,5 @@ def test_storing_is_half_an_ulp():
         ("out", torch.float64, torch.bfloat16),
     ],
 )
-def test_outputs_end_with_the_rounding_of_what_they_were_stored_in(name, dtype, stored):
+def test_stored_dtype_is_the_dtype_that_the_output_was_rounded_to(name, dtype, stored):
     assert stored_dtype(trial(dtype=torch.bfloat16), name, torch.zeros(1, dtype=dtype)) == stored

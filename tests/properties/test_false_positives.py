@@ -1,4 +1,4 @@
-"""Correct kernels that a law once cried wolf at: each a way to compute that the field uses."""
+"""Regression tests for false positives: correct kernels, computed in ways that are in use, that a law once failed."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ from properties.law import laws
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_fused_exponent_may_miss_a_copied_row_where_scores_are_large(dtype):
-    """exp2(q k c - m c) in one fused step is off by a rounding of m c, which P shows once m passes 2048 in float16."""
+def test_a_fused_exponent_passes_where_scores_are_large(dtype):
+    """exp2(q k c - m c) in one fused step has the rounding error of m c, which shows in P for m above 2048 in float16."""
 
     def forward(q, k, v):
         c = torch.tensor(q.shape[-1] ** -0.5 * 1.4426950408889634)
@@ -34,8 +34,8 @@ def test_a_fused_exponent_may_miss_a_copied_row_where_scores_are_large(dtype):
 
 @pytest.mark.parametrize("lengths", ["seqlen_q=513 seqlen_k=3", "seqlen_q=513 seqlen_k=512"])
 @pytest.mark.parametrize("seed", [1, 14, 34, 43])
-def test_noise_of_a_sum_may_come_from_one_row_of_five_hundred(lengths, seed):
-    """The others see no key, or have q = 0. A sample of 256 rows missed it, and z was 1e7."""
+def test_noise_of_a_sum_includes_every_row(lengths, seed):
+    """A single row can carry all the noise; the others see no key or have q = 0. Sampling 256 rows gave z = 1e7."""
     case = parse_case(f"{lengths} headdim=1 dtype=float32 causal=True regime=selecting seed={seed}")
     result = judge(laws()["test_gradients_of_keys_sum_to_zero"], torch_math.IMPL, Plan(case=case))
     assert result.verdict == PASS, result.message
