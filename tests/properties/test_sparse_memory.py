@@ -1,5 +1,6 @@
 """Tensors whose offsets do not fit in 32 bits, and the law that uses them."""
 
+import itertools
 import mmap
 import re
 import sys
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from impls import torch_math
-from properties.cases import sparse_memory
+from properties.cases import gpu_ring, sparse_memory
 from properties.cases.sparse_memory import BEFORE, BEHIND, spread
 from properties.failures import Reason
 from properties.judging.judge import judge
@@ -51,8 +52,37 @@ def test_an_offset_truncated_to_32_bits_reads_another_element_or_0(values, dim):
     whole = far.as_strided((far.untyped_storage().nbytes() // far.element_size(),), (1,), 0)
     last = far.stride(dim) * (SHAPE[dim] - 1)
     for bits in ((last + 2**31) % 2**32 - 2**31, last % 2**32, last * 4 % 2**32 // 4):
-        assert bits != last and whole[BEFORE + bits] in (0, *far.select(dim, 0).flatten()[:1])
-    assert whole[0] == 0
+        assert bits != last and whole[far.storage_offset() + bits] in (0, *far.select(dim, 0).flatten()[:1])
+    assert far.storage_offset() >= BEFORE
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=str)
+@pytest.mark.parametrize(("numel", "count"), [(1, 2), (1, 70), (24, 3), (70 * 256, 5), (64 * 1024, 70), (16384, 33)])
+def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, dtype):
+    """Physical addresses are those in the ring modulo its period; every 32-bit offset of a row leads to another place."""
+    stride, before = sparse_memory._placement(numel, count, dtype, ring=True)
+    size = dtype.itemsize
+    rows = [(before + i * stride) * size % gpu_ring.PERIOD for i in range(count)]
+    taken = sorted((start, start + numel * size) for start in rows)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(taken)) and taken[-1][1] <= gpu_ring.PERIOD
+    assert stride * (count - 1) >= BEHIND and before >= BEFORE and stride % 64 == 0
+    assert (before + (count - 1) * stride + numel) * size <= gpu_ring.RANGE
+    for i in range(count):
+        offset = i * stride
+        cut = {offset % 2**32 * size, ((offset + 2**31) % 2**32 - 2**31) * size, offset * size % 2**32}
+        wrong = {before * size + at for at in cut if at != offset * size}
+        assert all(at % gpu_ring.PERIOD != rows[i] and 0 <= at < gpu_ring.RANGE for at in wrong)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="sparse memory of a GPU: no CUDA device here")
+def test_sparse_memory_of_a_gpu_takes_little_of_it_and_is_used_again():
+    torch.cuda.synchronize()
+    before, _ = torch.cuda.mem_get_info()
+    for _ in range(20):
+        far = [spread(torch.randn(SHAPE, device="cuda"), dim) for dim in (0, 1, 2, 0, 1)]
+        assert all(tensor.abs().sum() > 0 for tensor in far)
+    after, _ = torch.cuda.mem_get_info()
+    assert before - after < 2**30
 
 
 @pytest.mark.skipif(sys.platform != "linux" or mmap.PAGESIZE > 2**16, reason="no /proc/self/statm, or large pages")
@@ -92,7 +122,10 @@ def test_an_error_that_refuses_large_strides_is_no_failure(limit, verdict):
     few = replace(LAW.draws, features={"bias": (None,)})
     result = judge(replace(LAW, draws=few), replace(torch_math.IMPL, forward=forward), Plan(examples=40))
     assert result.verdict == verdict
-    assert re.match(r"calls that raised, which this law allows: \d+, such as: forward raises ValueError: strides up to \d+: ", result.reason)
+    assert re.match(
+        r"calls that raised, which this law allows: \d+, such as: forward raises ValueError: strides up to \d+: ",
+        result.reason,
+    )
 
 
 def test_out_of_memory_for_the_whole_extent_is_no_failure():

@@ -1,0 +1,109 @@
+"""Memory of a GPU that spans many GiB of addresses in little physical memory: one allocation, mapped again and again.
+
+    address     | 0 .. PERIOD | PERIOD .. 2 PERIOD | 2 PERIOD .. 3 PERIOD | ...
+    physical    | the same PERIOD bytes each time
+
+Every address of the range is valid, so an offset that is cut to 32 bits reads a wrong element or 0, and no kernel faults. It
+never reads the right element by accident: cutting an offset moves it by a multiple of 2^32 bytes, up to 16 times that, and
+PERIOD divides none of these, as it is an odd number of pages larger than 16.
+
+This uses CUDA's virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess). Managed memory is no
+substitute: asking for more of it than the card has can hang the driver.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+
+PAGE = 2 * 2**20  # bytes; the granularity of CUDA's mappings on every GPU so far (checked)
+PERIOD = 33 * PAGE  # bytes of physical memory
+RANGE = -(-32 * 2**30 // PERIOD) * PERIOD  # bytes of addresses: 2^31 + 2^32 float32, and what rounding strides up adds
+_free: dict[int, list[_Ring]] = {}  # by device. Kept, because mapping takes longer than filling with zeros
+
+
+class _Ring:
+    """A range of addresses. As long as a tensor of it lives, it is not given to another one."""
+
+    def __init__(self, device: int):
+        driver = _driver()
+        self.device = device
+        location = driver.CUmemLocation()
+        location.type, location.id = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, device
+        properties = driver.CUmemAllocationProp()
+        properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.location = location
+        minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        granularity = _call(driver.cuMemGetAllocationGranularity, properties, minimum)
+        if PAGE % granularity:
+            raise OSError(f"this GPU maps memory in steps of {granularity} bytes, which do not divide {PAGE}")
+        physical = _call(driver.cuMemCreate, PERIOD, properties, 0)
+        self.address = None
+        try:
+            self.address = _call(driver.cuMemAddressReserve, RANGE, 0, 0, 0)
+            self.mapped = 0
+            while self.mapped < RANGE:
+                _call(driver.cuMemMap, int(self.address) + self.mapped, PERIOD, 0, physical, 0)
+                self.mapped += PERIOD
+            access = driver.CUmemAccessDesc()
+            access.location, access.flags = location, driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            _call(driver.cuMemSetAccess, self.address, RANGE, [access], 1)
+        except OSError:
+            self.release()
+            raise
+        finally:
+            _call(driver.cuMemRelease, physical)  # the mappings keep it
+
+    def release(self) -> None:
+        """Give the addresses back, and with them the memory."""
+        if self.address is None:
+            return
+        driver = _driver()
+        if self.mapped:
+            _call(driver.cuMemUnmap, self.address, self.mapped)
+        _call(driver.cuMemAddressFree, self.address, RANGE)
+        self.address = None
+
+
+class _Loan:
+    """What torch.as_tensor keeps alive as long as a tensor uses the ring; then the ring is free for the next one."""
+
+    def __init__(self, ring: _Ring):
+        self.ring = ring
+        self.__cuda_array_interface__ = dict(shape=(RANGE,), typestr="|u1", data=(int(ring.address), False), version=3)
+
+    def __del__(self):
+        with suppress(TypeError):  # the interpreter is shutting down
+            _free.setdefault(self.ring.device, []).append(self.ring)
+
+
+def zeros(nbytes: int, device: torch.device) -> torch.Tensor:
+    """(nbytes,) uint8 zeros on a GPU, at most RANGE. Raises OSError, in words, if the driver gives no such memory."""
+    if nbytes > RANGE:
+        raise OSError(f"more than the {RANGE} bytes of a range")
+    index = torch.cuda.current_device() if device.index is None else device.index
+    with torch.cuda.device(index):
+        torch.cuda.synchronize()  # makes sure that the context exists, and that no kernel still uses the ring
+        ring = _free[index].pop() if _free.get(index) else _Ring(index)
+        memory = torch.as_tensor(_Loan(ring), device=torch.device("cuda", index))
+        memory[:PERIOD].zero_()
+    return memory[:nbytes]
+
+
+def _driver():
+    try:
+        from cuda.bindings import (
+            driver,  # only where there is a GPU: loading it takes 0.1 s, and CPUs have no use for it
+        )
+    except ImportError:
+        raise OSError("the package cuda-bindings is not installed") from None
+    return driver
+
+
+def _call(function, *arguments):
+    """The result of a driver call. Raises OSError with the name of the error."""
+    error, *result = function(*arguments)
+    if error != type(error).CUDA_SUCCESS:
+        raise OSError(f"{function.__name__} gives {error.name}")
+    return result[0] if result else None
