@@ -193,7 +193,7 @@ class Trial:
             if not self.device_works():
                 raise
             self.meter.refusals += 1
-            self.meter.note = f"calls that raised, which this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+            self.meter.note = f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
             return None
 
     def device_works(self) -> bool:
