@@ -193,7 +193,9 @@ class Trial:
             if not self.device_works():
                 raise
             self.meter.refusals += 1
-            self.meter.note = f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+            self.meter.note = (
+                f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+            )
             return None
 
     def device_works(self) -> bool:

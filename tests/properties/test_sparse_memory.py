@@ -92,7 +92,8 @@ def test_an_error_that_refuses_large_strides_is_no_failure(limit, verdict):
     few = replace(LAW.draws, features={"bias": (None,)})
     result = judge(replace(LAW, draws=few), replace(torch_math.IMPL, forward=forward), Plan(examples=40))
     assert result.verdict == verdict
-    assert re.match(r"errors that this law allows: \d+, such as: forward raises ValueError: strides up to \d+: ", result.reason)
+    note = r"errors that this law allows: \d+, such as: forward raises ValueError: strides up to \d+: "
+    assert re.match(note, result.reason)
 
 
 def test_out_of_memory_for_the_whole_extent_is_no_failure():
