@@ -27,8 +27,8 @@ class Mask:
 
     @property
     def sees_all(self) -> bool:
-        """Whether every query sees every key, whatever the lengths."""
-        return not self.causal
+        """Whether every query sees every key, whatever the lengths: nothing but the alignment differs from the default."""
+        return self == Mask(alignment=self.alignment)
 
     def bounds(self, rows: torch.Tensor, seqlen_q: int, seqlen_k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """rows (n) query indices -> first, last (n): each query sees the keys first .. last, as far as they exist.

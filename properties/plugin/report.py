@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from oracle import Z_LIMIT
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 
 COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow"}
@@ -74,7 +75,11 @@ class Report:
             TEMPLATE.read_text()
         )
         page = template.render(
-            environment=self.environment, groups=by_chapter(self.results), results=self.results, counts=self.counts()
+            environment=self.environment,
+            groups=by_chapter(self.results),
+            results=self.results,
+            counts=self.counts(),
+            z_limit=f"{Z_LIMIT:g}",
         )
         self._write(self.directory / "index.html", page)
 

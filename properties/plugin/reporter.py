@@ -68,7 +68,6 @@ class Reporter:
                 seed=self.seed,
                 repeats=option("--repeats"),
                 case=case,
-                database=Path(self.config.rootpath) / ".hypothesis" / "attest",
             )
             name = self.worker["workerid"] if self.worker else "main"
             self._judge = Judge(plan, self.entries, self.report.directory, name)
