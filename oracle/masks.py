@@ -52,7 +52,7 @@ class Mask:
         keys = torch.arange(seqlen_k, device=device)
         return (first[:, None] <= keys) & (keys <= last[:, None])
 
-    def hides_all_keys(self, seqlen_q: int, seqlen_k: int) -> bool:
+    def has_empty_rows(self, seqlen_q: int, seqlen_k: int) -> bool:
         """Whether some query sees no key at all."""
         first, last = self.bounds(torch.arange(seqlen_q), seqlen_q, seqlen_k)
         return bool((torch.clamp(last, max=seqlen_k - 1) < first).any())

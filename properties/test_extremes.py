@@ -13,7 +13,7 @@ MAY_BE_EMPTY = ("dead_row", "left", "none")
 
 def may_be_empty(case: Case) -> bool:
     """Whether a query may be left without a key: hidden by the bias, or before the first key."""
-    by_position = mask_of(case, "bottom_right").hides_all_keys(case.seqlen_q, case.seqlen_k)
+    by_position = mask_of(case, "bottom_right").has_empty_rows(case.seqlen_q, case.seqlen_k)
     return case.bias_mask in ("dead_row", "left") or by_position
 
 

@@ -41,7 +41,7 @@ _lost_in = ""  # the test in which this process lost its GPU context
 
 @dataclass
 class Outcome:
-    """A verdict on its way to a Result: the reason in words, why there is none, the message, the smallest failing case."""
+    """Becomes a Result: verdict, reason, kind of reason, message, smallest failing case."""
 
     verdict: str
     reason: str = ""
@@ -75,8 +75,11 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
         if problems:
             what = f"the contract is broken (see test_contract): {problems[0]}"
             return Outcome(UNKNOWN, what, Reason.CONTRACT)
-        if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
-            return Outcome(REFUSED, reason, Reason.NO_CASE)
+        if plan.case is not None:
+            if reason := unsupported(impl, plan.case):
+                return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
+            if reason := law.draws.excludes(plan.case):
+                return Outcome(REFUSED, reason, Reason.NO_CASE)
         broken, case, flaky = _search(law, impl, plan, meter)
     except Undecided as undecided:
         return Outcome(UNKNOWN, str(undecided), undecided.why)

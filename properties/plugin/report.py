@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import jinja2
+import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -27,8 +28,6 @@ TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 def environment(device: str, **more: object) -> dict:
     """The environment of a run: versions, device, and what the caller adds (seed, profile, command)."""
-    import torch
-
     versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
     for package in PACKAGES:
         try:

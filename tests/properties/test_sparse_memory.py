@@ -76,7 +76,7 @@ def test_without_address_space_the_law_is_unknown_and_the_run_stays_green(monkey
 
     monkeypatch.setattr(sparse_memory.mmap, "mmap", no_memory)
     result = judge(LAW, torch_math.IMPL, Plan(examples=20))
-    assert result.verdict == UNKNOWN and result.why == Reason.LAW_OF_OTHER_DEVICE
+    assert result.verdict == UNKNOWN and result.why == Reason.NO_SPARSE_MEMORY
     assert re.search(r"needs \d+ GiB of address space: Cannot allocate memory$", result.reason)
 
 
