@@ -1,5 +1,7 @@
 """Options, the plug-in hook, one parameter for each implementation, one GPU for each worker. See also properties/plugin."""
 
+# Imports of torch, and of what imports it, are inside functions: it takes seconds, for which --help should not wait.
+
 from __future__ import annotations
 
 import os
@@ -59,9 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {})
     if worker.get("attest_gpu") is not None:  # before anything touches CUDA
         os.environ["CUDA_VISIBLE_DEVICES"] = worker["attest_gpu"]
-    from impls.interpretation import interpreted
+    if not _gpus():
+        from impls.interpretation import interpreted
 
-    interpreted(gpu=bool(_gpus()))  # decided before anything imports Triton, as torch.compile does
+        interpreted(gpu=False)  # decided before anything imports Triton, as torch.compile does
     if config.getoption("--repeats") < 1:
         raise pytest.UsageError(f"--repeats {config.getoption('--repeats')}: should be at least 1")
     from properties.plugin.reporter import Reporter

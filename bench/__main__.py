@@ -65,7 +65,7 @@ def measure(options: argparse.Namespace, parts: list[Part], measurements: Measur
         for part in parts:
             bench.measure_peaks(part.entries, part.cases)
         with _progress(console) as progress:
-            tell = _teller(parts, options.passes, measurements, progress, console)
+            tell = _progress_printer(parts, options.passes, measurements, progress, console)
             for part in parts:
                 bench.run(part.entries, part.cases, options.passes, tell)
         measurements.state = "complete"
@@ -91,28 +91,28 @@ def measure(options: argparse.Namespace, parts: list[Part], measurements: Measur
     return status or int(bool(bad))
 
 
-def _teller(
+def _progress_printer(
     parts: list[Part], passes: tuple[str, ...], measurements: Measurements, progress: Progress, console: Console
 ):
-    """tell(case, pass, implementation): updates the bar; in a log, a line for each case and each first call that compiles."""
+    """show(case, pass, implementation): updates the bar; in a log, a line for each case and each first call that compiles."""
     work = [case for part in parts for case in part.cases]
     cells = sum(len(part.cases) * len(part.entries) for part in parts) * len(passes)
     bar = progress.add_task("", total=cells)
     compiled = {entry.name for part in parts for entry in part.entries if entry.file in GPU_KERNELS}
-    told, called = set(), set()
+    shown, called = set(), set()
 
-    def tell(case: Case, which: str, name: str) -> None:
+    def show(case: Case, which: str, name: str) -> None:
         compiles = measurements.environment["device"] == "cuda" and name in compiled and name not in called
         first = f"first call of {name}, which may compile: " if compiles else ""
         progress.update(bar, completed=len(measurements.cells), description=f"{first}{name} {which} {case}")
-        if not console.is_terminal and case not in told:  # a log: no bar
+        if not console.is_terminal and case not in shown:  # a log: no bar
             console.print(f"{work.index(case) + 1:3} of {len(work)}  {case}", highlight=False, soft_wrap=True)
         if not console.is_terminal and first:
             console.print(f"            first call of {name}, which may compile", highlight=False, soft_wrap=True)
-        told.add(case)
+        shown.add(case)
         called.add(name)
 
-    return tell
+    return show
 
 
 def details(device: str) -> dict:

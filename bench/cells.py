@@ -14,6 +14,7 @@ import torch
 from impls import registry
 from impls.contract import Absent, Implementation
 from impls.registry import Entry, Unloadable
+from oracle import Mask
 from properties.cases.case import DTYPES, Case, text_of
 from properties.cases.support import unsupported
 
@@ -149,8 +150,9 @@ def cases(dtypes: Iterable[str], sizes: Iterable[Size], masks: Iterable[bool]) -
 
 
 def visible_pairs(seqlen: int, causal: bool) -> int:
-    """The number of (query, key) pairs that are not masked: seqlen^2; if causal, i + 1 for query i, summed over i."""
-    return seqlen * (seqlen + 1) // 2 if causal else seqlen * seqlen
+    """The number of (query, key) pairs that are not masked."""
+    first, last = Mask(causal).bounds(torch.arange(seqlen), seqlen, seqlen)
+    return int((last - first + 1).sum())
 
 
 def flops(case: Case, which: str) -> float:

@@ -25,7 +25,7 @@ def compiler() -> tuple[str, str]:
     gxx = shutil.which(named or "g++")
     if gxx is None and not named:
         raise NoCompiler("no g++ found: install it (apt install g++), or name one in CXX; kernels on the CPU need it")
-    if wrong := "is no program" if gxx is None else _not_gxx(gxx):
+    if wrong := "is not a program" if gxx is None else _not_gxx(gxx):
         given = f"CXX={named!r}" if named else gxx
         raise NoCompiler(f"{given} {wrong}: CXX should be the path of one g++, or not set; kernels on the CPU need it")
     return gxx, run(gxx, "--version").stdout.splitlines()[0]

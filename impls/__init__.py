@@ -1,4 +1,4 @@
-"""What is judged: the plug-in contract, and our own implementations, which enter by the same door as anyone's."""
+"""What is judged: the plug-in contract, and our own implementations, which are registered in the same way as a plug-in's."""
 
 from impls.contract import Absent, ContractError, Implementation, Precision, Supports
 

@@ -1,4 +1,4 @@
-"""What our kernels do with a call before anything is launched: ValueError, with the values, for what does not fit."""
+"""Checks the arguments of our kernels before a launch. Errors are ValueErrors with the values."""
 
 from __future__ import annotations
 

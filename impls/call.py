@@ -118,7 +118,8 @@ class Call:
         with torch.set_grad_enabled(differentiate):
             out, lse = _forward_result(impl, impl.forward(*operands, **given))
         _check_forward(impl, x, out, lse)
-        self.phase = Phase.BACKWARD
+        if self.backward:
+            self.phase = Phase.BACKWARD
         gradients: dict[str, torch.Tensor] = {}
         if differentiate:
             gradients = _autograd(out, x.dout, leaves, self.wrt)

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-OUTPUTS = ("out", "lse", "dq", "dk", "dv", "dbias")
+GRADIENTS = ("dq", "dk", "dv", "dbias")
+OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
@@ -104,8 +105,8 @@ class Implementation:
     repeatable: Collection[str] = frozenset(OUTPUTS)
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
-    traced: bool = False  # on a CPU its kernels run under emulator.cuda, so test_races can watch every access of them
-    # Of a profile's cases and repeats: less for what is interpreted, and so a thousand times slower. {"cpu": 0.2}: there.
+    traced: bool = False  # on a CPU its kernels run in the emulator, so test_races can check every access
+    # The share of a profile's cases and repeats: less for kernels that are interpreted or emulated. {"cpu": 0.2}: on a CPU.
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
 """Attention by the formula, softmax(scale Q K^T + bias) V, in float32 with the whole matrix in memory.
 
-Short, so that it is obviously right. Half inputs are widened first, and autograd computes the backward. The products are
+Short, so that it is easy to check. Half inputs are widened first, and autograd computes the backward. The products are
 true float32 with torch's default, torch.backends.cuda.matmul.allow_tf32 = False.
 """
 

@@ -11,9 +11,10 @@ an implementation or the suite.
 from .attention import Attention, attention
 from .budget import FORM_OF_REGIME, INDEPENDENT, LINEAR, Budget, budget, form_of
 from .conservation import conservation
+from .limits import RMS_LIMIT, Z_LIMIT
 from .masks import ALIGNMENTS, Mask
 from .noise import roundoff, smallest_subnormal
-from .score import RMS_LIMIT, Z_LIMIT, Score, pair_score, score
+from .score import Score, pair_score, score
 from .variant import Variant
 
 __all__ = [

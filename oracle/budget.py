@@ -21,7 +21,7 @@ with its sign. Each of m lost terms is below u = 2^-24 of its sum:
     independent   size(x) = x^2   unit(u) = u^2/3   total_n = n u^2/3 max(result^2, sum terms^2)   sigma = sqrt(E)
     linear        size(x) = |x|   unit(u) = u       total_n = n u sum |terms|                      sigma = 1.02 E / 8
 
-This is first order in u, so it means something while E_s is well below 1; a score wrong by 1 has no first order.
+This is first order in u, so it applies while E_s is well below 1, and not where a score is off by about 1.
 
 Which form? Independent, wherever the inputs are random numbers: rounding errors are then as good as independent, their
 sum grows like a root, and the budget is tight (a correct kernel's rms error is 0.2 to 1 of it). Linear, where inputs
@@ -29,7 +29,7 @@ are structured, because there roundings repeat:
 - flat: all P are nearly 1/n, so all are rounded by the same amount to the same side: n such errors add to n times one.
 - exact: small integers, so scores, and with them the roundings of P, take a handful of values. (Sums are exact there:
   a law that can compare bits should, and needs no budget.)
-- selecting: queries that find no key of theirs have q = 0, so they are flat. (Where one key wins, bits are compared.)
+- selecting: queries that select no key have q = 0, so their rows are flat. (Where one key wins, bits are compared.)
 The others stay independent. spread, peaked, shifted_down, shifted_up and large have random scores, hence random
 roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings
 do not, and what P's errors do to delta through that common sign is derived.

@@ -27,8 +27,8 @@ class Mask:
 
     @property
     def sees_all(self) -> bool:
-        """Whether every query sees every key, whatever the lengths."""
-        return not self.causal
+        """Whether every query sees every key, whatever the lengths: nothing but the alignment differs from the default."""
+        return self == Mask(alignment=self.alignment)
 
     def bounds(self, rows: torch.Tensor, seqlen_q: int, seqlen_k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """rows (n) query indices -> first, last (n): each query sees the keys first .. last, as far as they exist.
@@ -52,7 +52,7 @@ class Mask:
         keys = torch.arange(seqlen_k, device=device)
         return (first[:, None] <= keys) & (keys <= last[:, None])
 
-    def hides_all_keys(self, seqlen_q: int, seqlen_k: int) -> bool:
+    def has_empty_rows(self, seqlen_q: int, seqlen_k: int) -> bool:
         """Whether some query sees no key at all."""
         first, last = self.bounds(torch.arange(seqlen_q), seqlen_q, seqlen_k)
         return bool((torch.clamp(last, max=seqlen_k - 1) < first).any())

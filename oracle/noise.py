@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from .attention import Operands, softmax
+from .limits import Z_LIMIT
 
 FLOAT32 = 2.0**-24
 TF32 = 2.0**-11  # 10 explicit bits
@@ -69,9 +70,9 @@ class Units:
 def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
     """-> what `precision` (multiply, accumulate, probabilities) means for operands of this dtype.
 
-    tf32 keeps float16 and bfloat16 whole, so there it rounds only P and T, and only where they stay float32.
-    terms: how many products one sum has at most. Probabilities that are flushed are all lost to one side, so n of them
-    are n times one, where n roundings would be the root of n.
+    float16 and bfloat16 are exact in tf32, so with them it rounds only P and T, and only where they stay float32.
+    terms: how many products one sum has at most. Flushed probabilities are all lost to one side, so n of them add up to n
+    times one, while n independent roundings add up to sqrt(n) times one.
     """
     tf32 = precision.multiply == "tf32"
     cast = torch.float32 if precision.probabilities == "float32" else dtype
@@ -131,8 +132,8 @@ class Linear:
     """Roundings add up at their worst: noise is a bound on the absolute error."""
 
     linear = True
-    # z <= 8 then says exactly |error| <= bound; 2 % cover the products of two roundings, which first order leaves out.
-    BOUND_PER_SIGMA = 8 / 1.02
+    # z <= Z_LIMIT then says exactly |error| <= bound. 2 % cover the products of two roundings, which first order leaves out.
+    BOUND_PER_SIGMA = Z_LIMIT / 1.02
 
     @staticmethod
     def size(x):

@@ -21,14 +21,9 @@ from dataclasses import dataclass
 
 import torch
 
+from .limits import RMS_LIMIT, Z_LIMIT
 from .noise import roundoff, smallest_subnormal
 
-# Correct kernels reach z of 3 (float32) to 6 (float16) over a million elements; sigma is first order and leaves out
-# what a machine adds (truncating tensor cores, exp of 2 ulp). Most bugs stand at 14 to 10^6.
-Z_LIMIT = 8.0
-# Correct kernels reach 1.07. An error too small to lift one element over 8 sigma, but there in all of them, shows here:
-# P or dS with one bit less makes 2.
-RMS_LIMIT = 1.5
 # At n = 1, RMS_LIMIT * (1 + SMALL_SAMPLE) = Z_LIMIT: one error, judged like one error.
 SMALL_SAMPLE = Z_LIMIT / RMS_LIMIT - 1
 
@@ -119,7 +114,7 @@ def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -
 def _overflowed(got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
     """got, want, sigma of one shape -> got, with want in its place where want overflows and got is what that gives."""
     largest = torch.finfo(out_dtype).max
-    over = want.abs() + Z_LIMIT * sigma > largest  # a correct kernel may cross the border by its noise
+    over = want.abs() + Z_LIMIT * sigma > largest  # noise may carry a correct kernel over the largest value
     if not bool(over.any()):
         return got
     stored = (got.abs() >= largest) & (got.sign() == want.sign())

@@ -9,11 +9,12 @@ from enum import Enum
 class Reason(Enum):
     """Why a law has no verdict of pass or fail. results.json holds the value as `why`, beside the reason in words."""
 
-    NOT_DECLARED = "not declared"  # refused: the implementation does not declare what the law needs
-    NO_CASE = "no case"  # refused: the implementation supports no case that the law wants
+    NOT_DECLARED = "not declared"  # refused: the implementation does not declare what the law, or the given case, needs
+    NO_CASE = "no case"  # refused: no case, or not the given one, is both wanted by the law and supported
     NOT_INSTALLED = "not installed"  # refused: what the implementation is written in is not there
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
+    NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine gives too few addresses, or none that stay unmapped
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
     CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU

@@ -102,7 +102,7 @@ def test_bias_picks_its_key(trial):
     v = x.v.repeat_interleave(case.nheads // case.nheads_k, dim=2)
     want = v.gather(1, key[..., None].expand(-1, -1, -1, case.headdim))
     got = trial.run(x.with_(bias=bias)).out
-    check_copied(trial, got, want, "its bias picks the key whose v is")
+    check_copied(trial, got, want, "should be v of the key that its bias selects:")
 
 
 def _one_key_each(random: RandomTensors, shape: tuple[int, ...]) -> torch.Tensor:

@@ -15,7 +15,7 @@ def test_query_sees_exactly_its_prefix(trial):
     """query i sees key j  iff  j <= i + seqlen_k - seqlen_q      (bottom_right; top_left: j <= i)
 
     With q = 0 every score is 0, so each visible key weighs the same and lse_i = log(number of visible keys):
-    an integer, with no tolerance to argue about. Random q hides an error of one key in most draws.
+    an integer, so no tolerance is needed. Random q hides an error of one key in most draws.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
@@ -108,7 +108,7 @@ def test_row_that_sees_one_key_copies_it(trial):
     key = seen.int().argmax(dim=1)
     want = trial.x.v.repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2)[:, key]
     got = trial.run().out
-    check_copied(trial, torch.where(alone, got, want), want, "it sees one key, whose v is")
+    check_copied(trial, torch.where(alone, got, want), want, "should be v of the only key that its query sees:")
 
 
 def _same_rows(trial: Trial, x, x_changed, rows: torch.Tensor, should: str) -> None:

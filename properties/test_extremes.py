@@ -13,7 +13,7 @@ MAY_BE_EMPTY = ("dead_row", "left", "none")
 
 def may_be_empty(case: Case) -> bool:
     """Whether a query may be left without a key: hidden by the bias, or before the first key."""
-    by_position = mask_of(case, "bottom_right").hides_all_keys(case.seqlen_q, case.seqlen_k)
+    by_position = mask_of(case, "bottom_right").has_empty_rows(case.seqlen_q, case.seqlen_k)
     return case.bias_mask in ("dead_row", "left") or by_position
 
 
@@ -77,7 +77,7 @@ def test_single_key_is_copied(trial):
     got = trial.run().out
     sees = ~_empty_rows(trial).transpose(1, 2)[..., None]
     want = trial.x.v.repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2).expand_as(got)
-    check_copied(trial, torch.where(sees, got, want), want, "the only key has the v")
+    check_copied(trial, torch.where(sees, got, want), want, "should be v of the only key:")
 
 
 @law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries")
@@ -114,7 +114,7 @@ def test_scale_zero_is_q_zero(trial):
 def test_negative_scale_is_negated_q(trial):
     """softmax_scale <-q, k> = -softmax_scale <q, k>, exactly: the scale -s on q gives the bits of the scale s on -q.
 
-    A row maximum taken before the scale is the minimum after it.
+    With a negative scale, the maximum of the unscaled scores is the minimum of the scaled ones.
     """
     x, s = trial.x, trial.case.softmax_scale
     trial.needs_supported(trial.case.but(softmax_scale=-s))

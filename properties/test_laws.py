@@ -34,7 +34,7 @@ def test_out_doubles_with_v(trial):
 
 @law(bug="softmax-and-lse", regime=("exact",))
 def test_out_is_additive_in_v(trial):
-    """out(v + w) = out(v) + out(w): the weights do not depend on what they weigh. v and w are small integers.
+    """out(v + w) = out(v) + out(w): the weights P do not depend on v. v and w are small integers.
 
     The three results carry a budget each.
     """

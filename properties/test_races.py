@@ -26,7 +26,7 @@ def _traceable(case: Case) -> Case:
 
 @law(
     share=0.1, regime=("spread", "peaked", "mean"), softmax_scale=False, bug="races",
-    seqlen_q=(24, None), seqlen_k=(24, None),  # a race needs something to race with
+    seqlen_q=(24, None), seqlen_k=(24, None),  # shorter cases have too little parallel work to show a race
 )  # fmt: skip
 def test_repeats_agree(trial):
     """Called again with the same inputs, every output that is declared repeatable has the same bits.

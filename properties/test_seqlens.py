@@ -63,7 +63,7 @@ def test_every_column_of_headdim_matters(trial):
         k=k[None, :, None].expand_as(x.k).to(case.dtype).contiguous(),
     )
     want = x.v[:, wanted].repeat_interleave(case.nheads // case.nheads_k, dim=2)
-    check_copied(trial, trial.run(x).out, want, "its one column picks the key whose v is")
+    check_copied(trial, trial.run(x).out, want, "should be v of the key with the same column:")
 
 
 @law(bias=False, needs=("lse",), stretch=LONG, seqlen_q=(200, None), seqlen_k=(200, None), share=0.1, bug="masks")

@@ -160,10 +160,10 @@ class Trial:
         **changed,
     ) -> Outputs:
         """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done."""
-        call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
+        made = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
         try:
             with self.meter.clock("in_implementation"):
-                got = then(call.run())
+                got = then(made.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
             return got
@@ -176,7 +176,7 @@ class Trial:
             # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
             announced = others[:MESSAGE_LINES] if first.endswith(":") else []
             raise Raises(
-                f"{call.phase.value} raises {type(error).__name__}{first and f': {first}'}",
+                f"{made.phase.value} raises {type(error).__name__}{first and f': {first}'}",
                 *announced,
                 *frames_of(error),
                 "the implementation declares that it supports this case: support it, or declare less",
@@ -193,7 +193,9 @@ class Trial:
             if not self.device_works():
                 raise
             self.meter.refusals += 1
-            self.meter.note = f"calls that raised, which this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+            self.meter.note = (
+                f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+            )
             return None
 
     def device_works(self) -> bool:

@@ -81,9 +81,8 @@ class Launch:
     def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival]]):
         """Raises ValueError for an impossible launch: a barrier of two blocks, twice in a thread, or after itself."""
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
-        self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(
-            list
-        )  # the threads that wait, and at which step
+        # The threads that wait, and at which step.
+        self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(list)
         named: dict[Barrier, list[Thread]] = defaultdict(list)  # those, and the threads that only arrive
         for thread, events in self.threads.items():
             for step, event in enumerate(events):

@@ -84,7 +84,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
 
 @functools.cache
 def _shim() -> str:
-    """Of everything that shapes a compiled file besides its source: a change compiles all files anew."""
+    """A key of everything else that compiled files depend on; a change recompiles them."""
     files = sorted(p for p in INCLUDE.rglob("*") if p.is_file())
     files += [EMULATOR / "runtime" / "kernel_api.h", Path(__file__), HERE / "source.py"]
     return compiler_key(*(p.read_bytes() for p in files))

@@ -133,7 +133,7 @@ def _close(own: list[Token], at: int) -> int:
 
 
 def _mark_returns(own: list[Token]) -> None:
-    """Make each `return;` of device code call the runtime, so that it is no missed barrier; remove the qualifiers.
+    """Make each `return;` of device code call the runtime, so that it is no missed barrier, and remove the qualifiers.
 
     All calls in a kernel are inlined, as nvcc does, and because g++ does not instrument the read of an argument that is a
     struct in memory.

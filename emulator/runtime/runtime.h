@@ -83,7 +83,7 @@ struct Side {  // who did what where; plain, as Python reads it (emulator/runtim
 };
 
 // A read of shared memory before any write in its block. It is recorded when the block ends or when an ordered write follows.
-// A write that races with the read cancels it: which of the two ran first is chance, and the race says enough.
+// A write that races with the read cancels it: which of the two ran first depends on the schedule, and the race is reported.
 struct UninitialisedRead {
     const Region* region;
     uintptr_t address;

@@ -14,7 +14,7 @@ from emulator.observation import Site
 from emulator.runtime.library import runtime
 
 EMULATOR = str(Path(__file__).parents[1])  # lines of headers in here are the emulator's, not the author's
-OWN_NAMES = re.compile(r"(?<!\d)8emulator|emulator_cuda_")  # symbols of namespace emulator, and of the appended table
+OWN_NAMES = re.compile(r"N8emulator|emulator_cuda_")  # symbols of namespace emulator, and of the appended table
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ def watching(observe: Callable[[list[Observation]], None], seed: int, switch: fl
     with _lock:
         if _current is not None:
             raise RuntimeError("launches are being traced already: one at a time")
-        _current = Watch(observe)
         _configure(True, seed, switch, limit)
+        _current = Watch(observe)
         try:
             yield _current
         finally:

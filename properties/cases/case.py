@@ -129,18 +129,17 @@ def _read(name: str, value: str) -> Any:
     default = getattr(Case, name)
     if value == "None" and default is None:
         return None
-    if name in ("dtype", "bias_dtype"):
+    kind = Case.__dataclass_fields__[name].type.removesuffix(" | None")  # "int", "float", ...: annotations are text
+    if kind == "torch.dtype":
         if value.removeprefix("torch.") not in DTYPES:
             raise CaseError(f"--case: {name}={value}: should be one of {', '.join(DTYPES)}")
         return DTYPES[value.removeprefix("torch.")]
     try:
-        if isinstance(default, bool):
+        if kind == "bool":
             return {"true": True, "false": False, "1": True, "0": False}[value.lower()]
-        if name == "softmax_scale":
-            return float(value)
-        return int(value) if isinstance(default, int) else value
+        return {"int": int, "float": float, "str": str}[kind](value)
     except (ValueError, KeyError):
-        like = "be a number or None" if name == "softmax_scale" else f"look like {name}={text_of(default)}"
+        like = "be a number or None" if default is None else f"look like {name}={text_of(default)}"
         raise CaseError(f"--case: {name}={value}: should {like}") from None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import torch
@@ -21,6 +22,13 @@ from oracle import Mask, Variant
 from properties.cases.case import BIASES, LAYOUTS, REGIMES, Case, text_of
 
 SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes name 0 and further negative ones
+
+
+class Part(Enum):
+    """Which record of the oracle has the feature as an argument."""
+
+    MASK = "mask"
+    VARIANT = "variant"
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,10 @@ class Feature:
     of: case -> its value; by default the field of a case that has the feature's name.
     with_value: (case, value) -> the case with that value; by default that field is changed.
     declare: how `Supports` declares it, as documentation shows it.
-    neutral: the value that leaves the feature off, if it has one; the first of `values` otherwise.
+    neutral: the value that leaves the feature off; None also where there is no such value.
     unnamed: the values that a law gets if it does not name the feature; None means all.
     together: whether the value is drawn in one product with others; strategies.py draws the rest by hand, with the sizes.
-    part: "mask" if it is an argument of oracle.Mask, "variant" of oracle.Variant (a bias is a tensor, and handed over apart).
+    part: whether it is an argument of oracle.Mask or of oracle.Variant (a bias is a tensor, so it is passed separately).
     advice: what to declare where an implementation does not take the keyword.
     needs: the needs of laws that it decides, by name.
     tried: the values that the contract check tries out, one by one.
@@ -61,7 +69,7 @@ class Feature:
     neutral: Any = None
     unnamed: tuple | None = None
     together: bool = False
-    part: str = ""
+    part: Part | None = None
     advice: str = ""
     needs: Mapping[str, Need] = field(default_factory=dict)
     tried: tuple = ()
@@ -118,7 +126,7 @@ _TABLE = (
         declare='`causal="optional"` or `"always"`',
         neutral=False,
         together=True,
-        part="mask",
+        part=Part.MASK,
         advice='supports.causal="never" or "always"',
         needs={"causal": Need((True,), "never causal"), "not causal": Need((False,), "always causal")},
         tried=(True,),
@@ -174,7 +182,7 @@ _TABLE = (
         words=lambda scale: "the default softmax_scale" if scale is None else f"softmax_scale {scale}",
         declare="`softmax_scale=True`",
         together=True,
-        part="variant",
+        part=Part.VARIANT,
         advice="supports.softmax_scale=False",
         needs={"softmax_scale": Need((1.0,), "takes no softmax_scale")},
         tried=(0.5,),
@@ -204,12 +212,12 @@ def keywords_of(case: Case) -> dict[str, Any]:
 
 def mask_of(case: Case, alignment: str) -> Mask:
     """The mask by position of a case. (Its bias may hide further keys.)"""
-    return Mask(alignment=alignment, **{f.name: f.value(case) for f in _TABLE if f.part == "mask"})
+    return Mask(alignment=alignment, **{f.name: f.value(case) for f in _TABLE if f.part is Part.MASK})
 
 
 def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant:
     """A case, and the tensor of its bias -> what the oracle has to know beside q, k and v."""
-    of_variant = {f.name: f.value(case) for f in _TABLE if f.part == "variant"}
+    of_variant = {f.name: f.value(case) for f in _TABLE if f.part is Part.VARIANT}
     return Variant(mask_of(case, alignment), bias, **of_variant)
 
 

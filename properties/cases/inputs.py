@@ -107,7 +107,7 @@ def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple
     for b in range(batch):
         for h in range(nheads_k):
             k[b, random.order(seqlen_k)[:codes], h] = signs
-    first, count = _seen_under_any_alignment(case, random.device)
+    first, count = _seen_under_every_alignment(case, random.device)
     wanted = first + (random.uniform((batch, case.seqlen_q), 0, 1) * count).long()
     wanted = wanted.clamp(0, max(seqlen_k - 1, 0))
     factor = 2.0 ** math.ceil(math.log2(GAP / 2 / abs(case.scale))) if case.scale else 1.0
@@ -118,7 +118,7 @@ def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple
     return per_head * math.copysign(factor, case.scale), k
 
 
-def _seen_under_any_alignment(case: Case, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
+def _seen_under_every_alignment(case: Case, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
     """(sq,) each: the first key that a query sees under every alignment, and how many such keys there are (at least 1)."""
     rows = torch.arange(case.seqlen_q, device=device)
     bounds = [mask_of(case, alignment).bounds(rows, case.seqlen_q, case.seqlen_k) for alignment in ALIGNMENTS]

@@ -66,7 +66,7 @@ def _zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor
         return torch.frombuffer(_mapping(nbytes), dtype=dtype)
     except OSError as error:
         what = f"one of its inputs needs {nbytes / 2**30:.0f} GiB of address space: {error}"
-        raise Undecided(f"law not applicable on {device.type} here: {what}", Reason.LAW_OF_OTHER_DEVICE) from error
+        raise Undecided(f"no sparse memory on {device.type} here: {what}", Reason.NO_SPARSE_MEMORY) from error
 
 
 def _mapping(nbytes: int) -> mmap.mmap:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from impls.contract import LARGEST_HEADDIM, Implementation
 from properties.cases.case import BIAS_MASKS, Case
-from properties.cases.features import BIAS_DETAILS, FEATURES
+from properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase
 
@@ -105,6 +105,9 @@ class Draws:
         For a feature: a tuple of values, one value, True (every value but the neutral one) or False (the neutral one).
         """
         own = {name: wants.pop(name) for name in tuple(wants) if name in cls.__dataclass_fields__}
+        if unknown := sorted(set(wants) - set(FEATURES)):
+            known = ", ".join((*FEATURES, *cls.__dataclass_fields__))
+            raise TypeError(f"{', '.join(unknown)}: a law cannot want that; it can want {known}")
         return cls({name: FEATURES[name].wanted(want) for name, want in wants.items()}, **own)
 
     def values(self, name: str, impl: Implementation) -> tuple:
@@ -238,7 +241,7 @@ def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
 def _nearby(case: Case, may_differ: bool) -> Iterable[Case]:
     """Yields each once: making a case costs more than everything else here."""
     kept = dict(bias=case.bias, bias_mask=case.bias_mask)
-    unmasked, without = kept | dict(bias_mask="none"), dict(bias=None, bias_mask="none", bias_batch=1, bias_nheads=1)
+    unmasked, without = kept | dict(bias_mask="none"), NO_BIAS
     seen = set()
     for multiple in (1, 8, 16, 32, 64, 128):
         q, k = (-(-n // multiple) * multiple for n in (case.seqlen_q, case.seqlen_k))

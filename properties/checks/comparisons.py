@@ -8,6 +8,7 @@ import torch
 
 import oracle
 from impls.call import Inputs, Outputs
+from impls.contract import GRADIENTS
 from oracle import LINEAR, RMS_LIMIT, Z_LIMIT
 from properties.checks.pictures import element_at, number, plural, share, where
 from properties.checks.visible_keys import picture
@@ -24,7 +25,7 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
     """Every output is within its error budget of the oracle (all of them, or those named)."""
     x = trial.x if x is None else x
     names = names or tuple(name for name, _ in got.items())
-    backward = any(name.startswith("d") for name in names)
+    backward = any(name in GRADIENTS for name in names)
     want = trial.want(x, backward=backward, **changed)
     budget = trial.budget(want, x, backward=backward, **changed)
     for name in names:
@@ -37,7 +38,7 @@ def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
         result = oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
     trial.meter.saw(name, result.worst_z)
     if result.worst_z > Z_LIMIT:
-        raise _far(trial, name, got, want, sigma, result.z, "should be")
+        raise _beyond_budget(trial, name, got, want, sigma, result.z, "should be")
     if result.rms_ratio > RMS_LIMIT:
         raise LawBroken(
             f"{name}: the error over all elements is {result.rms_ratio:.3g} times what rounding explains "
@@ -53,7 +54,7 @@ def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, 
         result = oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
     trial.meter.saw(name, result.worst_z)
     if result.worst_z > Z_LIMIT:
-        raise _far(trial, name, got, want, sigma, result.z, what)
+        raise _beyond_budget(trial, name, got, want, sigma, result.z, what)
 
 
 def check_all_agree(trial: Trial, got: Outputs, want: Outputs, budget: oracle.Budget, what: str) -> None:
@@ -80,7 +81,7 @@ def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
     return torch.float32 if name == "lse" else got.dtype if got.dtype != torch.float64 else trial.case.dtype
 
 
-def _far(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
+def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
     bad = ~(z <= Z_LIMIT)
     at = tuple(int(i) for i in torch.unravel_index(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape))
     worst, g, w, s = z[at].item(), got[at].item(), want[at].item(), sigma.broadcast_to(z.shape)[at].item()
@@ -134,7 +135,7 @@ def check_unchanged(
     names = [name for name, _ in after.items()]
     budget = None
     if any(name not in trial.impl.repeatable for name in names):
-        backward = any(name.startswith("d") for name in names)
+        backward = any(name in GRADIENTS for name in names)
         budget = trial.budget(trial.want(x, backward=backward, **changed), x, backward=backward, **changed)
     for name in names:
         check_same_or_agree(trial, name, after, before, budget, should)

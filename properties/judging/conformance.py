@@ -15,7 +15,7 @@ from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
 from properties.cases.features import FEATURES
 from properties.cases.strategies import Draws, fitted
-from properties.failures import AnotherCase, LawBroken
+from properties.failures import AnotherCase, LawBroken, Raises
 from properties.law import laws
 from properties.trial import Trial
 
@@ -40,19 +40,19 @@ def problems(impl: Implementation, device: str, write_down: Callable[[str], None
 
 
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> list[str]:
-    found: dict[str, str] = {}  # problem -> the first feature that showed it
+    found: dict[str, str | None] = {}  # problem -> the first feature that showed it; None for a plain case
     stale = sorted(set(impl.known_failures) - set(laws()))
     if stale:
-        found[f"known_failures names {', '.join(stale)}: there is no such law"] = "plain"
+        found[f"known_failures names {', '.join(stale)}: there is no such law"] = None
     for feature, case in sample(impl):
         write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
         for problem in _problems_of(impl, case, device):
             found.setdefault(problem, feature)
-    return [problem if feature == "plain" else f"{problem}   [with {feature}]" for problem, feature in found.items()]
+    return [problem if feature is None else f"{problem}   [with {feature}]" for problem, feature in found.items()]
 
 
-def sample(impl: Implementation) -> list[tuple[str, Case]]:
-    """One plain case, and one for each value of a feature that is declared and worth a try (`Feature.tried`)."""
+def sample(impl: Implementation) -> list[tuple[str | None, Case]]:
+    """One plain case (None), and one for each value of a feature that is declared and worth a try (`Feature.tried`)."""
     s = impl.supports
     headdim = min(s.headdim_list, key=lambda d: abs(d - 64))
     dtype = FEATURES["dtype"].drawn(s, None)[0]
@@ -60,7 +60,7 @@ def sample(impl: Implementation) -> list[tuple[str, Case]]:
         batch=2, seqlen_q=64, seqlen_k=64, nheads=3, nheads_k=3, headdim=headdim, dtype=dtype,
         causal=s.causal == "always",
     )  # fmt: skip
-    wanted = [("plain", plain)]
+    wanted = [(None, plain)]
     for feature in FEATURES.values():
         taken = [value for value in feature.tried if feature.takes(s, value) and value != feature.value(plain)]
         wanted += [(feature.words(value), feature.changed(plain, value)) for value in taken]
@@ -79,7 +79,8 @@ def _problems_of(impl: Implementation, case: Case, device: str) -> list[str]:
     try:
         got = trial.call(handed, backward=impl.backward is not None)
     except LawBroken as broken:
-        return [_with_advice(broken.headline), *broken.observed[:-1]]
+        where = broken.observed[:-1] if isinstance(broken, Raises) else broken.observed  # the last line is advice
+        return [_with_advice(broken.headline), *where]
     changed = [name for name, p in placed.items() if p.written()]
     found = [f"{name} is modified: inputs should come back as they were" for name in changed]
     if got.lse is not None and not changed:

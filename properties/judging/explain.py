@@ -36,12 +36,13 @@ def explain(
     """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched."""
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
     if again and not unsteady:
-        repeated = _repeats(law, impl, case, broken.headline, plan)
-        if repeated == [SAME_AGAIN]:
+        same, repeated = _repeats(law, impl, case, broken.headline, plan)
+        if same:
             observed += _investigated(broken) + _neighbours(law, impl, case, plan)
         observed += repeated
     elif again and flaky:  # a law about races has already repeated the call, more often
-        observed += [line for line in _repeats(law, impl, case, broken.headline, plan) if line != SAME_AGAIN]
+        same, repeated = _repeats(law, impl, case, broken.headline, plan)
+        observed += [] if same else repeated
     parts = [
         broken.headline,
         f"  {impl.name}   {case}",
@@ -81,15 +82,15 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return [title, *(f"  {line}".rstrip() for line in lines), ""] if lines else []
 
 
-def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> LawBroken | None | str:
-    """LawBroken, None where the law holds, or a word where it does not apply."""
+def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> Exception | None:
+    """LawBroken; None where the law holds; AnotherCase or Undecided where it says nothing."""
     plan.write_down(f"{law.test_id(impl.name)} {case}")
     try:
         law.hold(Trial(impl, case, plan.device, repeats=plan.repeats_for(impl)))
     except LawBroken as broken:
         return broken
-    except (AnotherCase, Undecided):
-        return "does not apply"
+    except (AnotherCase, Undecided) as nothing:
+        return nothing
     return None
 
 
@@ -131,12 +132,13 @@ def _listed(numbers: list[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan) -> list[str]:
+def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan) -> tuple[bool, list[str]]:
+    """Whether the case fails again in the same way each time, and lines that say so."""
     outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
     same = sum(o.headline == headline for o in failed)
     if same == REPEATS:
-        return [SAME_AGAIN]
+        return True, [SAME_AGAIN]
     found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
     why = "a race, uninitialised memory, or state kept from an earlier call"
-    return [found, f"the same call gives different results: {why}"]
+    return False, [found, f"the same call gives different results: {why}"]

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
-from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from impls.contract import ContractError, Implementation
@@ -42,7 +41,7 @@ _lost_in = ""  # the test in which this process lost its GPU context
 
 @dataclass
 class Outcome:
-    """A verdict on its way to a Result: the reason in words, why there is none, the message, the smallest failing case."""
+    """Becomes a Result: verdict, reason, kind of reason, message, smallest failing case."""
 
     verdict: str
     reason: str = ""
@@ -76,8 +75,11 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
         if problems:
             what = f"the contract is broken (see test_contract): {problems[0]}"
             return Outcome(UNKNOWN, what, Reason.CONTRACT)
-        if plan.case is not None and (reason := unsupported(impl, plan.case) or law.draws.excludes(plan.case)):
-            return Outcome(REFUSED, reason, Reason.NO_CASE)
+        if plan.case is not None:
+            if reason := unsupported(impl, plan.case):
+                return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
+            if reason := law.draws.excludes(plan.case):
+                return Outcome(REFUSED, reason, Reason.NO_CASE)
         broken, case, flaky = _search(law, impl, plan, meter)
     except Undecided as undecided:
         return Outcome(UNKNOWN, str(undecided), undecided.why)
@@ -164,8 +166,8 @@ def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
     name = f"{law.chapter}.{law.name}.{impl.name}"
     configured = settings(
         max_examples=plan.cases_for(impl, law.share),
-        database=DirectoryBasedExampleDatabase(plan.database / name) if plan.database else None,
-        phases=(Phase.reuse, Phase.generate, Phase.shrink),
+        database=None,  # the same cases in every run; a failing case is kept as its replay line
+        phases=(Phase.generate, Phase.shrink),
         deadline=None,
         derandomize=False,
         print_blob=False,

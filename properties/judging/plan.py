@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from impls.contract import Implementation
 from properties.cases.case import Case
@@ -19,7 +18,6 @@ class Plan:
     seed: int = 0
     repeats: int = 100
     case: Case | None = None
-    database: Path | None = None  # failing cases are kept here and tried first the next time
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
     origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
 

@@ -18,7 +18,7 @@ from properties.failures import AnotherCase, LawBroken, Undecided
 from properties.law import Law
 
 SEEDS = 4  # beside the case's own
-MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel the case stays larger, and nobody waits longer
+MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel the case stays larger
 
 
 def smallest(

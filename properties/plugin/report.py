@@ -11,10 +11,12 @@ from importlib import metadata
 from pathlib import Path
 
 import jinja2
+import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from oracle import Z_LIMIT
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 
 COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow"}
@@ -26,8 +28,6 @@ TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 def environment(device: str, **more: object) -> dict:
     """The environment of a run: versions, device, and what the caller adds (seed, profile, command)."""
-    import torch
-
     versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
     for package in PACKAGES:
         try:
@@ -74,7 +74,11 @@ class Report:
             TEMPLATE.read_text()
         )
         page = template.render(
-            environment=self.environment, groups=by_chapter(self.results), results=self.results, counts=self.counts()
+            environment=self.environment,
+            groups=by_chapter(self.results),
+            results=self.results,
+            counts=self.counts(),
+            z_limit=f"{Z_LIMIT:g}",
         )
         self._write(self.directory / "index.html", page)
 

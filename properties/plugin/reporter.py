@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 from rich.console import Console
 
@@ -68,7 +69,6 @@ class Reporter:
                 seed=self.seed,
                 repeats=option("--repeats"),
                 case=case,
-                database=Path(self.config.rootpath) / ".hypothesis" / "attest",
             )
             name = self.worker["workerid"] if self.worker else "main"
             self._judge = Judge(plan, self.entries, self.report.directory, name)
@@ -77,8 +77,6 @@ class Reporter:
 
     def device(self) -> str:
         """As --device says: "cuda" or "cpu"."""
-        import torch
-
         wanted, there = self.config.getoption("--device"), torch.cuda.is_available()
         if wanted == "cuda" and not there:
             raise pytest.UsageError(
@@ -163,10 +161,12 @@ class Reporter:
         if not impl or not path.startswith("properties/"):
             return None
         last = self.report.directory / f"last-case-{report.attest_worker}.txt"
-        case = last.read_text().strip() if last.exists() else "unknown: none was written down"
-        reason = f"worker {report.attest_worker} died; the last case launched was {case}"
+        case = last.read_text().strip() if last.exists() else ""
+        known = f"the last case launched was {case}" if case else "it had launched no case"
+        reason = f"worker {report.attest_worker} died; {known}"
         options = [entry.option for entry in self.entries if entry.name == impl and entry.option]
-        replay = " ".join([f"pytest '{report.nodeid}'", *options, f"--case '{case.partition(' ')[2]}'"])
+        replayed = [f"--case '{case.partition(' ')[2]}'"] if case else []
+        replay = " ".join([f"pytest '{report.nodeid}'", *options, *replayed])
         report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
         result = Result(impl, Path(path).stem, law, UNKNOWN, reason, Reason.WORKER_DIED, message=reason, replay=replay)
         return result.as_dict()
@@ -201,12 +201,14 @@ class Reporter:
 
 
 def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
-    """Why a run without a failure is no green run; "" if it is one.
+    """Why a run without failures is not green; "" if it is.
 
-    Laws that do not apply on this device do not count. Implementations of another device count only if asked for by name.
-    A replay is green only if a law took its case.
+    Laws that do not apply on this device or machine do not count, nor do implementations of another device unless they were
+    asked for by name. A replay is green only if a law took its case.
     """
-    excused = {Reason.LAW_OF_OTHER_DEVICE.value} | (set() if asked_for else {Reason.OTHER_DEVICE.value})
+    excused = {Reason.LAW_OF_OTHER_DEVICE.value, Reason.NO_SPARSE_MEMORY.value}
+    if not asked_for:
+        excused.add(Reason.OTHER_DEVICE.value)
     if undecided := sum(r["verdict"] == UNKNOWN and r["why"] not in excused for r in results):
         return f"{undecided} could not be decided"
     laws = [result for result in results if result["chapter"] != "test_contract"]
@@ -231,8 +233,6 @@ def _seed(config: pytest.Config) -> int:
 
 
 def _start(device: str, worker) -> None:
-    import torch
-
     if worker is not None or device == "cpu":  # small tensors are faster on one thread, above all on busy cores
         torch.set_num_threads(1)
     torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with

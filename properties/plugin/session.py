@@ -23,7 +23,7 @@ class LawFails(Exception):
 
 
 class Judge:
-    """The `judge` fixture's session half: judge(law, impl) for the laws, contract(impl) for what comes before them."""
+    """Judges on behalf of the `judge` fixture: laws, and the contract that comes before them."""
 
     def __init__(self, plan: Plan, entries: list[Entry], report_dir: Path, worker: str):
         self.plan = plan

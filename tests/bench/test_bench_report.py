@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench import cells, timing
-from bench.__main__ import _teller
+from bench.__main__ import _progress_printer
 from bench.cells import flops
 from bench.plan import Part
 from bench.report import Measurements, number
@@ -85,10 +85,10 @@ def test_a_log_says_once_that_a_first_call_may_compile(tmp_path):
     few = cells.cases(["float32"], [cells.Size(1, 2, 3, 4), cells.Size(1, 2, 5, 4)], [True])
     part = Part([e for e in ours() if e.name in ("cuda_fa1", "torch_math")], few, [])
     with Progress(console=console) as progress:
-        tell = _teller([part], cells.PASSES, measurements, progress, console)
+        show = _progress_printer([part], cells.PASSES, measurements, progress, console)
         for case in few:
             for name in ("torch_math", "cuda_fa1"):
-                tell(case, "forward", name)
+                show(case, "forward", name)
     lines = [line.strip() for line in file.getvalue().splitlines() if "first call" in line or " of 2 " in line]
 
     assert lines == [f"1 of 2  {few[0]}", "first call of cuda_fa1, which may compile", f"2 of 2  {few[1]}"]

@@ -111,8 +111,8 @@ def forgotten():
 @pytest.mark.parametrize(
     "named, wrong",
     [
-        ("nosuch", "is no program"),
-        ("ccache g++", "is no program"),
+        ("nosuch", "is not a program"),
+        ("ccache g++", "is not a program"),
         ("false", r"does not print its --version \(exit status 1\)"),
         ("gcc", "is not g\\+\\+, but 'gcc "),
         ("true", "is not g\\+\\+, but 'true "),

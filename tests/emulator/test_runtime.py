@@ -62,3 +62,14 @@ def test_the_runtime_and_tracing_import_no_family():
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_runtime_that_cannot_be_built_leaves_no_watch_behind(monkeypatch):
+    def no_compiler():
+        raise RuntimeError("no g++ found")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "runtime", no_compiler)
+        with pytest.raises(RuntimeError, match="no g"), watch.watching(list.append, 0, 0.0, 1.0):
+            pass
+    assert watch.current() is None

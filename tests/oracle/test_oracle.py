@@ -246,10 +246,14 @@ def test_causal_masks_have_the_expected_visible_keys(seqlen_q, seqlen_k, alignme
     seen = mask.visible(seqlen_q, seqlen_k)
     assert seen.dtype == torch.bool and seen.sum(1).tolist() == counts
     assert (seen.int().diff(dim=1) <= 0).all()  # a prefix
-    assert mask.hides_all_keys(seqlen_q, seqlen_k) == (0 in counts)
+    assert mask.has_empty_rows(seqlen_q, seqlen_k) == (0 in counts)
     assert torch.equal(mask.visible(seqlen_q, seqlen_k, slice(1, 3)), seen[1:3])
-    assert Mask().visible(seqlen_q, seqlen_k).all() and not Mask().hides_all_keys(seqlen_q, seqlen_k)
-    assert Mask().hides_all_keys(2, 0) and not Mask().hides_all_keys(0, 0)
+    assert Mask().visible(seqlen_q, seqlen_k).all() and not Mask().has_empty_rows(seqlen_q, seqlen_k)
+    assert Mask().has_empty_rows(2, 0) and not Mask().has_empty_rows(0, 0)
+
+
+def test_a_mask_sees_all_keys_only_if_nothing_but_its_alignment_is_set():
+    assert Mask().sees_all and Mask(alignment="top_left").sees_all and not Mask(causal=True).sees_all
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -83,3 +83,8 @@ def test_scales_are_drawn_only_where_they_are_supported():
 
 def test_layouts_are_contiguous_where_strides_are_not_supported():
     assert {case.layout for case in drawn(LEAST, Draws.of(layout=LAYOUTS))[0]} == {"contiguous"}
+
+
+def test_a_law_cannot_want_what_there_is_not():
+    with pytest.raises(TypeError, match=r"regimes: a law cannot want that; it can want dtype, .*regime.* stretch"):
+        Draws.of(regimes=("spread",))

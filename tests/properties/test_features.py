@@ -11,7 +11,7 @@ from impls import Supports, torch_math
 from impls.contract import DTYPES, KEYWORDS
 from oracle import Mask, Variant
 from properties.cases.case import Case, text_of
-from properties.cases.features import FEATURES, Feature, documentation, keywords_of, mask_of, variant_of
+from properties.cases.features import FEATURES, Feature, Part, documentation, keywords_of, mask_of, variant_of
 from properties.cases.support import unsupported
 
 DOCS = Path(__file__).parents[2] / "docs" / "adding-an-implementation.md"
@@ -148,9 +148,9 @@ def test_the_variant_has_the_mask_and_the_bias():
 
 def test_every_part_of_the_variant_is_a_feature():
     """Otherwise a feature would be in the oracle, and no case would have it."""
-    parts = {part: {f.name for f in FEATURES.values() if f.part == part} for part in ("mask", "variant")}
-    assert parts["mask"] == {f.name for f in fields(Mask)} - {"alignment"}  # declared as causal_alignment
-    assert parts["variant"] == {f.name for f in fields(Variant)} - {"mask", "bias"}
+    parts = {part: {f.name for f in FEATURES.values() if f.part is part} for part in Part}
+    assert parts[Part.MASK] == {f.name for f in fields(Mask)} - {"alignment"}  # declared as causal_alignment
+    assert parts[Part.VARIANT] == {f.name for f in fields(Variant)} - {"mask", "bias"}
 
 
 # --- documentation ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,18 @@ def test_an_exception_without_message_has_no_colon():
     assert broken(t.run).headline == "forward raises AssertionError"
 
 
+@pytest.mark.parametrize("backward, phase", [(False, "forward"), (True, "backward")])
+def test_an_error_after_the_call_belongs_to_its_last_phase(backward, phase):
+    """On a GPU an error shows when the device is synchronised, after the call has returned."""
+
+    def fail(outputs):
+        raise RuntimeError("CUDA error: misaligned address")
+
+    t = Trial(implementation(torch_math.forward, lse="natural", backward="autograd"), trial().case, "cpu")
+    found = broken(lambda: t.call(t.stored(t.x), backward=backward, then=fail))
+    assert found.headline == f"{phase} raises RuntimeError: CUDA error: misaligned address"
+
+
 def test_a_broken_contract_fails_the_law_with_every_problem():
     t = Trial(implementation(lambda q, k, v: q[:1].half()), trial().case, "cpu")
     found = broken(t.run)

@@ -1,7 +1,7 @@
 // Arithmetic and comparison of a 16-bit float and of its pairs. Included once for each, after narrow_convert.h.
 //
-// Each operation is that of float, rounded: a float has more than twice the bits, so that rounding twice is rounding
-// once. Only x * y + z needs more than a float.
+// Each operation is that of float, rounded: a float has more than twice the bits, so that rounding twice gives
+// the same as rounding once. Only x * y + z needs more than a float.
 
 #define CUDA_SHIM_WIDE(...) emulator::wide(__VA_ARGS__)
 
