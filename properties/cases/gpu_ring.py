@@ -49,7 +49,7 @@ class _Ring:
             access = driver.CUmemAccessDesc()
             access.location, access.flags = location, driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
             _call(driver.cuMemSetAccess, self.address, RANGE, [access], 1)
-        except OSError:
+        except (MemoryError, OSError):
             self.release()
             raise
         finally:
@@ -79,7 +79,7 @@ class _Loan:
 
 
 def zeros(nbytes: int, device: torch.device) -> torch.Tensor:
-    """(nbytes,) uint8 zeros on a GPU, at most RANGE. Raises OSError, in words, if the driver gives no such memory."""
+    """(nbytes,) uint8 zeros on a GPU, at most RANGE. Raises MemoryError or OSError, in words, if there is none."""
     if nbytes > RANGE:
         raise OSError(f"more than the {RANGE} bytes of a range")
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -102,8 +102,10 @@ def _driver():
 
 
 def _call(function, *arguments):
-    """The result of a driver call. Raises OSError with the name of the error."""
+    """The result of a driver call. Raises MemoryError where memory is short, else OSError, with the name of the error."""
     error, *result = function(*arguments)
+    if error == type(error).CUDA_ERROR_OUT_OF_MEMORY:
+        raise MemoryError(f"{function.__name__} gives {error.name}")
     if error != type(error).CUDA_SUCCESS:
         raise OSError(f"{function.__name__} gives {error.name}")
     return result[0] if result else None

@@ -64,6 +64,8 @@ def _zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor
         if device.type == "cuda":
             return gpu_ring.zeros(nbytes, device).view(dtype)
         return torch.frombuffer(_mapping(nbytes), dtype=dtype)
+    except MemoryError as error:
+        raise Undecided(f"out of memory on {device}: {error}") from error
     except OSError as error:
         what = f"one of its inputs needs {nbytes / 2**30:.0f} GiB of address space: {error}"
         raise Undecided(f"no sparse memory on {device.type} here: {what}", Reason.NO_SPARSE_MEMORY) from error

@@ -3,7 +3,9 @@
 import itertools
 import mmap
 import re
+import sys
 from dataclasses import replace
+from enum import Enum
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ import torch
 from impls import torch_math
 from properties.cases import gpu_ring, sparse_memory
 from properties.cases.sparse_memory import BEFORE, BEHIND, spread
-from properties.failures import Reason
+from properties.failures import Reason, Undecided
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
@@ -71,6 +73,43 @@ def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, d
         cut = {offset % 2**32 * size, ((offset + 2**31) % 2**32 - 2**31) * size, offset * size % 2**32}
         wrong = {before * size + at for at in cut if at != offset * size}
         assert all(at % gpu_ring.PERIOD != rows[i] and 0 <= at < gpu_ring.RANGE for at in wrong)
+
+
+class Driver:
+    """A driver whose calls end with one error."""
+
+    class CUresult(Enum):
+        CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED = 0, 2, 801
+
+
+@pytest.mark.parametrize(
+    ("name", "raised"), [("CUDA_ERROR_OUT_OF_MEMORY", MemoryError), ("CUDA_ERROR_NOT_SUPPORTED", OSError)]
+)
+def test_a_driver_error_is_raised_by_its_name(name, raised):
+    def cuMemCreate():
+        return Driver.CUresult[name], None
+
+    with pytest.raises(raised, match=f"cuMemCreate gives {name}"):
+        gpu_ring._call(cuMemCreate)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(MemoryError("full"), Reason.RESOURCES), (OSError("none"), Reason.NO_SPARSE_MEMORY)]
+)
+def test_a_gpu_without_sparse_memory_or_room_is_undecided(monkeypatch, error, why):
+    def zeros(nbytes, device):
+        raise error
+
+    monkeypatch.setattr(gpu_ring, "zeros", zeros)
+    with pytest.raises(Undecided) as undecided:
+        sparse_memory._zeros(2**33, torch.float32, torch.device("cuda"))
+    assert undecided.value.why is why
+
+
+def test_without_cuda_bindings_the_reason_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(OSError, match="cuda-bindings is not installed"):
+        gpu_ring._driver()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="sparse memory of a GPU: no CUDA device here")
