@@ -34,7 +34,7 @@ def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
     one = tensor.narrow(dim, 0, 1).contiguous()
     strides = list(one.stride())
     strides[dim], before = _placement(one.numel(), count, tensor.dtype, tensor.device.type == "cuda")
-    memory = _zeros(before + (count - 1) * strides[dim] + one.numel(), tensor.dtype, tensor.device)
+    memory = sparse_zeros(before + (count - 1) * strides[dim] + one.numel(), tensor.dtype, tensor.device)
     return memory.as_strided(tensor.shape, strides, before).copy_(tensor)
 
 
@@ -57,7 +57,7 @@ def _up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def _zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """(count,) zeros."""
     nbytes = count * dtype.itemsize
     try:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from emulator.cuda import CudaError
-from properties.cases.sparse_memory import untouched
+from properties.cases.sparse_memory import sparse_zeros
 from tests.emulator.cuda_sources.scale import SCALE
 
 
@@ -50,7 +50,7 @@ def test_views_of_one_storage_stay_views_of_one(cu):
 def test_a_large_storage_is_not_copied(cu):
     """A call may use a small part of it, and it may be larger than memory. Here it has 2^38 bytes."""
     add = cu("__global__ void add(float* x, float* y, size_t n) { y[0] += x[n]; x[n] = 5; }", "add")["add"].launch(1, 1)
-    x = untouched(2**36, torch.float32, torch.device("cpu"))
+    x = sparse_zeros(2**36, torch.float32, torch.device("cpu"))
     y = torch.ones(1)
     x[2**35] = 3.0
     add(x, y, 2**35)

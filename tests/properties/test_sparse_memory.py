@@ -102,7 +102,7 @@ def test_a_gpu_without_sparse_memory_or_room_is_undecided(monkeypatch, error, wh
 
     monkeypatch.setattr(gpu_ring, "zeros", zeros)
     with pytest.raises(Undecided) as undecided:
-        sparse_memory._zeros(2**33, torch.float32, torch.device("cuda"))
+        sparse_memory.sparse_zeros(2**33, torch.float32, torch.device("cuda"))
     assert undecided.value.why is why
 
 
