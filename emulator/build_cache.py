@@ -7,7 +7,8 @@ import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock
@@ -68,6 +69,25 @@ def key_of(*parts: str | bytes) -> str:
     return made.hexdigest()[:32]
 
 
+_seconds = 0.0
+
+
+def seconds() -> float:
+    """How long this process has compiled so far, or waited for another one that did."""
+    return _seconds
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[None]:
+    """Add the time of a block to `seconds`; of nested blocks only the outer one counts."""
+    global _seconds
+    before, start = _seconds, time.perf_counter()
+    try:
+        yield
+    finally:
+        _seconds = before + time.perf_counter() - start
+
+
 def built(key: str, make: Callable[[Path], None]) -> Path:
     """The library of that key; if it does not exist, make(path) makes it at a path in a fresh folder.
 
@@ -79,7 +99,7 @@ def built(key: str, make: Callable[[Path], None]) -> Path:
         if made.exists() and _mine(folder):
             return made
     path = cache_folder() / f"{key}.so"
-    with FileLock(cache_folder() / f"{key}.build.lock"):
+    with counted(), FileLock(cache_folder() / f"{key}.build.lock"):
         if not path.exists():
             with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
                 made = Path(folder) / path.name

@@ -8,6 +8,7 @@ import torch
 import oracle
 from properties.cases.strategies import LONG
 from properties.checks.comparisons import NEGLIGIBLE, check_agree, check_near, check_same, combined, storing
+from properties.clock import Work
 from properties.law import law
 from properties.trial import Trial
 
@@ -179,7 +180,7 @@ def test_v_dv_equals_out_dout(trial):
 def _conserved(trial: Trial, name: str, what: str) -> None:
     x = trial.x
     got = trial.run(backward=True)
-    with trial.meter.clock("in_oracle"):
+    with trial.meter.clock.counts(Work.BUDGET):
         found = oracle.conservation(
             x.q, x.k, x.v, trial.variant(x), x.dout, got, precision=trial.impl.precision, form=trial.form
         )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +17,7 @@ from properties.cases.features import keywords_of, mask_of, variant_of
 from properties.cases.inputs import RandomTensors, build
 from properties.cases.layouts import Placed, lay_out, layout_of, place
 from properties.cases.support import unsupported
+from properties.clock import Clock, Work
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided
 
 MESSAGE_WIDTH = 200  # of an exception that a note mentions
@@ -45,8 +44,7 @@ class Meter:
     """What one law on one implementation cost, and how close it came to the limits."""
 
     cases: int = 0
-    in_implementation: float = 0.0  # seconds
-    in_oracle: float = 0.0  # seconds
+    clock: Clock = field(default_factory=Clock)
     worst_z: dict[str, float] = field(default_factory=dict)
     repeats: int = 0
     launches: int = 0  # traced ones
@@ -56,15 +54,6 @@ class Meter:
     def saw(self, name: str, z: float) -> None:
         """Remember the worst z of a tensor."""
         self.worst_z[name] = max(z, self.worst_z.get(name, 0.0))
-
-    @contextmanager
-    def clock(self, whose: str) -> Iterator[None]:
-        """Add the seconds of a block to in_implementation or in_oracle."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            setattr(self, whose, getattr(self, whose) + time.perf_counter() - start)
 
 
 @dataclass
@@ -80,7 +69,8 @@ class Trial:
     @cached_property
     def x(self) -> Inputs:
         """The inputs of the case, in the public layout, contiguous."""
-        return build(self.case, self.device)
+        with self.meter.clock.counts(Work.INPUTS):
+            return build(self.case, self.device)
 
     @property
     def backward(self) -> bool:
@@ -162,7 +152,7 @@ class Trial:
         """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done."""
         made = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
         try:
-            with self.meter.clock("in_implementation"):
+            with self.meter.clock.counts(Work.RUNNING):
                 got = then(made.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
@@ -211,13 +201,13 @@ class Trial:
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:
         """The oracle's answer in float64."""
         x = self.x if x is None else x
-        with self.meter.clock("in_oracle"):
+        with self.meter.clock.counts(Work.ORACLE):
             return oracle.attention(x.q, x.k, x.v, self.variant(x, **changed), dout=x.dout if backward else None)
 
     def budget(self, want: oracle.Attention, x: Inputs | None = None, *, backward: bool = False, **changed):
         """How wrong each output may be: sigma per element (oracle/budget.py)."""
         x = self.x if x is None else x
-        with self.meter.clock("in_oracle"):
+        with self.meter.clock.counts(Work.BUDGET):
             return oracle.budget(
                 x.q,
                 x.k,

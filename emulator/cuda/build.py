@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from emulator.build_cache import built, cache_folder
+from emulator.build_cache import built, cache_folder, counted
 from emulator.compiler import COMMON, compiler, compiler_key, run
 from emulator.cuda.source import rewrite
 from emulator.errors import CompileError, Refused
@@ -74,7 +74,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
         final = folder / f"{with_headers(headers)}.so"
         if final.exists():
             return final
-    with FileLock(folder / f"{key}.lock"):
+    with counted(), FileLock(folder / f"{key}.lock"):
         preprocessed, headers = _preprocessed(source, flags)
         text, kernels = rewrite(preprocessed, str(INCLUDE))
         text += _entries(names, kernels, traced)

@@ -12,6 +12,7 @@ from impls.contract import GRADIENTS
 from oracle import LINEAR, RMS_LIMIT, Z_LIMIT
 from properties.checks.pictures import element_at, number, plural, share, where
 from properties.checks.visible_keys import picture
+from properties.clock import Work
 from properties.failures import LawBroken
 from properties.trial import Trial
 
@@ -34,7 +35,7 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
 
 def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor) -> None:
     """One tensor is within its budget: worst z and, over many elements, the root mean square."""
-    with trial.meter.clock("in_oracle"):
+    with trial.meter.clock.counts(Work.BUDGET):
         result = oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
     trial.meter.saw(name, result.worst_z)
     if result.worst_z > Z_LIMIT:
@@ -50,7 +51,7 @@ def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
 
 def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
     """Two results of one implementation that should be equal by mathematics agree. Both carry `sigma` (per element)."""
-    with trial.meter.clock("in_oracle"):
+    with trial.meter.clock.counts(Work.BUDGET):
         result = oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
     trial.meter.saw(name, result.worst_z)
     if result.worst_z > Z_LIMIT:

@@ -18,6 +18,7 @@ from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
 from properties.cases.strategies import attention_cases
 from properties.cases.support import missing, not_here, unsupported
+from properties.clock import Work
 from properties.failures import AnotherCase, LawBroken, Reason, Undecided
 from properties.judging import conformance
 from properties.judging.explain import explain, replay_command
@@ -60,7 +61,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
     result.message, result.cases, result.worst_z = outcome.message, meter.cases, meter.worst_z
     result.seconds = time.perf_counter() - started
-    result.seconds_implementation, result.seconds_oracle = meter.in_implementation, meter.in_oracle
+    result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
     if outcome.case is not None:
         result.smallest, result.replay = str(outcome.case), replay_command(law, impl, outcome.case, plan.origin)
     return result
@@ -70,7 +71,7 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
     if outcome := _not_judged(law, impl, plan):
         return outcome
     try:
-        with meter.clock("in_implementation"):
+        with meter.clock.counts(Work.RUNNING):
             problems = conformance.problems(impl, plan.device, plan.write_down)
         if problems:
             what = f"the contract is broken (see test_contract): {problems[0]}"
@@ -80,7 +81,8 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
                 return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
             if reason := law.draws.excludes(plan.case):
                 return Outcome(REFUSED, reason, Reason.NO_CASE)
-        broken, case, flaky = _search(law, impl, plan, meter)
+        with meter.clock.counts(Work.DRAWING):
+            broken, case, flaky = _search(law, impl, plan, meter)
     except Undecided as undecided:
         return Outcome(UNKNOWN, str(undecided), undecided.why)
     except ContractError as error:
@@ -95,7 +97,8 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
         return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case)
     if broken is None:
         return Outcome(PASS, meter.note)
-    message = explain(law, impl, case, broken, plan, flaky=flaky)  # this may add to the headline
+    with meter.clock.counts(Work.SHRINKING):
+        message = explain(law, impl, case, broken, plan, flaky=flaky)  # this may add to the headline
     return Outcome(FAIL, broken.headline, message=message, case=case)
 
 
@@ -126,11 +129,13 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
         plan.write_down(f"{test} {case}")
         trial = Trial(impl, case, plan.device, meter, plan.repeats_for(impl))
         try:
-            law.hold(trial)
+            with meter.clock.counts(Work.LAW):
+                law.hold(trial)
             meter.cases += 1
         except LawBroken as broken:
             meter.cases += 1
             failures.append((broken, case))
+            meter.clock.from_now_on(Work.SHRINKING)
             if plan.device == "cuda" and not trial.device_works():
                 global _lost_in
                 _lost_in = test

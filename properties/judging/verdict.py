@@ -22,8 +22,7 @@ class Result:
     why: Reason | None = None  # of a verdict of refused or unknown
     cases: int = 0
     seconds: float = 0.0
-    seconds_implementation: float = 0.0
-    seconds_oracle: float = 0.0
+    seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/clock.py) -> seconds
     worst_z: dict[str, float] = field(default_factory=dict)
     message: str = ""
     replay: str = ""
@@ -35,7 +34,6 @@ class Result:
         record = asdict(self)
         record["why"] = self.why.value if self.why else ""
         record["seconds"] = round(self.seconds, 4)
-        record["seconds_implementation"] = round(self.seconds_implementation, 4)
-        record["seconds_oracle"] = round(self.seconds_oracle, 4)
+        record["seconds_of"] = {work: round(seconds, 4) for work, seconds in self.seconds_of.items()}
         record["worst_z"] = {k: round(z, 3) if z < 1e300 else str(z) for k, z in self.worst_z.items()}
         return record

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from oracle import Z_LIMIT
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
+from properties.plugin import times
 
 COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow"}
 COLOURS["known failure"] = "yellow"
@@ -64,12 +65,17 @@ class Report:
         """Add a verdict. results.json is complete when this returns."""
         self.results.append(result)
         self._written.append(json.dumps(result, indent=1))
+        self._write_results()
+
+    def _write_results(self) -> None:
         results = ",\n".join(self._written)
         environment = json.dumps(self.environment, indent=1)
         self._write(self.json_file, f'{{"environment": {environment},\n"results": [\n{results}\n]}}\n')
 
-    def finish(self) -> None:
-        """Write index.html, which needs no network and no other file."""
+    def finish(self, **more: object) -> None:
+        """Write index.html, which needs no network and no other file; `more` is what the environment still lacks."""
+        self.environment |= more
+        self._write_results()
         template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
             TEMPLATE.read_text()
         )
@@ -78,6 +84,9 @@ class Report:
             groups=by_chapter(self.results),
             results=self.results,
             counts=self.counts(),
+            times={heading: times.lines_by(self.results, field) for field, heading in times.TABLES.items()},
+            whole=times.total(self.results, self.environment),
+            kinds=times.COLUMNS,
             z_limit=f"{Z_LIMIT:g}",
         )
         self._write(self.directory / "index.html", page)
@@ -158,15 +167,3 @@ def print_table(report: Report, console: Console) -> None:
         console.print(line, highlight=False, soft_wrap=True)
     counts = report.counts()
     console.print("   ".join(f"[{COLOURS[v]}]{counts[v]} {v}[/]" for v in COUNTED if counts[v]))
-
-
-def where_the_time_went(results: list[dict]) -> str:
-    """How the laws' time divides into implementations, oracle and budget, and the suite itself."""
-    whole = sum(result["seconds"] for result in results)
-    if not whole:
-        return "no time was spent"
-    impl = sum(result["seconds_implementation"] for result in results) / whole
-    oracle = sum(result["seconds_oracle"] for result in results) / whole
-    return (
-        f"of {whole:.0f} s: implementations {impl:.0%}, oracle and budget {oracle:.0%}, suite {1 - impl - oracle:.0%}"
-    )

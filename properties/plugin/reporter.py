@@ -6,6 +6,7 @@ import gc
 import secrets
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from properties.cases.case import CaseError, parse_case
 from properties.failures import Reason
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
-from properties.plugin.report import Report, environment, print_table, where_the_time_went
+from properties.plugin import times
+from properties.plugin.report import Report, environment, print_table
 from properties.plugin.session import Judge, conclude
 
 KEY = "attest"  # under which a result travels from a worker to the controller
@@ -35,6 +37,7 @@ class Reporter:
         self.report = Report(Path(config.getoption("--report")))
         self.seed = self.worker["attest_seed"] if self.worker else _seed(config)
         self.died: list[str] = []
+        self.started = time.perf_counter()
         self._entries: list[Entry] | None = None
         self._judge: Judge | None = None
 
@@ -176,7 +179,7 @@ class Reporter:
             self._judge.close()
         if self.worker is not None or not self.report.results:
             return
-        self.report.finish()
+        self.report.finish(seconds=round(time.perf_counter() - self.started, 1), workers=self._workers())
         if exitstatus == pytest.ExitCode.OK and self._not_green():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -189,10 +192,14 @@ class Reporter:
             file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True
         )
         print_table(self.report, console)
-        out.write_line(where_the_time_went(self.report.results))
+        out.write_line(times.sentence(self.report.results, self.report.environment))
         out.write_line(f"report: {self.report.directory}/index.html and results.json")
         if reason := self._not_green():
             out.write_line(f"not green: {reason}", yellow=True)
+
+    def _workers(self) -> int:
+        """How many processes judged."""
+        return len(self.config.getoption("tx", None) or [None])
 
     def _not_green(self) -> str:
         option = self.config.getoption
