@@ -84,6 +84,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("impl", [entry.impl for entry in entries], ids=[entry.name for entry in entries])
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Laws of one implementation follow each other, so that one worker compiles its kernels and the others do not wait."""
+    place = {entry.name: n for n, entry in enumerate(config.attest.entries)} if items else {}
+    items.sort(key=lambda item: place[item.callspec.id] if "judge" in getattr(item, "fixturenames", ()) else -1)
+
+
 @pytest.fixture
 def judge(request: pytest.FixtureRequest):
     """judge(law, impl) gives the verdict to pytest and to the report; judge.contract(impl) does so for the contract."""

@@ -35,7 +35,7 @@ TRACED = (
     "-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
 )  # fmt: skip
 LEVEL = "-O1"  # of the traced build, unless another is given
-LARGE = 40_000  # bytes of a file with its headers; above, a message is printed: FlashAttention-2's 50,000 take g++ 20 s
+LARGE = 40_000  # bytes of a file with its headers; above, a message is printed: g++ takes seconds
 NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # not instrumented, so calls are redirected to host/hooks.cpp
 
 
@@ -63,7 +63,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
     def make(to: Path) -> None:
         if sum(Path(p).stat().st_size for p in [source, *headers]) > LARGE:
             print(
-                f"compiling {source.name} for the CPU{', traced' * traced}, once: about 20 s",
+                f"compiling {source.name} for the CPU{', traced' * traced}, once: 5 to 20 s",
                 file=sys.stderr,
                 flush=True,
             )

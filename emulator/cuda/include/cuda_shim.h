@@ -14,6 +14,7 @@
 
 #define __CUDACC__ 1
 #define __NVCC__ 1
+#define CUDA_ON_CPU 1  // so that a file can tell
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
 #define CUDART_VERSION 13000
