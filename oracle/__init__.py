@@ -14,7 +14,7 @@ from .conservation import conservation
 from .limits import RMS_LIMIT, Z_LIMIT
 from .masks import ALIGNMENTS, Mask
 from .noise import roundoff, smallest_subnormal
-from .score import Score, pair_score, score
+from .score import Score, pair_score, read_scores, score
 from .variant import Variant
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "conservation",
     "form_of",
     "pair_score",
+    "read_scores",
     "roundoff",
     "score",
     "smallest_subnormal",

@@ -120,17 +120,17 @@ def budget(
         e_out[:, :, chunk], e_lse[:, :, chunk] = n.e_out, n.e_lse.squeeze(-1)
         if not backward:
             continue
-        size_t, tk = size(n.t), n.t @ p.k
-        dq_rows, dq_terms = p.scale * tk, size_scale * (size_t @ size_k)
+        tk = n.t @ p.k
+        dq_rows, dq_terms = p.scale * tk, size_scale * (n.size_t @ size_k)
         e_dq[:, :, chunk] = (
             size_scale * (n.e_t @ size_k + size(n.probs @ p.k) * n.e_delta + size(tk) * n.e_lse)
             + algebra.total(seqlen_k, un.acc, dq_rows, dq_terms)
             + size(dq_rows) * algebra.steps(4)
         )
         size_q, size_dout = size(p.q[:, :, chunk]), size(p.dout[:, :, chunk])
-        e_t = n.e_t + n.size_p * n.e_delta + size_t * n.e_lse
+        e_t = torch.addcmul(n.e_t, n.size_p, n.e_delta).addcmul_(n.size_t, n.e_lse)
         e_dk += e_t.mT @ size_q
-        terms_dk += size_t.mT @ size_q
+        terms_dk += n.size_t.mT @ size_q
         e_dv += _of_dv(n, un, algebra).mT @ size_dout
         terms_dv += n.size_p.mT @ size_dout
         if dk_heads is not None:
@@ -139,7 +139,7 @@ def budget(
         where = chunk if bias is not None and bias.shape[2] > 1 else slice(None)
         if e_dbias is not None:
             e_dbias[:, :, where] += sum_broadcast(e_t, bias)
-            terms_dbias[:, :, where] += sum_broadcast(size_t, bias)
+            terms_dbias[:, :, where] += sum_broadcast(n.size_t, bias)
         if n.lost is not None:
             by_delta = n.probs * n.lost_delta
             lost_dk += p.scale * (by_delta.mT @ p.q[:, :, chunk])
@@ -180,8 +180,9 @@ def budget(
 
 def _of_dv(n, un: Units, algebra: type) -> torch.Tensor:
     """-> (batch, nheads, i, j): the noise of P as dv sees it, computed once more from S and lse and cast."""
-    e_p = n.size_p * (n.e_s + n.e_lse + (algebra.unit(un.u_p) + 2 * algebra.unit(un.u_mul)))
-    return e_p + (algebra.unit(un.tiny_p) if n.seen is None else n.seen * algebra.unit(un.tiny_p))
+    e_p = (n.e_s + n.e_lse).add_(algebra.unit(un.u_p) + 2 * algebra.unit(un.u_mul)).mul_(n.size_p)
+    tiny = algebra.unit(un.tiny_p)
+    return e_p.add_(tiny) if n.seen is None else e_p.add_(n.seen, alpha=tiny)
 
 
 def _summed(

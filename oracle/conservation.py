@@ -33,11 +33,21 @@ are not sampled.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 
 from .attention import operands, sum_broadcast
 from .noise import FLUSH, FORMS, noise, roundoff, smallest_subnormal, units
 from .variant import Variant
+
+# The sums over j that each law needs.
+PARTS = {
+    "sum_dk": ("t", "delta", "size_t", "lost"),
+    "sum_dbias": ("t", "delta", "size_t", "lost"),
+    "q_dq": ("r", "terms_r"),
+    "v_dv": ("dp", "terms_dp", "lost"),
+}
 
 
 def conservation(
@@ -50,18 +60,20 @@ def conservation(
     *,
     precision: object,
     form: str = "independent",
+    only: Collection[str] = tuple(PARTS),
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """The arguments of `attention`, got.out, .dq, .dk, .dv, .dbias as measured -> name: (residual, sigma), float64.
 
     sum_dk (batch, nheads_k, headdim); sum_dbias like dbias without its last dimension; q_dq, v_dv (batch, nheads_k).
-    A law is left out where got lacks a gradient. Compare with score(residual, zeros, sigma, torch.float64, form).
+    A law is left out where got lacks a gradient, and if it is not among `only`. Compare with
+    score(residual, zeros, sigma, torch.float64, form).
     """
     algebra, dtype = FORMS[form], q.dtype
     size, unit = algebra.size, algebra.unit
     un = units(dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
     seqlen_q, seqlen_k = q.shape[1], k.shape[1]
     p, bias = operands(q, k, v, variant, dout), variant.bias
-    sums = _row_sums(p, algebra, un)
+    sums = _row_sums(p, algebra, un, {part for law in only for part in PARTS[law]})
 
     def measured(x: torch.Tensor) -> torch.Tensor:
         return x.detach().to(q.device).transpose(1, 2).double()
@@ -76,21 +88,21 @@ def conservation(
 
     def cut(n: int, side: torch.Tensor) -> torch.Tensor:
         """What matrix units lose of one side of a law by truncating sums of n products (noise.py): all of it one way."""
-        return algebra.truncated(n, side) if un.matrix else torch.zeros_like(side)
+        return size(side) * (algebra.truncation(n) if un.matrix else 0.0)
 
     laws = {}
     n_queries = seqlen_q * p.group
     all_q, all_k, all_v, all_dout = (measured(x) for x in (q, k, v, dout))
     size_scale = size(p.scale)
-    if got.dk is not None:
-        dk = measured(got.dk)
+    dk = None if got.dk is None else measured(got.dk)
+    if "sum_dk" in only and dk is not None:
         per_row = sums["t"] + sums["delta"] + n_queries * unit(un.acc.u) * sums["size_t"]
         e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2))
         e += size(p.scale * p.sum_group((sums["lost"].unsqueeze(-1) * p.q).sum(2)))
         laws["sum_dk"] = (dk.sum(2), algebra.sigma(e + rounding(dk, n_queries).sum(2)))
-    if bias is not None and getattr(got, "dbias", None) is not None:
+    if "sum_dbias" in only and bias is not None and getattr(got, "dbias", None) is not None:
         laws["sum_dbias"] = _sum_dbias(got.dbias, bias, sums, algebra, un)
-    if got.dq is not None and got.dk is not None:
+    if "q_dq" in only and got.dq is not None and dk is not None:
         dq = measured(got.dq)
         left, right = p.sum_group((all_q * dq).sum((2, 3))), (all_k * dk).sum((2, 3))
         residual = left - right
@@ -98,7 +110,7 @@ def conservation(
         e = e + p.sum_group((size(all_q) * rounding(dq, seqlen_k)).sum((2, 3)))
         e = e + cut(seqlen_k, left) + cut(n_queries, right)
         laws["q_dq"] = (residual, algebra.sigma(e + (size(all_k) * rounding(dk, n_queries)).sum((2, 3))))
-    if got.dv is not None and got.out is not None:
+    if "v_dv" in only and got.dv is not None and got.out is not None:
         out, dv = measured(got.out), measured(got.dv)
         left, right = (all_v * dv).sum((2, 3)), p.sum_group((out * all_dout).sum((2, 3)))
         residual = left - right
@@ -109,30 +121,31 @@ def conservation(
     return laws
 
 
-def _row_sums(p, algebra: type, un) -> dict[str, torch.Tensor]:
-    """-> (batch, nheads, seqlen_q) each: the sums over j in the formulas above."""
+def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]:
+    """-> (batch, nheads, seqlen_q) each: those of the sums over j in the formulas above that are wanted."""
     size, unit = algebra.size, algebra.unit
-    names = ("t", "delta", "size_t", "r", "terms_r", "dp", "terms_dp", "lost")
-    sums = {name: p.q.new_zeros(p.q.shape[:3]) for name in names}
+    sums = {name: p.q.new_zeros(p.q.shape[:3]) for name in wanted}
     for chunk in p.chunks():
-        n = noise(p, chunk, algebra, un)
-        size_t, size_dp, r = size(n.t), size(n.dp), n.products
-        e_delta, e_lse = n.e_delta.squeeze(-1), n.e_lse.squeeze(-1)
-        of_dp = (size_dp * n.size_p + size_t) * n.e_s
-        of_dp += size_dp * n.size_p * (2 * unit(un.u_p) + 4 * unit(un.u_mul))
-        of_dp += size_dp * (2 * unit(un.tiny_p)) if n.seen is None else size_dp * n.seen * (2 * unit(un.tiny_p))
-        parts = {
-            "t": n.e_t.sum(-1),
-            "delta": e_delta,
-            "size_t": size_t.sum(-1),
-            "r": (n.e_t * size(r)).sum(-1) + e_delta * size((n.probs * r).sum(-1)) + e_lse * size((n.t * r).sum(-1)),
-            "terms_r": (size_t * n.qk).sum(-1),
-            "dp": of_dp.sum(-1) + e_lse * size(n.delta.squeeze(-1)),
-            "terms_dp": (n.size_p * n.dov).sum(-1),
-            "lost": torch.zeros_like(e_lse) if n.lost is None else n.lost_delta.squeeze(-1),
-        }
-        for name, part in parts.items():
-            sums[name][:, :, chunk] = part
+        n = noise(p, chunk, algebra, un, of_out=False)
+        r, e_delta, e_lse = n.products, n.e_delta.squeeze(-1), n.e_lse.squeeze(-1)
+        if "t" in wanted:
+            sums["t"][:, :, chunk] = n.e_t.sum(-1)
+            sums["delta"][:, :, chunk] = e_delta
+            sums["size_t"][:, :, chunk] = n.size_t.sum(-1)
+        if "r" in wanted:
+            of_r = (n.e_t * size(r)).sum(-1)
+            of_r += e_delta * size((n.probs * r).sum(-1)) + e_lse * size((n.t * r).sum(-1))
+            sums["r"][:, :, chunk] = of_r
+            sums["terms_r"][:, :, chunk] = (n.size_t * n.qk).sum(-1)
+        if "dp" in wanted:
+            size_dp = size(n.dp)
+            of_p = size_dp * n.size_p
+            of_dp = (of_p + n.size_t).mul_(n.e_s).add_(of_p, alpha=2 * unit(un.u_p) + 4 * unit(un.u_mul))
+            of_dp.add_(size_dp if n.seen is None else size_dp.mul_(n.seen), alpha=2 * unit(un.tiny_p))
+            sums["dp"][:, :, chunk] = of_dp.sum(-1) + e_lse * size(n.delta.squeeze(-1))
+            sums["terms_dp"][:, :, chunk] = (n.size_p * n.dov).sum(-1)
+        if "lost" in wanted and n.lost is not None:
+            sums["lost"][:, :, chunk] = n.lost_delta.squeeze(-1)
     return sums
 
 

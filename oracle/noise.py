@@ -98,6 +98,11 @@ class Independent:
         return x * x
 
     @staticmethod
+    def add(noise: torch.Tensor, x: torch.Tensor, factor: float) -> None:
+        """noise += factor * size(x), in place."""
+        noise.addcmul_(x, x, value=factor)
+
+    @staticmethod
     def unit(u: float) -> float:
         """One rounding to nearest, relative to size(x)."""
         return u * u / 3
@@ -110,18 +115,21 @@ class Independent:
     @staticmethod
     def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
         """Adding n terms: n roundings of partial sums, which grow to the result or like a random walk of the terms."""
-        return torch.maximum(result * result, terms).mul_(n * acc.u**2 / 3).add_(n * acc.tiny**2 / 3)
+        larger = result * result
+        torch.maximum(larger, terms, out=larger)
+        return larger.mul_(n * acc.u**2 / 3).add_(n * acc.tiny**2 / 3)
 
     @staticmethod
-    def truncated(n: float, result: torch.Tensor) -> torch.Tensor:
-        """What a matrix unit loses over n products by truncating: a bias to one side, not a variance."""
-        return result * result * (n * TRUNCATION * FLOAT32) ** 2
+    def truncation(n: float) -> float:
+        """What a matrix unit loses over n products by truncating, relative to size(x): a bias to one side, not a variance."""
+        return (n * TRUNCATION * FLOAT32) ** 2
 
     @staticmethod
     def lost(probs: torch.Tensor) -> torch.Tensor | None:
         """The P that a float32 sum may lose entirely, and so to one side, else 0; None if there are none."""
         small = probs.masked_fill(probs >= FLOAT32, 0.0)
-        return small if small.any() else None
+        # Asking a GPU whether there are any takes longer than to carry them along.
+        return small if small.is_cuda or small.any() else None
 
     @staticmethod
     def sigma(noise: torch.Tensor) -> torch.Tensor:
@@ -140,6 +148,11 @@ class Linear:
         return abs(x)
 
     @staticmethod
+    def add(noise: torch.Tensor, x: torch.Tensor, factor: float) -> None:
+        """noise += factor * size(x), in place."""
+        noise.add_(x.abs(), alpha=factor)
+
+    @staticmethod
     def unit(u: float) -> float:
         return u
 
@@ -154,9 +167,9 @@ class Linear:
         return (terms * (n * acc.u)).add_(n * acc.tiny)
 
     @staticmethod
-    def truncated(n: float, result: torch.Tensor) -> torch.Tensor:
+    def truncation(n: float) -> float:
         """Nothing beyond `total`, which takes n u of every term."""
-        return torch.zeros_like(result)
+        return 0.0
 
     @staticmethod
     def lost(probs: torch.Tensor) -> None:
@@ -185,12 +198,13 @@ class Noise:
     seen: torch.Tensor | None  # None: every key is seen
     qk: torch.Tensor
     e_s: torch.Tensor
-    e_out: torch.Tensor
+    e_out: torch.Tensor | None
     e_lse: torch.Tensor
     out: torch.Tensor
     dp: torch.Tensor | None = None
     delta: torch.Tensor | None = None
     t: torch.Tensor | None = None
+    size_t: torch.Tensor | None = None
     dov: torch.Tensor | None = None
     e_delta: torch.Tensor | None = None
     e_t: torch.Tensor | None = None
@@ -198,8 +212,8 @@ class Noise:
     lost_delta: torch.Tensor | None = None
 
 
-def noise(p: Operands, chunk: slice, form: type, un: Units) -> Noise:
-    """-> Noise of the rows in chunk: matrices (batch, nheads, i, j).
+def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True) -> Noise:
+    """-> Noise of the rows in chunk: matrices (batch, nheads, i, j). of_out: whether e_out is wanted.
 
     score   E_s   = 2 unit(u_mul) qk + total_headdim + truncated_headdim + (size(S) + size(m - S)) steps(1) + steps(4)
             the products, their sum, scaling and adding the bias, subtracting m and then exp, whose argument's absolute
@@ -238,42 +252,47 @@ def noise(p: Operands, chunk: slice, form: type, un: Units) -> Noise:
     qk = size(p.scale * p.q[:, :, chunk]) @ size(p.k).mT
     e_s = form.total(headdim, HEADDIM_SUM, r, qk)
     if un.matrix:
-        e_s += form.truncated(headdim, r)
+        form.add(e_s, r, form.truncation(headdim))
     if un.u_mul:
-        e_s += qk * (2 * unit(un.u_mul))
+        e_s.add_(qk, alpha=2 * unit(un.u_mul))
     seen = None
     if p.masked:
         hidden = s == float("-inf")
         seen = (~hidden).double()
-        s, gap = s.masked_fill(hidden, 0.0), (m - s).masked_fill_(hidden, 0.0)
+        s = s.masked_fill(hidden, 0.0)
+        gap = (m - s).masked_fill_(hidden, 0.0)
     else:
         gap = m - s
     if p.variant.bias is not None:
-        e_s += size(r) * form.steps(1)
-    e_s += (size(s) + size(gap)).mul_(form.steps(1)) + form.steps(4)
+        form.add(e_s, r, form.steps(1))
+    form.add(e_s, s, form.steps(1))
+    form.add(e_s, gap, form.steps(1))
+    e_s.add_(form.steps(4))
     del s, gap
 
     moved = size_p * e_s
     out = probs @ p.v
     terms = size_p @ size_v
     row_moved = moved.sum(-1, keepdim=True)
-    if form.linear:
-        e_out = moved @ size_v + size(out) * row_moved  # |v - out| <= |v| + |out|: a matrix product again
-    else:
-        e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
     e_stored = form.total(seqlen_k, un.acc, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
-    e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
     lost = form.lost(probs)
-    if lost is not None:
-        lost_out = lost @ p.v
-        e_out += size(lost_out)
-    e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
+    lost_out = None if lost is None else lost @ p.v
+    e_out = None
+    if of_out:
+        if form.linear:
+            e_out = moved @ size_v + size(out) * row_moved  # |v - out| <= |v| + |out|: a matrix product again
+        else:
+            e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
+        e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
+        if lost_out is not None:
+            e_out += size(lost_out)
+        e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
     dead = lse == float("-inf")
     e_lse = (row_moved + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.acc.u) + form.steps(16))
     if lost is not None:
         e_lse += size(lost.sum(-1, keepdim=True))
     if un.matrix:  # the scores of a row are cut to the same side: P does not see that, lse does
-        e_lse += form.truncated(headdim, (probs * r.abs()).sum(-1, keepdim=True))
+        form.add(e_lse, r.abs().mul_(probs).sum(-1, keepdim=True), form.truncation(headdim))
     e_lse = e_lse.masked_fill(dead, 0.0)
     common = {
         "products": r,
@@ -293,14 +312,15 @@ def noise(p: Operands, chunk: slice, form: type, un: Units) -> Noise:
     dout = p.dout[:, :, chunk]
     dp = dout @ p.v.mT
     delta = (dout * out).sum(-1, keepdim=True)
-    t = probs * (dp - delta)
+    from_delta = dp - delta
+    t = probs * from_delta
     dov = size(dout) @ size_v.mT
     e_dp = form.total(headdim, HEADDIM_SUM, dp, dov)
     if un.u_mul:
-        e_dp += dov * (2 * unit(un.u_mul))
+        e_dp.add_(dov, alpha=2 * unit(un.u_mul))
     size_t, size_dp = size(t), size(dp)
-    from_probs = size_t * e_s + size_dp * size_p * (unit(un.u_p) + unit(un.u_mul))
-    from_probs += size_dp * unit(un.tiny_p) if seen is None else size_dp * seen * unit(un.tiny_p)
+    from_probs = (size_t * e_s).addcmul_(size_dp, size_p, value=unit(un.u_p) + unit(un.u_mul))
+    _add_seen(from_probs, size_dp.mul_(unit(un.tiny_p)), seen)
     e_stored = e_stored + size(out) * unit(un.u_out) + unit(un.tiny_out)
     e_delta = from_probs.sum(-1, keepdim=True) + (size(dout) * e_stored).sum(-1, keepdim=True)
     e_delta += form.total(headdim, HEADDIM_SUM, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
@@ -308,8 +328,17 @@ def noise(p: Operands, chunk: slice, form: type, un: Units) -> Noise:
     if lost is not None:
         lost_delta = (dout * lost_out).sum(-1, keepdim=True)
         e_delta += size(lost_delta)
-    e_t = size_t * (e_s + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))) + size_p * e_dp
+    e_t = (e_s + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))).mul_(size_t).addcmul_(size_p, e_dp)
     smallest_t = unit(un.tiny_p / (min(1.0, abs(p.scale)) or 1.0))
-    underflow = size(dp - delta) * unit(un.tiny_p) + smallest_t
-    e_t += underflow if seen is None else seen * underflow
-    return Noise(**common, dp=dp, delta=delta, t=t, dov=dov, e_delta=e_delta, e_t=e_t, lost_delta=lost_delta)
+    _add_seen(e_t, size(from_delta).mul_(unit(un.tiny_p)).add_(smallest_t), seen)
+    return Noise(
+        **common, size_t=size_t, dp=dp, delta=delta, t=t, dov=dov, e_delta=e_delta, e_t=e_t, lost_delta=lost_delta
+    )
+
+
+def _add_seen(noise: torch.Tensor, x: torch.Tensor, seen: torch.Tensor | None) -> None:
+    """noise += x where a key is seen, in place."""
+    if seen is None:
+        noise += x
+    else:
+        noise.addcmul_(x, seen)

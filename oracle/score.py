@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -28,18 +29,51 @@ from .noise import roundoff, smallest_subnormal
 SMALL_SAMPLE = Z_LIMIT / RMS_LIMIT - 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Score:
-    """z as got; worst_z its largest (0 if empty); rms_ratio of the whole tensor."""
+    """z as got; worst_z its largest (0 if empty); rms_ratio of the whole tensor.
 
-    worst_z: float
-    rms_ratio: float
+    sums (4): worst_z, and the sums that rms_ratio is made of, on the device until one of the two is asked for.
+    `read_scores` fetches those of several scores together, as every answer of a GPU is waited for.
+    """
+
     z: torch.Tensor
+    sums: torch.Tensor
+    linear: bool
+
+    @cached_property
+    def _read(self) -> list[float]:
+        return self.sums.tolist()
+
+    @property
+    def worst_z(self) -> float:
+        return self._read[0]
+
+    @property
+    def rms_ratio(self) -> float:
+        worst, total, size, rows = self._read
+        if worst == math.inf:
+            return math.inf
+        if not total:
+            return 0.0
+        if not size:
+            return math.inf
+        if self.linear:
+            return math.sqrt(total / size) * RMS_LIMIT  # rms(allowed) is the limit itself
+        n = size * size / rows
+        return math.sqrt(total / size) / (1 + SMALL_SAMPLE / math.sqrt(n))
 
     @property
     def within(self) -> bool:
         """Whether both limits hold (NaN never does)."""
         return self.worst_z <= Z_LIMIT and self.rms_ratio <= RMS_LIMIT
+
+
+def read_scores(scores: list[Score]) -> None:
+    """Fetch the numbers of several scores from their device at once."""
+    if scores:
+        for score, sums in zip(scores, torch.stack([score.sums for score in scores]).tolist(), strict=True):
+            score._read = sums
 
 
 def score(
@@ -80,7 +114,7 @@ def pair_score(
 def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -> Score:
     """got .. last_rounding of one shape; tiny the spacing at 0 -> Score."""
     if got.numel() == 0:
-        return Score(0.0, 0.0, torch.zeros_like(want))
+        return Score(torch.zeros_like(want), want.new_zeros(4, dtype=torch.float64), linear)
     error = (got - want).abs()
     same = got == want  # inf - inf is NaN, yet right
     error = error.masked_fill(same, 0.0)
@@ -88,8 +122,6 @@ def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -
     beyond = beyond.masked_fill(same, 0.0)
     # 0 / 0 is no error, NaN is never right, and a sigma that is NaN (the oracle overflowed) must not hide an error
     z = (beyond / sigma).masked_fill(beyond == 0, 0.0).nan_to_num(nan=math.inf, posinf=math.inf)
-    worst = z.max().item()
-
     if linear:
         allowed = (sigma * Z_LIMIT + last_rounding + tiny / 2).square()
     else:
@@ -97,25 +129,14 @@ def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -
     finite = torch.isfinite(error) & torch.isfinite(allowed)
     allowed = allowed.masked_fill(~finite, 0.0)
     error = error.masked_fill(~finite, 0.0)
-    total, size = error.square().sum().item(), allowed.sum().item()
-    if not total:
-        ratio = 0.0
-    elif not size:
-        ratio = math.inf
-    else:
-        rows = allowed.sum(-1) if in_rows else allowed
-        n = size * size / rows.square().sum().item() if not linear else math.inf
-        ratio = math.sqrt(total / size) / (1 + SMALL_SAMPLE / math.sqrt(n))
-        if linear:
-            ratio *= RMS_LIMIT  # rms(allowed) is the limit itself
-    return Score(worst, ratio if worst < math.inf else math.inf, z)
+    rows = allowed.sum(-1) if in_rows else allowed
+    sums = torch.stack([z.amax(), error.square().sum(), allowed.sum(), rows.square().sum()])
+    return Score(z, sums, linear)
 
 
 def _overflowed(got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
     """got, want, sigma of one shape -> got, with want in its place where want overflows and got is what that gives."""
     largest = torch.finfo(out_dtype).max
     over = want.abs() + Z_LIMIT * sigma > largest  # noise may carry a correct kernel over the largest value
-    if not bool(over.any()):
-        return got
     stored = (got.abs() >= largest) & (got.sign() == want.sign())
     return torch.where(over & stored, want, got)

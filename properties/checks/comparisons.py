@@ -29,14 +29,27 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
     backward = any(name in GRADIENTS for name in names)
     want = trial.want(x, backward=backward, **changed)
     budget = trial.budget(want, x, backward=backward, **changed)
-    for name in names:
-        check_near(trial, name, getattr(got, name), getattr(want, name), getattr(budget, name))
+    near = [(name, getattr(got, name), getattr(want, name), getattr(budget, name)) for name in names]
+    with trial.meter.clock.counts(Work.BUDGET):
+        scores = [_score_near(trial, *tensors) for tensors in near]
+        oracle.read_scores(scores)
+    for tensors, result in zip(near, scores, strict=True):
+        _judge_near(trial, *tensors, result)
 
 
 def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor) -> None:
     """One tensor is within its budget: worst z and, over many elements, the root mean square."""
     with trial.meter.clock.counts(Work.BUDGET):
-        result = oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
+        result = _score_near(trial, name, got, want, sigma)
+        oracle.read_scores([result])
+    _judge_near(trial, name, got, want, sigma, result)
+
+
+def _score_near(trial: Trial, name: str, got, want, sigma) -> oracle.Score:
+    return oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
+
+
+def _judge_near(trial: Trial, name: str, got, want, sigma, result: oracle.Score) -> None:
     trial.meter.saw(name, result.worst_z)
     if result.worst_z > Z_LIMIT:
         raise _beyond_budget(trial, name, got, want, sigma, result.z, "should be")
@@ -51,17 +64,25 @@ def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
 
 def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
     """Two results of one implementation that should be equal by mathematics agree. Both carry `sigma` (per element)."""
-    with trial.meter.clock.counts(Work.BUDGET):
-        result = oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
-    trial.meter.saw(name, result.worst_z)
-    if result.worst_z > Z_LIMIT:
-        raise _beyond_budget(trial, name, got, want, sigma, result.z, what)
+    _check_agree(trial, [(name, got, want, sigma)], what)
 
 
 def check_all_agree(trial: Trial, got: Outputs, want: Outputs, budget: oracle.Budget, what: str) -> None:
     """`check_agree` for every output of `got`; `budget` has the sigma of each."""
-    for name, tensor in got.items():
-        check_agree(trial, name, tensor, getattr(want, name), getattr(budget, name), what)
+    _check_agree(trial, [(name, t, getattr(want, name), getattr(budget, name)) for name, t in got.items()], what)
+
+
+def _check_agree(trial: Trial, pairs: list[tuple], what: str) -> None:
+    with trial.meter.clock.counts(Work.BUDGET):
+        scores = [
+            oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
+            for name, got, want, sigma in pairs
+        ]
+        oracle.read_scores(scores)
+    for (name, got, want, sigma), result in zip(pairs, scores, strict=True):
+        trial.meter.saw(name, result.worst_z)
+        if result.worst_z > Z_LIMIT:
+            raise _beyond_budget(trial, name, got, want, sigma, result.z, what)
 
 
 def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import secrets
 import shlex
 import sys
@@ -21,6 +20,7 @@ from properties.failures import Reason
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.plugin import times
+from properties.plugin.process import prepare
 from properties.plugin.report import Report, environment, print_table
 from properties.plugin.session import Judge, conclude
 
@@ -75,7 +75,7 @@ class Reporter:
             )
             name = self.worker["workerid"] if self.worker else "main"
             self._judge = Judge(plan, self.entries, self.report.directory, name)
-            _start(plan.device, self.worker)
+            prepare(plan.device, is_worker=self.worker is not None)
         return self._judge
 
     def device(self) -> str:
@@ -237,11 +237,3 @@ def _seed(config: pytest.Config) -> int:
     if not text.isdecimal():
         raise pytest.UsageError(f"--hypothesis-seed {text}: should be a whole number, or random")
     return int(text)
-
-
-def _start(device: str, worker) -> None:
-    if worker is not None or device == "cpu":  # small tensors are faster on one thread, above all on busy cores
-        torch.set_num_threads(1)
-    torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with
-    gc.collect()
-    gc.freeze()  # imported modules stay; otherwise each collection walks all of torch, which takes 0.2 s
