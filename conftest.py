@@ -85,9 +85,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Laws of one implementation follow each other, so that one worker compiles its kernels and the others do not wait."""
-    place = {entry.name: n for n, entry in enumerate(config.attest.entries)} if items else {}
-    items.sort(key=lambda item: place[item.callspec.id] if "judge" in getattr(item, "fixturenames", ()) else -1)
+    from properties.plugin.order import ordered
+
+    if any("judge" in getattr(item, "fixturenames", ()) for item in items):
+        names = [entry.name for entry in config.attest.entries]
+        workers = getattr(config, "workerinput", {}).get("workercount", 1)
+        items[:] = ordered(items, names, workers, config.attest.device())
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import oracle
 from impls.call import Inputs, Outputs, from_layout
 from properties.cases.case import LAYOUTS, Case
 from properties.cases.sparse_memory import spread
-from properties.checks.comparisons import check_all_agree, check_unchanged
+from properties.checks.comparisons import all_same, check_all_agree, check_unchanged
 from properties.checks.pictures import element_at, number, plural, share, where
 from properties.failures import LawBroken
 from properties.law import law
 from properties.trial import Trial
+from races.bits import bits
 from races.poison import PATTERNS, poisoned
 
 AROUND = 7.0  # a harmless value to compare NaN with
@@ -31,6 +32,8 @@ def test_inputs_come_back_unchanged(trial):
     """Every input, and 256 elements before and after it, have the same bits after the call as before it."""
     handed, placed = trial.place(trial.x, torch.nan)
     trial.call(handed, backward=trial.backward)
+    if all_same([(bits(there.buffer), there.before) for there in placed.values()]):
+        return
     for name, there in placed.items():
         if written := there.written():
             public = there.tensor if name == "bias" else from_layout(trial.impl, there.tensor)
