@@ -13,7 +13,7 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parent
 PROFILES = {"quick": 12, "default": 60, "thorough": 400, "nightly": 4000}  # cases per law and implementation
-WORKERS_PER_GPU = 8
+WORKERS_PER_GPU = 12
 GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
 
 for _name, _examples in PROFILES.items():

@@ -16,6 +16,7 @@ from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
+from properties.plugin.process import give_back_gpu_memory
 
 
 class LawFails(Exception):
@@ -51,7 +52,10 @@ class Judge:
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
         self.plan.origin = self.options.get(impl.name, "")
-        return judge(law, impl, self.plan)
+        try:
+            return judge(law, impl, self.plan)
+        finally:
+            give_back_gpu_memory()
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """The verdict of the contract check, in the same form as a law's."""
