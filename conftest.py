@@ -11,20 +11,21 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from properties.profiles import DEFAULT, PROFILES
+
 ROOT = Path(__file__).parent
-PROFILES = {"quick": 12, "default": 60, "thorough": 400, "nightly": 4000}  # cases per law and implementation
 WORKERS_PER_GPU = 8
 GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
 
-for _name, _examples in PROFILES.items():
-    settings.register_profile(_name, max_examples=_examples, deadline=None)
+for _name, _profile in PROFILES.items():
+    settings.register_profile(_name, max_examples=_profile.cases, deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup(
         "flash-attest",
         "flash-attest: judging implementations of attention; --hypothesis-profile "
-        f"says how many cases a law gets ({', '.join(f'{k} {v}' for k, v in PROFILES.items())}), "
+        f"says how many cases a law gets ({', '.join(f'{name} {profile.cases}' for name, profile in PROFILES.items())}), "
         "--hypothesis-seed which (0, or random)",
     )
     group.addoption("--impl", metavar="A,B", help="judge these implementations only (an unknown name lists the known)")
@@ -39,7 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--case", metavar='"FIELD=VALUE ..."', help='replay one case, as in --case "seqlen_q=65 headdim=64"'
     )
-    group.addoption("--repeats", type=int, default=100, metavar="N", help="how often test_races repeats a call (100)")
+    group.addoption(
+        "--repeats", type=int, metavar="N",
+        help=f"how often test_races repeats a call ({PROFILES[DEFAULT].repeats}; smoke: {PROFILES['smoke'].repeats})",
+    )  # fmt: skip
     group.addoption(
         "--report", default="attest-report", metavar="DIR", help="where results.json and index.html go (attest-report)"
     )
@@ -57,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if profile and profile not in PROFILES:
         raise pytest.UsageError(f"--hypothesis-profile {profile}: should be one of {', '.join(PROFILES)}")
     if not profile:
-        settings.load_profile("default")
+        settings.load_profile(DEFAULT)
     worker = getattr(config, "workerinput", {})
     if worker.get("attest_gpu") is not None:  # before anything touches CUDA
         os.environ["CUDA_VISIBLE_DEVICES"] = worker["attest_gpu"]
@@ -65,8 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
         from impls.interpretation import interpreted
 
         interpreted(gpu=False)  # decided before anything imports Triton, as torch.compile does
-    if config.getoption("--repeats") < 1:
-        raise pytest.UsageError(f"--repeats {config.getoption('--repeats')}: should be at least 1")
+    repeats = config.getoption("--repeats")
+    if repeats is not None and repeats < 1:
+        raise pytest.UsageError(f"--repeats {repeats}: should be at least 1")
     from properties.plugin.reporter import Reporter
 
     config.attest = Reporter(config)

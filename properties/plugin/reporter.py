@@ -23,6 +23,7 @@ from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.plugin import times
 from properties.plugin.report import Report, environment, print_table
 from properties.plugin.session import Judge, conclude
+from properties.profiles import DEFAULT, PROFILES
 
 KEY = "attest"  # under which a result travels from a worker to the controller
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
@@ -36,6 +37,8 @@ class Reporter:
         self.worker = getattr(config, "workerinput", None)
         self.report = Report(Path(config.getoption("--report")))
         self.seed = self.worker["attest_seed"] if self.worker else _seed(config)
+        self.profile_name = config.getoption("hypothesis_profile") or DEFAULT
+        self.profile = PROFILES[self.profile_name]
         self.died: list[str] = []
         self.started = time.perf_counter()
         self._entries: list[Entry] | None = None
@@ -70,8 +73,9 @@ class Reporter:
                 device=self.device(),
                 examples=settings.default.max_examples,
                 seed=self.seed,
-                repeats=option("--repeats"),
+                repeats=option("--repeats") or self.profile.repeats,
                 case=case,
+                small=self.profile.small,
             )
             name = self.worker["workerid"] if self.worker else "main"
             self._judge = Judge(plan, self.entries, self.report.directory, name)
@@ -121,10 +125,9 @@ class Reporter:
     def pytest_report_header(self) -> list[str]:
         if self.worker is not None or self.config.getoption("collectonly"):
             return []
-        profile = self.config.getoption("hypothesis_profile") or "default"
         return [
             *self.died,
-            f"flash-attest: judges on {self.device()}, profile {profile} ({settings.default.max_examples} cases a law), "
+            f"flash-attest: judges on {self.device()}, profile {self.profile_name} ({settings.default.max_examples} cases a law), "
             f"seed {self.seed}, report in {self.report.directory}/",
         ]
 
@@ -151,7 +154,7 @@ class Reporter:
                 self.report.environment = environment(
                     self.device(),
                     seed=self.seed,
-                    profile=self.config.getoption("hypothesis_profile") or "default",
+                    profile=self.profile_name,
                     cases_per_law=settings.default.max_examples,
                     command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
                 )
