@@ -41,6 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--case", metavar='"FIELD=VALUE ..."', help='replay one case, as in --case "seqlen_q=65 headdim=64"'
     )
     group.addoption(
+        "--shard",
+        metavar="I/N",
+        help="judge the I-th of N parts of the laws (python -m properties.plugin.merge joins them)",
+    )
+    group.addoption(
         "--repeats", type=int, metavar="N",
         help=f"how often test_races repeats a call ({PROFILES[DEFAULT].repeats}; smoke: {PROFILES['smoke'].repeats})",
     )  # fmt: skip
