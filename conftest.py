@@ -11,20 +11,21 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from properties.profiles import DEFAULT, PROFILES
+
 ROOT = Path(__file__).parent
-PROFILES = {"quick": 12, "default": 60, "thorough": 400, "nightly": 4000}  # cases per law and implementation
 WORKERS_PER_GPU = 12
 GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
 
-for _name, _examples in PROFILES.items():
-    settings.register_profile(_name, max_examples=_examples, deadline=None)
+for _name, _profile in PROFILES.items():
+    settings.register_profile(_name, max_examples=_profile.cases, deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup(
         "flash-attest",
         "flash-attest: judging implementations of attention; --hypothesis-profile "
-        f"says how many cases a law gets ({', '.join(f'{k} {v}' for k, v in PROFILES.items())}), "
+        f"says how many cases a law gets ({', '.join(f'{name} {profile.cases}' for name, profile in PROFILES.items())}), "
         "--hypothesis-seed which (0, or random)",
     )
     group.addoption("--impl", metavar="A,B", help="judge these implementations only (an unknown name lists the known)")
@@ -39,7 +40,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--case", metavar='"FIELD=VALUE ..."', help='replay one case, as in --case "seqlen_q=65 headdim=64"'
     )
-    group.addoption("--repeats", type=int, default=100, metavar="N", help="how often test_races repeats a call (100)")
+    group.addoption(
+        "--shard",
+        metavar="I/N",
+        help="judge the I-th of N parts of the laws (python -m properties.plugin.merge joins them)",
+    )
+    group.addoption(
+        "--repeats", type=int, metavar="N",
+        help=f"how often test_races repeats a call ({PROFILES[DEFAULT].repeats}, on a CPU "
+        f"{PROFILES[DEFAULT].repeats_on_cpu}; smoke: {PROFILES['smoke'].repeats})",
+    )  # fmt: skip
     group.addoption(
         "--report", default="attest-report", metavar="DIR", help="where results.json and index.html go (attest-report)"
     )
@@ -57,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if profile and profile not in PROFILES:
         raise pytest.UsageError(f"--hypothesis-profile {profile}: should be one of {', '.join(PROFILES)}")
     if not profile:
-        settings.load_profile("default")
+        settings.load_profile(DEFAULT)
     worker = getattr(config, "workerinput", {})
     if worker.get("attest_gpu") is not None:  # before anything touches CUDA
         os.environ["CUDA_VISIBLE_DEVICES"] = worker["attest_gpu"]
@@ -65,8 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
         from impls.interpretation import interpreted
 
         interpreted(gpu=False)  # decided before anything imports Triton, as torch.compile does
-    if config.getoption("--repeats") < 1:
-        raise pytest.UsageError(f"--repeats {config.getoption('--repeats')}: should be at least 1")
+    repeats = config.getoption("--repeats")
+    if repeats is not None and repeats < 1:
+        raise pytest.UsageError(f"--repeats {repeats}: should be at least 1")
     from properties.plugin.reporter import Reporter
 
     config.attest = Reporter(config)
@@ -82,15 +93,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if hasattr(metafunc.function, "law"):  # what could not be loaded says so once, in test_contract
         entries = [entry for entry in entries if isinstance(entry.impl, Implementation)]
     metafunc.parametrize("impl", [entry.impl for entry in entries], ids=[entry.name for entry in entries])
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    from properties.plugin.order import ordered
-
-    if any("judge" in getattr(item, "fixturenames", ()) for item in items):
-        names = [entry.name for entry in config.attest.entries]
-        workers = getattr(config, "workerinput", {}).get("workercount", 1)
-        items[:] = ordered(items, names, workers, config.attest.device())
 
 
 @pytest.fixture

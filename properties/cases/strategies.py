@@ -34,10 +34,17 @@ class Limits:
     seqlen: int
     headdim: int
     elements: int  # of the score matrix over all heads, which the float64 oracle holds at once
+    heads: int = 10**6  # batch * nheads, beyond which a case gets one key head
+    stretch: int = LONG  # how many times longer sequences get at most, whatever a law wants
 
     @classmethod
-    def on(cls, device: str, share: float = 1.0) -> Limits:
-        """The limits for "cpu" or "cuda". An implementation that is judged on a share of the cases gets fewer elements."""
+    def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
+        """The limits for "cpu" or "cuda". An implementation that is judged on a share of the cases gets fewer elements.
+
+        small: on a CPU a tile of 64 and the beginning of the next, and few heads, as an interpreter takes long for each.
+        """
+        if small and device == "cpu":
+            return cls(70, 70, int(2**14 * share), heads=6, stretch=4)
         return cls(130, 130, int(2**18 * share)) if device == "cpu" else cls(1100, 256, int(2**23 * share))
 
 
@@ -135,9 +142,11 @@ def _between(n: int, bounds: tuple[int, int | None]) -> bool:
     return bounds[0] <= n and (bounds[1] is None or n <= bounds[1])
 
 
-def attention_cases(impl: Implementation, device: str, draws: Draws = Draws()) -> st.SearchStrategy[Case]:
-    """Cases that `impl` supports, as `draws` wants them."""
-    limits = Limits.on(device, impl.share_on(device))
+def attention_cases(
+    impl: Implementation, device: str, draws: Draws = Draws(), *, small: bool = False
+) -> st.SearchStrategy[Case]:
+    """Cases that `impl` supports, as `draws` wants them; small ones for a profile that wants these."""
+    limits = Limits.on(device, impl.share_on(device), small)
     return _cases(impl, limits, draws, _Choices.of(impl, limits, draws))
 
 
@@ -160,7 +169,7 @@ class _Choices:
 @st.composite
 def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, choices: _Choices) -> Case:
     s = impl.supports
-    most = limits.seqlen * want.stretch
+    most = limits.seqlen * min(want.stretch, limits.stretch)
     seqlen_q = draw(seqlens(want.seqlen_q[1] if want.seqlen_q[1] is not None else most, want.seqlen_q[0]))
     cross = want.cross if want.cross is not None else s.cross and draw(BOOLEANS)
     if cross:
@@ -213,9 +222,10 @@ def _bias_details(
 
 
 def _within(case: Case, limits: Limits, want: Draws) -> Case:
-    """The case with fewer heads, if its score matrix would pass what the device is given at once."""
-    elements = limits.elements * want.stretch
-    if case.batch * case.nheads * case.seqlen_q * case.seqlen_k <= elements:
+    """The case with fewer heads, if it or its score matrix would pass what the device is given at once."""
+    elements = limits.elements * min(want.stretch, limits.stretch)
+    heads = case.batch * case.nheads
+    if heads <= limits.heads and heads * case.seqlen_q * case.seqlen_k <= elements:
         return case
     return case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1)
 

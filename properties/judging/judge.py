@@ -180,7 +180,7 @@ def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    strategy = attention_cases(impl, plan.device, law.draws)
+    strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
     number = zlib.crc32(f"{plan.seed} {name}".encode())
 
     def drawn(holds: Callable[[Case], None]) -> Callable[[], None]:

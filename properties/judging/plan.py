@@ -18,6 +18,7 @@ class Plan:
     seed: int = 0
     repeats: int = 100
     case: Case | None = None
+    small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
     origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 import pytest
 
 
+def judges(item: pytest.Item) -> bool:
+    """Whether it judges an implementation: a law, or the contract check."""
+    return "judge" in getattr(item, "fixturenames", ())
+
+
 def ordered(items: list[pytest.Item], names: list[str], workers: int, device: str) -> list[pytest.Item]:
     """Items in their order -> the order of judging. names: of the implementations, in the order of the report.
 
@@ -15,8 +20,7 @@ def ordered(items: list[pytest.Item], names: list[str], workers: int, device: st
     kernels of one implementation (Triton's, several hundred) take minutes to compile, so each worker judges a part of the
     laws on all implementations, and begins with another one.
     """
-    laws = [item for item in items if "judge" in getattr(item, "fixturenames", ())]
-    others = [item for item in items if "judge" not in getattr(item, "fixturenames", ())]
+    laws, others = [item for item in items if judges(item)], [item for item in items if not judges(item)]
     pieces = workers if device == "cuda" else 1
     place = {name: n for n, name in enumerate(names)}
     made = []

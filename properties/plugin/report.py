@@ -61,10 +61,10 @@ class Report:
     def json_file(self) -> Path:
         return self.directory / "results.json"
 
-    def add(self, result: dict) -> None:
-        """Add a verdict. results.json is complete when this returns."""
-        self.results.append(result)
-        self._written.append(json.dumps(result, indent=1))
+    def add(self, *results: dict) -> None:
+        """Add verdicts. results.json is complete when this returns."""
+        self.results += results
+        self._written += [json.dumps(result, indent=1) for result in results]
         self._write_results()
 
     def _write_results(self) -> None:

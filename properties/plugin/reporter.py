@@ -19,12 +19,15 @@ from properties.cases.case import CaseError, parse_case
 from properties.failures import Reason
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
-from properties.plugin import times
+from properties.plugin import shard, times
+from properties.plugin.order import judges, ordered
 from properties.plugin.process import prepare
 from properties.plugin.report import Report, environment, print_table
 from properties.plugin.session import Judge, conclude
+from properties.profiles import DEFAULT, PROFILES
 
 KEY = "attest"  # under which a result travels from a worker to the controller
+SHARD_KEY = "attest_shard"  # and what is known about the part of the run
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 
@@ -36,6 +39,10 @@ class Reporter:
         self.worker = getattr(config, "workerinput", None)
         self.report = Report(Path(config.getoption("--report")))
         self.seed = self.worker["attest_seed"] if self.worker else _seed(config)
+        self.profile_name = config.getoption("hypothesis_profile") or DEFAULT
+        self.profile = PROFILES[self.profile_name]
+        self.shard = shard_option(config)
+        self.shard_facts: dict = self.shard._asdict() if self.shard else {}
         self.died: list[str] = []
         self.started = time.perf_counter()
         self._entries: list[Entry] | None = None
@@ -70,13 +77,19 @@ class Reporter:
                 device=self.device(),
                 examples=settings.default.max_examples,
                 seed=self.seed,
-                repeats=option("--repeats"),
+                repeats=self.repeats,
                 case=case,
+                small=self.profile.small,
             )
             name = self.worker["workerid"] if self.worker else "main"
             self._judge = Judge(plan, self.entries, self.report.directory, name)
             prepare(plan.device, is_worker=self.worker is not None)
         return self._judge
+
+    @property
+    def repeats(self) -> int:
+        """As --repeats says, else as the profile says."""
+        return self.config.getoption("--repeats") or self.profile.repeats_on(self.device())
 
     def device(self) -> str:
         """As --device says: "cuda" or "cpu"."""
@@ -95,6 +108,8 @@ class Reporter:
                 conclude(result, impl)
             finally:
                 item.user_properties.append((KEY, result.as_dict()))
+                if self.shard:
+                    item.user_properties.append((SHARD_KEY, self.shard_facts))
 
         def judge(law, impl) -> None:
             judged(self.judge.law(law, impl), impl)
@@ -118,14 +133,25 @@ class Reporter:
                 self.died.append(f"an earlier run died in {last.read_text().strip()}")
                 last.unlink()
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Last, so that what -k and -m leave is split, and no part of it is empty by their choice."""
+        if self.shard:
+            items[:], elsewhere, self.shard_facts = shard.split(items, self.shard, self.device())
+            if elsewhere:
+                config.hook.pytest_deselected(items=elsewhere)
+        if any(judges(item) for item in items):
+            workers = self.worker["workercount"] if self.worker else 1
+            items[:] = ordered(items, [entry.name for entry in self.entries], workers, self.device())
+
     def pytest_report_header(self) -> list[str]:
         if self.worker is not None or self.config.getoption("collectonly"):
             return []
-        profile = self.config.getoption("hypothesis_profile") or "default"
+        part = f" shard {self.shard} of the laws" if self.shard else ""
         return [
             *self.died,
-            f"flash-attest: judges on {self.device()}, profile {profile} ({settings.default.max_examples} cases a law), "
-            f"seed {self.seed}, report in {self.report.directory}/",
+            f"flash-attest: judges{part} on {self.device()}, profile {self.profile_name} "
+            f"({settings.default.max_examples} cases a law), seed {self.seed}, report in {self.report.directory}/",
         ]
 
     @pytest.hookimpl(tryfirst=True)
@@ -151,10 +177,14 @@ class Reporter:
                 self.report.environment = environment(
                     self.device(),
                     seed=self.seed,
-                    profile=self.config.getoption("hypothesis_profile") or "default",
+                    profile=self.profile_name,
                     cases_per_law=settings.default.max_examples,
+                    repeats=self.repeats,
                     command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
+                    **({"shard": self.shard_facts} if self.shard else {}),
                 )
+            if facts := _result_of(report, SHARD_KEY):
+                self.report.environment["shard"] = self.shard_facts = facts
             self.report.add(result)
 
     def _crashed(self, report) -> dict | None:
@@ -183,10 +213,14 @@ class Reporter:
         if exitstatus == pytest.ExitCode.OK and self._not_green():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def pytest_terminal_summary(self, terminalreporter) -> None:
-        if self.worker is not None or not self.report.results:
+    def pytest_terminal_summary(self, terminalreporter, exitstatus) -> None:
+        if self.worker is not None:
             return
         out = terminalreporter
+        if not self.report.results:
+            if self.shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+                out.write_line(f"not green: no law is left for shard {self.shard}", yellow=True)
+            return
         out.section("verdicts")
         console = Console(
             file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True
@@ -194,6 +228,9 @@ class Reporter:
         print_table(self.report, console)
         out.write_line(times.sentence(self.report.results, self.report.environment))
         out.write_line(f"report: {self.report.directory}/index.html and results.json")
+        if self.shard:
+            of_all = f"{len(self.report.results)} of {self.shard_facts.get('tests_of_all', 'all')} verdicts"
+            out.write_line(f"shard {self.shard}: {of_all}; python -m properties.plugin.merge joins the reports")
         if reason := self._not_green():
             out.write_line(f"not green: {reason}", yellow=True)
 
@@ -224,8 +261,17 @@ def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
     return ""
 
 
-def _result_of(report) -> dict | None:
-    return next((value for name, value in getattr(report, "user_properties", ()) if name == KEY), None)
+def _result_of(report, key: str = KEY) -> dict | None:
+    return next((value for name, value in getattr(report, "user_properties", ()) if name == key), None)
+
+
+def shard_option(config: pytest.Config) -> shard.Shard | None:
+    """The part that --shard names; None without it."""
+    text = config.getoption("--shard")
+    try:
+        return None if text is None else shard.parse(text)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _seed(config: pytest.Config) -> int:

@@ -49,15 +49,17 @@ IMPLS = [LEAST, ALL, ALWAYS_CAUSAL, MULTIPLES, SQUARE, NO_EMPTY_ROWS, TOP_LEFT, 
 ANY = Draws()
 
 
-def drawn(impl: Implementation, draws: Draws = ANY, n: int = 100, device: str = "cpu") -> tuple[list[Case], int]:
+def drawn(
+    impl: Implementation, draws: Draws = ANY, n: int = 100, device: str = "cpu", small: bool = False
+) -> tuple[list[Case], int]:
     """n cases for a law with these `draws`, and how many further draws were rejected."""
-    return _drawn(IMPLS.index(impl), draws, n, device)
+    return _drawn(IMPLS.index(impl), draws, n, device, small)
 
 
 @cache
-def _drawn(number: int, draws: Draws, n: int, device: str) -> tuple[list[Case], int]:
+def _drawn(number: int, draws: Draws, n: int, device: str, small: bool) -> tuple[list[Case], int]:
     cases, begun = [], [0]
-    strategy = attention_cases(IMPLS[number], device, draws)
+    strategy = attention_cases(IMPLS[number], device, draws, small=small)
 
     @seed(0)
     @settings(QUIET, max_examples=n, phases=(Phase.generate,))

@@ -236,7 +236,7 @@ def test_an_interrupted_run_keeps_its_results(tmp_path):
         (["--impl-from", "no_such_file.py"], "--impl-from no_such_file.py: there is no file no_such_file.py"),
         (["--impl-from", "tests/plugins/nothing_in_it.py:YOURS"], "there is no YOURS in it; it has MINE"),
         (["--hypothesis-seed", "x"], "--hypothesis-seed x: should be a whole number, or random"),
-        (["--hypothesis-profile", "fast"], "--hypothesis-profile fast: should be one of quick, default"),
+        (["--hypothesis-profile", "fast"], "--hypothesis-profile fast: should be one of smoke, quick, default"),
         (["--impl-from", "tests/plugins/good.py", "--impl-from", "./tests/plugins/good.py"], "two implementations are named"),
     ],
 )  # fmt: skip

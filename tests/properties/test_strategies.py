@@ -9,6 +9,7 @@ from hypothesis import given
 from properties.cases.case import LAYOUTS, REGIMES, Case, parse_case
 from properties.cases.strategies import Draws, Limits, attention_cases, edges
 from properties.cases.support import may_have_empty_rows, unsupported
+from properties.law import laws
 from tests.properties.drawing import (
     ALL,
     ALWAYS_CAUSAL,
@@ -218,3 +219,22 @@ def test_masked_and_causal_shrink_together():
 
 def test_multiples_shrink_to_the_first_that_fails():
     assert smallest(SQUARE, lambda c: c.seqlen_q > 32) == Case(seqlen_q=64, seqlen_k=64, dtype=torch.float16)
+
+
+def test_small_cases_reach_a_second_tile_of_64():
+    """On a CPU, for the profile smoke; on a GPU nothing is small."""
+    cases, _ = drawn(ALL, small=True)
+    limits = Limits.on("cpu", small=True)
+    assert 64 < max(case.seqlen_q for case in cases) <= limits.seqlen < Limits.on("cpu").seqlen
+    many = [case for case in cases if case.batch * case.nheads_k > 1]  # one key head is never too much
+    assert max(case.batch * case.nheads for case in many) <= limits.heads
+    assert max(case.batch * case.nheads * case.seqlen_q * case.seqlen_k for case in many) <= limits.elements
+    assert {case.batch for case in cases} > {1} and any(case.nheads_k > 1 for case in cases)
+    assert Limits.on("cuda", small=True) == Limits.on("cuda")
+
+
+@pytest.mark.parametrize("law", laws().values(), ids=laws())
+def test_every_law_finds_small_cases(law):
+    """Two of them, so that no law that applies is left out by the profile smoke."""
+    cases, _ = drawn(ALL, law.draws, n=2, small=True)
+    assert len(cases) == 2
