@@ -14,7 +14,7 @@ from hypothesis import settings
 from properties.profiles import DEFAULT, PROFILES
 
 ROOT = Path(__file__).parent
-WORKERS_PER_GPU = 12
+WORKERS_PER_GPU = 8
 GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
 
 for _name, _profile in PROFILES.items():

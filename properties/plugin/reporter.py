@@ -20,7 +20,7 @@ from properties.failures import Reason
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.plugin import shard, times
-from properties.plugin.order import judges, ordered
+from properties.plugin.order import by_implementation, judges
 from properties.plugin.process import prepare
 from properties.plugin.report import Report, environment, print_table
 from properties.plugin.session import Judge, conclude
@@ -141,8 +141,7 @@ class Reporter:
             if elsewhere:
                 config.hook.pytest_deselected(items=elsewhere)
         if any(judges(item) for item in items):
-            workers = self.worker["workercount"] if self.worker else 1
-            items[:] = ordered(items, [entry.name for entry in self.entries], workers, self.device())
+            items[:] = by_implementation(items, [entry.name for entry in self.entries])
 
     def pytest_report_header(self) -> list[str]:
         if self.worker is not None or self.config.getoption("collectonly"):
