@@ -101,8 +101,8 @@ def main(arguments: list[str]) -> int:
             f"{environment['seconds']:.1f} s on {environment['workers']} workers, {environment['device_name']}"
         )
     for field, heading in TABLES.items():
-        lines = lines_by(results, field)[: options.slowest]
-        console.print(table(lines if field == "law" else [*lines, whole], heading), "")
+        lines = lines_by(results, field)
+        console.print(table(lines[: options.slowest] if field == "law" else [*lines, whole], heading), "")
     return 0
 
 
