@@ -19,6 +19,7 @@ class Plan:
     repeats: int = 100
     case: Case | None = None
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
+    try_contract: bool = True  # before the law; False where it is known to be kept
     origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
 
     def cases_for(self, impl: Implementation, share: float) -> int:
