@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.thorough import covering
+
 ROOT = Path(__file__).parents[1]
 CONFTEST = "from tests.thorough import *"
 TESTS = """
@@ -39,3 +41,15 @@ def test_what_repeats_for_confidence_runs_only_when_asked_for(tmp_path, options,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert f"{words} in " in run.stdout.splitlines()[-1], run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(("together", "few"), [(1, 3), (2, 6), (3, 12)])
+def test_values_meet_in_few_combinations(together, few):
+    made = covering(together, dict(a=1, b=2, c=3), dict(x=4, y=5), dict(no=6, yes=7))
+    assert len(made) == 12 and made[1].id == "a-x-yes" and made[1].values == (1, 4, 7)
+    assert sum(not param.marks for param in made) == few
+
+
+def test_values_are_chosen_about_as_often():
+    made = covering(1, dict.fromkeys("abcdef"), dict(x=0, y=1))
+    assert sorted(param.values[1] for param in made if not param.marks) == [0, 0, 0, 1, 1, 1]

@@ -4,6 +4,10 @@
 finds a bug never has this marker.
 """
 
+from collections.abc import Mapping
+from itertools import combinations, product
+from typing import Any
+
 import pytest
 
 
@@ -37,3 +41,30 @@ def pytest_testnodedown(node, error: object) -> None:
     terminal = node.config.pluginmanager.get_plugin("terminalreporter")
     if left_out and terminal is not None:
         terminal.stats["deselected"] = [None] * left_out
+
+
+def covering(together: int, *parameters: Mapping[str, Any]) -> list:
+    """Values for pytest.mark.parametrize: all combinations, of which few are not thorough.
+
+    parameters: {name: value} for each argument. In the few, any `together` values of different arguments meet: 1 for
+    arguments that have nothing to do with each other, 2 where a bug may need two of them.
+    """
+    every = list(product(*parameters))
+    meetings = {names: set(combinations(enumerate(names), together)) for names in every}
+    few, left = [], set().union(*meetings.values())
+    while left:
+        few.append(max(every, key=lambda names: (len(meetings[names] & left), -_most_used(names, few))))
+        left -= meetings[few[-1]]
+    return [
+        pytest.param(
+            *(values[name] for values, name in zip(parameters, names, strict=True)),
+            id="-".join(names),
+            marks=() if names in few else pytest.mark.thorough,
+        )
+        for names in every
+    ]
+
+
+def _most_used(names: tuple[str, ...], few: list[tuple[str, ...]]) -> int:
+    """How often the values were chosen before, so that each is chosen about as often."""
+    return sum(name == other for chosen in few for name, other in zip(names, chosen, strict=True))
