@@ -11,8 +11,15 @@ from properties.judging.verdict import PASS
 from properties.law import laws
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_fused_exponent_passes_where_scores_are_large(dtype):
+@pytest.mark.parametrize(
+    "dtype, examples",
+    [
+        (torch.float16, 60),
+        pytest.param(torch.float16, 300, marks=pytest.mark.thorough),
+        pytest.param(torch.bfloat16, 300, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_fused_exponent_passes_where_scores_are_large(dtype, examples):
     """exp2(q k c - m c) in one fused step has the rounding error of m c, which shows in P for m above 2048 in float16."""
 
     def forward(q, k, v):
@@ -28,7 +35,7 @@ def test_a_fused_exponent_passes_where_scores_are_large(dtype):
     fused = Implementation(
         name="fused", forward=forward, supports=Supports(dtypes={dtype}, headdims=range(1, 257), cross=True)
     )
-    result = judge(laws()["test_winning_key_is_copied"], fused, Plan(examples=300))
+    result = judge(laws()["test_winning_key_is_copied"], fused, Plan(examples=examples))
     assert result.verdict == PASS, result.message
 
 

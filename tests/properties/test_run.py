@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -246,17 +247,29 @@ def test_an_interrupted_run_keeps_its_results(tmp_path):
     assert "verdicts" in output
 
 
-def test_workers_get_the_gpus_in_turn(tmp_path):
-    """CUDA_VISIBLE_DEVICES is set to one GPU per worker before any part of CUDA is loaded."""
+def test_workers_get_a_gpu_before_any_part_of_cuda_is_loaded(tmp_path):
+    """In CUDA_VISIBLE_DEVICES."""
     laws = ("properties/test_contract.py", "properties/test_forward.py")
     run = subprocess.run(
-        command("--impl-from", PLUGINS / "names_gpu.py", "-n", "3", "--device", "auto", *laws, report=tmp_path),
+        command("--impl-from", PLUGINS / "names_gpu.py", "-n", "2", "--device", "auto", *laws, report=tmp_path),
         cwd=ROOT, capture_output=True, text=True, timeout=300,
         env=_environment() | {"CUDA_VISIBLE_DEVICES": "4,7", "ATTEST_TEST_DIR": str(tmp_path)},
     )  # fmt: skip
     assert run.returncode == 0, run.stdout
     seen = {path.name.removeprefix("gpu-"): path.read_text() for path in tmp_path.glob("gpu-gw*")}
-    assert seen == {"gw0": "4", "gw1": "7", "gw2": "4"}
+    assert seen == {"gw0": "4", "gw1": "7"}
+
+
+def test_workers_get_the_gpus_in_turn(request, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    (root,) = (
+        plugin for name, plugin in request.config.pluginmanager.list_name_plugin() if name == str(ROOT / "conftest.py")
+    )
+    config = SimpleNamespace(getoption={"--device": "auto"}.get, attest=SimpleNamespace(seed=0))
+    nodes = [SimpleNamespace(gateway=SimpleNamespace(id=f"gw{n}"), config=config, workerinput={}) for n in range(3)]
+    for node in nodes:
+        root.pytest_configure_node(node)
+    assert [node.workerinput["attest_gpu"] for node in nodes] == ["4", "7", "4"]
 
 
 # --- several runs in one process --------------------------------------------------------------------------------------
