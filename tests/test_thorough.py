@@ -36,7 +36,7 @@ def test_what_repeats_for_confidence_runs_only_when_asked_for(tmp_path, options,
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", tmp_path, "-p", "no:hypothesispytest", *options],
+        [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", tmp_path, *options],
         cwd=tmp_path, capture_output=True, text=True, timeout=100,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip

@@ -6,6 +6,7 @@ finds a bug never has this marker.
 
 from collections.abc import Mapping
 from itertools import combinations, product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def pytest_testnodedown(node, error: object) -> None:
     left_out = getattr(node, "workeroutput", {}).get("deselected", 0)
     terminal = node.config.pluginmanager.get_plugin("terminalreporter")
     if left_out and terminal is not None:
-        terminal.stats["deselected"] = [None] * left_out
+        terminal.stats["deselected"] = [SimpleNamespace()] * left_out  # Hypothesis reads the attributes of each
 
 
 def covering(together: int, *parameters: Mapping[str, Any]) -> list:

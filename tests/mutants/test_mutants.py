@@ -21,6 +21,7 @@ from properties.judging.judge import judge
 from properties.judging.verdict import FAIL, PASS
 from properties.law import laws
 from properties.trial import Trial
+from tests.mutants.kept import KEPT
 
 # A message's first line names a tensor, a query's keys, the causal mask, an exception, or a line of CUDA source.
 NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.cuh?:\d+)\b")
@@ -29,12 +30,8 @@ NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|ca
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# Shrinking takes seconds where a kernel is interpreted or the smallest case is long. There the whole message is checked for
-# one planted bug of each file, and for all with --thorough; that the law fails is checked for all.
-SLOW = [m for m in ALL if m.device == "cpu" and (m.family is TRITON or m.smallest.get("seqlen_q", 1) > 200)]
-WHOLE_ANYWAY = {mutant.source: mutant for mutant in reversed(SLOW) if mutant.family is TRITON}.values()
-AT_ONCE = [mutant for mutant in SLOW if mutant not in WHOLE_ANYWAY and mutant.law != CONTRACT]
-WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m in AT_ONCE else (), id=m.name) for m in ALL]
+WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m.name in KEPT else (), id=m.name) for m in ALL]
+AT_ONCE = [m for m in ALL if m.name in KEPT]
 
 
 def check_first_line(mutant, line):
@@ -71,15 +68,22 @@ def test_law_catches_its_mutant(mutant):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 @pytest.mark.parametrize("mutant", AT_ONCE, ids=lambda mutant: mutant.name)
-def test_law_fails_for_its_mutant(mutant):
-    """Some drawn case fails, with a headline that names the fault; it is not shrunk."""
+def test_law_fails_for_the_kept_case_of_its_mutant(mutant):
+    """The case is small, and the headline names the fault."""
     if reason := elsewhere(mutant):
         pytest.skip(reason)
-    found = first_failure(laws()[mutant.law], mutant, plan())
+    kept = KEPT[mutant.name]
+    assert beyond_smallest(mutant, kept) == []
+    how = replace(plan(), case=parse_case(kept), try_contract=False) if kept else plan()
+    found = first_failure(laws()[mutant.law], mutant, how)
     assert isinstance(found, tuple), f"{mutant.law} gives {found.verdict}: {found.reason}"
     broken, case = found
     check_first_line(mutant, broken.headline)
     holds_without_the_edit(mutant, case)
+
+
+def test_kept_cases_are_those_of_mutants():
+    assert sorted(set(KEPT) - {mutant.name for mutant in ALL}) == []
 
 
 def test_every_law_has_a_mutant():
@@ -100,7 +104,14 @@ def test_every_law_has_its_own_name():
     assert len(names) == len(set(names)) and len(names) >= 45
 
 
-@pytest.mark.parametrize("law", laws().values(), ids=lambda law: law.name)
+# The second command of tox judges these implementations by every law, but not the example in docs/.
+OF_LAWS = [
+    pytest.param(law, marks=() if "traced" in law.needs else pytest.mark.thorough, id=law.name)
+    for law in laws().values()
+]
+
+
+@pytest.mark.parametrize("law", OF_LAWS)
 def test_law_holds_where_nothing_is_mutated(law, request):
     """Unedited, each law passes, so the edit is what fails it."""
     impl = torch_math.IMPL if "autograd" in law.needs or law.device == "cuda" else python_tiled.IMPL

@@ -10,7 +10,6 @@ from properties.judging.plan import Plan
 from properties.judging.verdict import PASS
 from properties.law import laws
 
-
 FAILED_ONCE = Plan(
     case=parse_case("seqlen_q=16 seqlen_k=33 headdim=127 dtype=float16 batch=2 nheads=2 regime=selecting seed=30")
 )
