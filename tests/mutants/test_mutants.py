@@ -73,7 +73,7 @@ def test_law_fails_for_the_kept_case_of_its_mutant(mutant):
     if reason := elsewhere(mutant):
         pytest.skip(reason)
     kept = KEPT[mutant.name]
-    assert beyond_smallest(mutant, kept) == []
+    assert not kept or beyond_smallest(mutant, kept) == []
     how = replace(plan(), case=parse_case(kept), try_contract=False) if kept else plan()
     found = first_failure(laws()[mutant.law], mutant, how)
     assert isinstance(found, tuple), f"{mutant.law} gives {found.verdict}: {found.reason}"
