@@ -17,6 +17,7 @@ from mutants.mutant import ROOT, build
 from mutants.tiled.build import planted
 from mutants.triton.build import TRITON
 from properties.cases.case import parse_case
+from properties.judging import shrink
 from properties.judging.judge import judge
 from properties.judging.verdict import FAIL, PASS
 from properties.law import laws
@@ -47,10 +48,11 @@ def holds_without_the_edit(mutant, case):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")  # NaN in NumPy, in the interpreter
 @pytest.mark.parametrize("mutant", WHOLE)
-def test_law_catches_its_mutant(mutant):
+def test_law_catches_its_mutant(mutant, monkeypatch):
     """The case is small, the message names the fault, and the replayed case fails again."""
     if reason := elsewhere(mutant):
         pytest.skip(reason)
+    monkeypatch.setattr(shrink, "MOST_SECONDS", 300.0)  # on a busy machine the search would end early
     result = judge_mutant(mutant, plan())
     assert result.verdict == FAIL, f"{mutant.law} gives {result.verdict}: {result.reason}"
     first_line = result.message.splitlines()[0]
