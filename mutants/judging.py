@@ -10,6 +10,7 @@ from emulator.errors import CompileError
 from impls import Implementation
 from mutants import ALL
 from mutants.mutant import CONTRACT, Mutant, build
+from properties.cases.case import Case
 from properties.failures import LawBroken
 from properties.judging import conformance
 from properties.judging.judge import judge
@@ -36,19 +37,30 @@ def judge_mutant(mutant: Mutant, how: Plan) -> Result:
 
 
 def of_mutant(mutant: Mutant, how: Plan) -> Plan:
-    """The plan for the device where the mutant shows. Its `share` makes the cases smaller, but not fewer."""
-    return replace(how, device=mutant.device, examples=round(how.examples / build(mutant).share_on(mutant.device)))
+    """The plan for the device where the mutant shows. Its `share` makes the cases smaller, but not fewer.
+
+    A law about traced races runs the traced build only. Trying the contract would compile the plain one, too.
+    """
+    examples = round(how.examples / build(mutant).share_on(mutant.device))
+    traced = mutant.law != CONTRACT and "traced" in laws()[mutant.law].needs
+    return replace(how, device=mutant.device, examples=examples, try_contract=how.try_contract and not traced)
 
 
 def catches(law: Law | None, mutant: Mutant, how: Plan) -> str:
     """The verdict of a law, or of the contract if it is None. The first failure ends it: no shrinking, no explanation."""
     if law is None:
         return _contract_result(mutant).verdict
+    found = first_failure(law, mutant, how)
+    return found.verdict if isinstance(found, Result) else FAIL
+
+
+def first_failure(law: Law, mutant: Mutant, how: Plan) -> tuple[LawBroken, Case] | Result:
+    """The first failure and its case, as they were drawn: no shrinking, no explanation; the Result if there is none."""
     try:
         at_once = replace(law, function=_ending_at_once(law.function))
-        return judge(at_once, build(mutant), of_mutant(mutant, how)).verdict
-    except _Caught:
-        return FAIL
+        return judge(at_once, build(mutant), of_mutant(mutant, how))
+    except _Caught as caught:
+        return caught.broken, caught.case
 
 
 def one_of_all(work: tuple[int, int, int, bool]) -> tuple[Result | dict[str, str], float]:
@@ -69,14 +81,18 @@ def one_of_all(work: tuple[int, int, int, bool]) -> tuple[Result | dict[str, str
 class _Caught(BaseException):
     """A law failed. Not an Exception, so Hypothesis does not go on to shrink."""
 
+    def __init__(self, broken: LawBroken, case: Case):
+        super().__init__(broken.headline)
+        self.broken, self.case = broken, case
+
 
 def _ending_at_once(function):
     @wraps(function)
     def ending(trial):
         try:
             function(trial)
-        except LawBroken:
-            raise _Caught from None
+        except LawBroken as broken:
+            raise _Caught(broken, trial.case) from None
 
     return ending
 

@@ -1,4 +1,4 @@
-"""Fixtures of several rooms: one thread; g++; a small CUDA file; a run of the benchmark, and an implementation for it."""
+"""The option --thorough, and fixtures of several rooms: one thread; g++; a small CUDA file; a run of the benchmark."""
 
 import io
 import json
@@ -9,6 +9,13 @@ import torch
 
 from emulator.compiler import no_compiler
 from emulator.cuda import load
+from tests.thorough import (  # noqa: F401  (hooks)
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_deselected,
+    pytest_testnodedown,
+)
 
 
 @pytest.fixture(scope="module")

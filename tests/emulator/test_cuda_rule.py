@@ -90,12 +90,16 @@ def thread_of(side, shape: tuple[int, int, int]) -> Thread:
     return Thread(side.block[0], x + shape[0] * (y + shape[1] * z))
 
 
-@settings(max_examples=5 * settings.default.max_examples, suppress_health_check=[HealthCheck.too_slow])
-@given(program=programs() | access_sets(), schedule=SCHEDULES)
-def test_the_tracer_says_what_the_rule_says(run, program, schedule):
-    for one in [(0, 0.0), schedule]:
-        wrong = disagreements(program, run(program, one))
-        assert not wrong, "\n".join([f"seed={one[0]} switch={one[1]}", repr(program), *wrong])
+@pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.thorough)])
+def test_the_tracer_says_what_the_rule_says(run, count):
+    @settings(max_examples=count, suppress_health_check=[HealthCheck.too_slow])
+    @given(program=programs() | access_sets(), schedule=SCHEDULES)
+    def agree(program, schedule):
+        for one in [(0, 0.0), schedule]:
+            wrong = disagreements(program, run(program, one))
+            assert not wrong, "\n".join([f"seed={one[0]} switch={one[1]}", repr(program), *wrong])
+
+    agree()
 
 
 READ, ATOMIC, WRITE = ("read", 4), ("atomic", 4), ("write", 4)

@@ -162,13 +162,22 @@ def reference(impl, x, wanted):
     return {name: (t.detach(), size[name]) for name, t in value.items()}, dead.squeeze(-1)
 
 
-@pytest.mark.parametrize("dtype", NAME, ids=NAME.get)
-@pytest.mark.parametrize("name", CASES)
-def test_agrees_with_float64(tested, name, dtype):
-    impl, device = tested
-    wanted = SimpleNamespace(**{**vars(CASES[name]), "dtype": dtype})
-    if reason := refused(impl, wanted):
-        pytest.skip(str(reason))
+def compared():
+    """(implementation, device), case: each case in one supported dtype, by turns; thorough in the others."""
+    for tested in every_implementation():
+        turn = 0
+        for name, wanted in CASES.items():
+            cases = [SimpleNamespace(**{**vars(wanted), "dtype": dtype}) for dtype in NAME]
+            supported = [c for c in cases if not refused(tested.values[0][0], c)]
+            turn += bool(supported)
+            for n, c in enumerate(supported):
+                marks = () if n == turn % len(supported) else pytest.mark.thorough
+                yield pytest.param(*tested.values, c, marks=marks, id=f"{tested.id}-{name}-{NAME[c.dtype]}")
+
+
+@pytest.mark.parametrize(("tested", "wanted"), compared())
+def test_agrees_with_float64(tested, wanted):
+    (impl, device), dtype = tested, wanted.dtype
     x = inputs(wanted, device)
     got = public_run(impl, x, causal=wanted.causal, softmax_scale=wanted.softmax_scale, backward=True)
     want, dead = reference(impl, x, wanted)

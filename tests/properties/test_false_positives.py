@@ -10,9 +10,21 @@ from properties.judging.plan import Plan
 from properties.judging.verdict import PASS
 from properties.law import laws
 
+FAILED_ONCE = Plan(
+    case=parse_case("seqlen_q=16 seqlen_k=33 headdim=127 dtype=float16 batch=2 nheads=2 regime=selecting seed=30")
+)
+MANY = Plan(examples=300)
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_fused_exponent_passes_where_scores_are_large(dtype):
+
+@pytest.mark.parametrize(
+    "dtype, plan",
+    [
+        (torch.float16, FAILED_ONCE),
+        pytest.param(torch.float16, MANY, marks=pytest.mark.thorough),
+        pytest.param(torch.bfloat16, MANY, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_fused_exponent_passes_where_scores_are_large(dtype, plan):
     """exp2(q k c - m c) in one fused step has the rounding error of m c, which shows in P for m above 2048 in float16."""
 
     def forward(q, k, v):
@@ -28,7 +40,7 @@ def test_a_fused_exponent_passes_where_scores_are_large(dtype):
     fused = Implementation(
         name="fused", forward=forward, supports=Supports(dtypes={dtype}, headdims=range(1, 257), cross=True)
     )
-    result = judge(laws()["test_winning_key_is_copied"], fused, Plan(examples=300))
+    result = judge(laws()["test_winning_key_is_copied"], fused, plan)
     assert result.verdict == PASS, result.message
 
 

@@ -12,6 +12,7 @@ import torch
 
 from impls import torch_math
 from properties.cases import gpu_ring, sparse_memory
+from properties.cases.case import parse_case
 from properties.cases.sparse_memory import BEFORE, BEHIND, spread
 from properties.failures import Reason, Undecided
 from properties.judging.judge import judge
@@ -22,6 +23,7 @@ from properties.trial import Trial
 
 SHAPE = (2, 5, 3, 8)
 LAW = laws()["test_offsets_need_64_bits"]
+SMALL = parse_case("batch=2 nheads=2 nheads_k=2 seqlen_q=70 seqlen_k=70 headdim=8")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
@@ -139,30 +141,43 @@ def test_without_address_space_the_law_is_unknown_and_the_run_stays_green(monkey
     assert re.search(r"needs \d+ GiB of address space: Cannot allocate memory$", result.reason)
 
 
-@pytest.mark.parametrize("limit, verdict", [(2**31, PASS), (2**20, REFUSED)])
-def test_an_error_that_refuses_large_strides_is_no_failure(limit, verdict):
-    """Whether it is raised in some cases or in all."""
+NOTE = r"errors that this law allows: \d+, such as: "
+
+
+def raising(limit, error):
+    """torch_math, but it raises for strides from `limit` on."""
 
     def forward(q, k, v, **options):
         if max(q.stride()) >= limit:
-            raise ValueError(f"strides up to {max(q.stride())}: should be below {limit}")
+            raise error(f"strides up to {max(q.stride())}: should be below {limit}")
         return torch_math.forward(q, k, v, **options)
 
-    few = replace(LAW.draws, features={"bias": (None,)})
-    result = judge(replace(LAW, draws=few), replace(torch_math.IMPL, forward=forward), Plan(examples=40))
+    return replace(torch_math.IMPL, forward=forward)
+
+
+@pytest.mark.parametrize("limit, verdict", [(2**31, PASS), (2**20, REFUSED)])
+def test_an_error_that_refuses_large_strides_is_no_failure(limit, verdict):
+    """Whether it is raised for some of the spread dimensions (all but that of 70 keys) or for each."""
+    result = judge(LAW, raising(limit, ValueError), Plan(case=SMALL))
     assert result.verdict == verdict
-    note = r"errors that this law allows: \d+, such as: forward raises ValueError: strides up to \d+: "
-    assert re.match(note, result.reason)
+    assert re.match(rf"{NOTE}forward raises ValueError: strides up to \d+: ", result.reason)
 
 
 def test_out_of_memory_for_the_whole_extent_is_no_failure():
-    def forward(q, k, v, **options):
-        if max(q.stride()) > 2**20:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 40 GiB")
-        return torch_math.forward(q, k, v, **options)
+    result = judge(LAW, raising(2**20, torch.OutOfMemoryError), Plan(case=SMALL))
+    assert result.verdict == REFUSED and re.match(f"{NOTE}out of memory on", result.reason)
 
-    result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=20))
-    assert result.verdict == REFUSED and "such as: out of memory on" in result.reason
+
+def test_an_error_in_every_drawn_case_is_no_failure():
+    """The reason then has the error. Not with the law itself, as Hypothesis then draws hundreds of cases of 24 GiB each."""
+
+    def rejected(trial):
+        if not trial.meter.refusals:
+            trial.answer(trial.stored(trial.x))
+        trial.needs(False)
+
+    result = judge(replace(LAW, function=rejected), raising(1, ValueError), Plan(examples=2, try_contract=False))
+    assert result.verdict == REFUSED and re.match(f"{NOTE}forward raises ValueError: strides", result.reason)
 
 
 def test_an_error_after_which_the_device_does_not_work_is_a_failure(monkeypatch):

@@ -5,11 +5,7 @@ decides at import whether it interprets. This file is also the program that runs
 
     python -m tests.impls.triton.test_compile '{"count": {"problems": 100, "aligned": true}}'
 
-A kernel compiles for about a second, so not every choice is compiled for every GPU in every variant. For sm_90 every choice
-for halves is compiled: each default with a bias at an even head dim, which needs the most shared memory, the others in
-variants that differ from one to the next (dtype, bias, fit); true float32 and tf32 alternate. For sm_86, which has the
-least shared memory, the smallest choice of each list is compiled, because it is the fallback there and must fit. For
-sm_80, which is compiled by the same passes as sm_86, the default at head dim 64.
+What is compiled for which GPU: compile_jobs.py. ptxas assembles the kernels of head dim 64 only, with --thorough all.
 """
 
 from __future__ import annotations
@@ -22,6 +18,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.impls.triton.compile_jobs import PARTS, THOROUGH, least, lists, tiles_of
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
@@ -86,9 +84,21 @@ def call(way, q, k, v, bias=None, causal=False, name=None):
         way.backward(q.contiguous(), q, k, v, q.contiguous(), lse, bias=bias, causal=causal)
 
 
-def compile_all(capability: int, jobs: list[dict]) -> list[dict]:
-    """Each job: kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias -> the job with its results."""
+def assemble_only(when) -> None:
+    """From now on ptxas runs where when() says so; it takes a third of the time, and the checks read what comes before it."""
+    from triton.backends.nvidia.compiler import CUDABackend
+
+    assemble = CUDABackend.make_cubin
+    CUDABackend.make_cubin = lambda *arguments: assemble(*arguments) if when() else b""
+
+
+def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list[dict]:
+    """Each job: kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias -> the job with its results.
+
+    assembled: the BLOCK_D for which ptxas runs.
+    """
     compiled = pretend(capability)
+    assemble_only(lambda: job["BLOCK_D"] in assembled)
     import torch
 
     from impls.triton.attention import FlashAttention2
@@ -108,6 +118,7 @@ def compile_all(capability: int, jobs: list[dict]) -> list[dict]:
         assert arguments["BLOCK_D"] == block_d, arguments
         assert (arguments["ALIGN"] > 1) == (job["fit"] != "odd" and dtype.itemsize == 2), arguments
         ptx = kernel.asm["ptx"]
+        assert bool(kernel.asm["cubin"]) == (block_d in assembled), f"ptxas: {job}"
         job["shared"], job["target"] = kernel.metadata.shared, f"sm_{capability}" in ptx
         job["product"] = next((word for word in ("wgmma", "mma.sync") if word in ptx), "none")
     return jobs
@@ -167,83 +178,11 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     return [[*kernel, len(keys)] for kernel, keys in found.items()]
 
 
-# --- the jobs ---------------------------------------------------------------------------------------------------------
+# --- the tests -------------------------------------------------------------------------------------------------------
 
-
-def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=True):
-    """A job of compile_all: one choice of one kernel in one variant."""
-    bias = kernel != "delta" and (bias or kernel == "dbias")
-    return dict(kernel=kernel, BLOCK_D=block_d, tile=list(tile), dtype=dtype, tf32=tf32, fit=fit, bias=bias)
-
-
-def lists(bytes_):
-    """(kernel, BLOCK_D, choices) for operands of so many bytes."""
-    from impls.triton.tuning import CANDIDATES
-
-    return [(kernel, d, tiles) for kernel, of in CANDIDATES.items() for d, tiles in of[bytes_].items()]
-
-
-def least(tiles):
-    """The choice that needs the least shared memory."""
-    return min(tiles, key=lambda tile: (tile.BLOCK_M * tile.BLOCK_N, tile.num_stages))
-
-
-def tiles_of(made):
-    """The list that contains a job's choice."""
-    from impls.triton.tuning import CANDIDATES
-
-    return CANDIDATES[made["kernel"]][4 if made["dtype"] == "float32" else 2][made["BLOCK_D"]]
-
-
-def every_half(part):
-    """Every choice for halves, divided into two tests, part 0 and 1."""
-    others = [
-        ("bfloat16", "even", False),
-        ("float16", "odd", True),
-        ("float16", "aligned", False),
-        ("bfloat16", "odd", False),
-    ]
-    for n, (kernel, block_d, tiles) in enumerate(lists(2)):
-        if n % 2 == part:
-            yield job(kernel, block_d, tiles[0])
-            for m, tile in enumerate(tiles[1:]):
-                dtype, fit, bias = others[(n // 2 + m) % len(others)]
-                yield job(kernel, block_d, tile, dtype, fit=fit, bias=bias)
-
-
-def every_float(part):
-    """Every choice for float32, alternating true float32 and tf32, even and odd, with and without a bias."""
-    for n, (kernel, block_d, tiles) in enumerate(lists(4)):
-        for tile in tiles:
-            tf32 = n % 2 == 1 and kernel != "dk_dv_dq"  # dk_dv_dq is not offered with tf32
-            yield job(kernel, block_d, tile, "float32", tf32, "odd" if n % 3 == 1 else "even", n % 4 < 2)
-
-
-def least_halves(part):
-    return [job(kernel, block_d, least(tiles)) for kernel, block_d, tiles in lists(2)]
-
-
-def least_floats(part):
-    return [
-        job(kernel, d, least(tiles), "float32", tf32)
-        for kernel, d, tiles in lists(4)
-        for tf32 in ((False, True) if kernel == "dk_dv" else (False,))
-        if d == 256 and kernel in ("dq", "dk_dv", "dk_dv_dq")  # these need more than the forward and dbias
-    ]
-
-
-def defaults(part):
-    return [job(kernel, block_d, tiles[0], bias=False) for kernel, block_d, tiles in lists(2) if block_d == 64]
-
-
-PARTS = {
-    "sm_90_halves_0": (90, every_half, 0),
-    "sm_90_halves_1": (90, every_half, 1),
-    "sm_90_float32": (90, every_float, 0),
-    "sm_86_halves": (86, least_halves, 0),
-    "sm_86_float32": (86, least_floats, 0),
-    "sm_80_halves": (80, defaults, 0),
-}
+BLOCKS = [32, 64, 128, 256]
+CHECKED = [pytest.param(*part, [64], id=name) for name, part in PARTS.items()]
+CHECKED += [pytest.param(*part, BLOCKS, id=name, marks=pytest.mark.thorough) for name, part in THOROUGH.items()]
 
 
 def ask(request, cache):
@@ -257,13 +196,12 @@ def ask(request, cache):
     return json.loads(run.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_every_choice_compiles_fits_and_multiplies_on_matrix_units(part, tmp_path):
+@pytest.mark.parametrize("capability, jobs, assembled", CHECKED)
+def test_every_choice_compiles_fits_and_multiplies_on_matrix_units(capability, jobs, assembled, tmp_path):
     """Fits into the shared memory of its GPU; halves and tf32 use matrix units, true float32 does not."""
-    capability, jobs, number = PARTS[part]
-    wanted = list(jobs(number))
+    wanted = list(jobs())
 
-    made = ask({"compile": {"capability": capability, "jobs": wanted}}, tmp_path)
+    made = ask({"compile": {"capability": capability, "assembled": assembled, "jobs": wanted}}, tmp_path)
 
     assert len(made) == len(wanted) >= 4
     for one in made:
@@ -279,6 +217,14 @@ def test_every_choice_compiles_fits_and_multiplies_on_matrix_units(part, tmp_pat
         )  # others may be skipped at launch
         fits = one["shared"] <= SHARED[capability]
         assert fits or not must_fit, f"{one['shared']} bytes shared, should be {SHARED[capability]} at most: {one}"
+
+
+def test_thorough_compiles_every_choice():
+    """For each head dim and operand size, together with what is compiled without it."""
+    every = {(kernel, d, n, tuple(tile)) for n in (2, 4) for kernel, d, tiles in lists(n) for tile in tiles}
+    jobs = [made for capability, jobs in (*PARTS.values(), *THOROUGH.values()) if capability == 90 for made in jobs()]
+    size = {"float16": 2, "bfloat16": 2, "float32": 4}
+    assert {(made["kernel"], made["BLOCK_D"], size[made["dtype"]], tuple(made["tile"])) for made in jobs} == every
 
 
 @pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "unaligned"))

@@ -11,6 +11,11 @@ import impls.triton as triton_fa2
 from impls.contract import OUTPUTS
 from impls.registry import ours
 from impls.triton.interpreter import installed
+from properties.cases.case import parse_case
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import REFUSED
+from properties.law import laws
 from tests.impls.runs import python, results
 
 REASON = "Triton is not installed: pip install triton"
@@ -20,12 +25,16 @@ with_triton = pytest.mark.skipif(not installed(), reason="Triton is not installe
 # --- Triton is not installed ------------------------------------------------------------------------------------------
 
 
+WITHOUT = ("python_tiled", "torch_math", *triton_fa2.NAMES)  # that the others load is a test below
+
+
 @pytest.fixture(scope="module")
 def without(tmp_path_factory):
     report = tmp_path_factory.mktemp("without")
     laws = [f"properties/test_{chapter}.py" for chapter in ("contract", "forward")]
     quick = ["--device", "cpu", "--hypothesis-profile", "quick", "--report", report, "-p", "no:randomly"]
-    run = python("-m", "pytest", "-p", "tests.plugins.without_triton", *quick, *laws)
+    asked = ["--impl", ",".join(WITHOUT)]
+    run = python("-m", "pytest", "-p", "tests.plugins.without_triton", *quick, *asked, *laws)
     return run, report
 
 
@@ -53,33 +62,42 @@ def test_without_triton_nothing_else_changes(without):
     assert results(report)[("test_out_matches_the_definition", "torch_math")]["verdict"] == "pass"
 
 
-def test_without_triton_every_tile_is_refused_too():
-    program = "import tests.plugins.without_triton; from impls.registry import from_file; import sys, torch; " \
-        "print(from_file('impls/triton/every_tile.py'), 'triton' in sys.modules)"  # fmt: skip
+def test_without_triton_every_tile_is_refused_too_and_all_others_load():
+    program = """if True:
+        import tests.plugins.without_triton
+        from impls.registry import from_file, ours
+        import sys
+        entries = from_file("impls/triton/every_tile.py") + ours()
+        print({e.impl.reason for e in entries if "triton" in e.name})
+        print([e.name for e in entries if type(e.impl).__name__ == "Unloadable"], "triton" in sys.modules)"""
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
-    assert REASON in run.stdout and "Unloadable" not in run.stdout and run.stdout.strip().endswith("False")
+    assert run.stdout.splitlines() == [str({REASON}), "[] False"]
 
 
 @with_triton
 def test_names_are_those_of_the_implementations():
     """So the command line knows a name whether Triton is installed or not."""
     assert {impl.name for impl in triton_fa2.IMPLS} <= set(triton_fa2.NAMES)
-    program = "from impls import triton; print(sorted(i.name for i in triton.IMPLS) == sorted(triton.NAMES))"
-    assert python("-c", program, TRITON_INTERPRET="0").stdout.strip() == "True"  # as on a machine with a GPU
 
 
 # --- the interpreter --------------------------------------------------------------------------------------------------
 
 
 @with_triton
-def test_importing_triton_first_is_a_clear_error():
+def test_importing_triton_first_is_a_clear_error_and_does_not_affect_other_implementations():
     """Triton then cannot interpret its own library; the kernels would fail far from the cause."""
-    program = "import triton, os; os.environ['TRITON_INTERPRET'] = '1'; import impls.triton"
+    program = """if True:
+        import triton, os
+        os.environ["TRITON_INTERPRET"] = "1"
+        from impls.registry import ours
+        print([(e.name, type(e.impl).__name__) for e in ours()])
+        import impls.triton"""
     run = python("-c", program)
     assert run.returncode == 1
     words = "ImportError: triton was imported before TRITON_INTERPRET=1 was set: set it before Python starts"
     assert run.stderr.strip().splitlines()[-1] == words
+    assert "('triton', 'Unloadable')" in run.stdout and "('torch_math', 'Implementation')" in run.stdout
 
 
 @with_triton
@@ -90,41 +108,35 @@ def test_importing_triton_first_without_a_gpu_is_the_same_error():
 
 
 @with_triton
-def test_importing_triton_first_does_not_affect_other_implementations():
-    program = "import triton, os; os.environ['TRITON_INTERPRET'] = '1'; from impls.registry import ours, Unloadable; " \
-        "print([(e.name, type(e.impl).__name__) for e in ours()])"  # fmt: skip
-    run = python("-c", program)
-    assert run.returncode == 0, run.stderr
-    assert "('triton', 'Unloadable')" in run.stdout and "('torch_math', 'Implementation')" in run.stdout
+def test_the_environment_variable_set_to_0_compiles():
+    """As on a machine with a GPU: all names are then implementations, on cuda."""
+    program = "from impls import triton; print({d for i in triton.IMPLS for d in i.devices}, " \
+        "sorted(i.name for i in triton.IMPLS) == sorted(triton.NAMES))"  # fmt: skip
+    assert python("-c", program, TRITON_INTERPRET="0").stdout.strip() == "{'cuda'} True"
 
 
 @with_triton
-@pytest.mark.parametrize("value, device", [("1", "cpu"), ("true", "cpu"), ("0", "cuda")])
-def test_the_environment_variable_decides_the_device(value, device):
-    program = "from impls import triton; print({d for i in triton.IMPLS for d in i.devices})"
-    assert python("-c", program, TRITON_INTERPRET=value).stdout.strip() == str({device})
-
-
-@with_triton
-def test_bfloat16_is_refused_in_the_interpreter_with_the_reason():
+@pytest.mark.parametrize("value", ["1", pytest.param("true", marks=pytest.mark.thorough)])
+def test_the_environment_variable_set_to_1_interprets_and_bfloat16_is_refused_with_the_reason(value):
     program = """if True:
         import torch
         from impls.triton import IMPLS
-        assert all(torch.bfloat16 not in impl.supports.dtypes for impl in IMPLS)
+        print({d for i in IMPLS for d in i.devices}, {torch.bfloat16 in i.supports.dtypes for i in IMPLS})
         x = torch.zeros(1, 2, 1, 4, dtype=torch.bfloat16)
         IMPLS[0].forward(x, x, x)"""
-    run = python("-c", program, TRITON_INTERPRET="1")
+    run = python("-c", program, TRITON_INTERPRET=value)
+    assert run.stdout.strip() == "{'cpu'} {False}"
     words = "ValueError: q is torch.bfloat16: Triton's interpreter computes bfloat16 wrongly; use float16 or float32"
     assert run.stderr.strip().splitlines()[-1] == words
 
 
 @with_triton
-def test_a_bfloat16_case_is_refused_by_the_suite(tmp_path):
-    run = python("-m", "pytest", "--impl", "triton_fa2", "--device", "cpu", "--report", tmp_path, "--case",
-                 "dtype=bfloat16 seqlen_q=4", "properties/test_forward.py", TRITON_INTERPRET="1")  # fmt: skip
-    entry = results(tmp_path)[("test_out_matches_the_definition", "triton_fa2")]
-    assert (entry["verdict"], entry["reason"]) == ("refused", "dtype bfloat16 is not in what triton_fa2 supports")
-    assert run.returncode == 1 and "no law took the case" in run.stdout
+@pytest.mark.skipif(torch.cuda.is_available(), reason="compiled here, not interpreted")
+def test_a_bfloat16_case_is_refused_by_the_suite():
+    """No law takes it, so a run with --case is red (tests/properties/test_run.py)."""
+    law, impl = laws()["test_out_matches_the_definition"], triton_fa2.IMPLS[0]
+    result = judge(law, impl, Plan(case=parse_case("dtype=bfloat16 seqlen_q=4"), try_contract=False))
+    assert (result.verdict, result.reason) == (REFUSED, "dtype bfloat16 is not in what triton_fa2 supports")
 
 
 @with_triton

@@ -16,6 +16,7 @@ from impls.triton import functions
 from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
 from tests.impls.triton.calls import LEFT, RIGHT, gradients, inputs, on_a_gpu, randn
+from tests.thorough import covering
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -49,11 +50,12 @@ def test_operators_pass_opcheck(form, bias):
     )
 
 
+OPTIONS = {"defaults": dict(), "all": dict(causal=True, softmax_scale=0.3, causal_alignment=LEFT)}
+
+
 @pytest.mark.parametrize(
-    "options", (dict(), dict(causal=True, softmax_scale=0.3, causal_alignment=LEFT)), ids=("", "all")
+    "form, options, dynamic", covering(2, {form: form for form in PACKED}, OPTIONS, {"static": False, "dynamic": True})
 )
-@pytest.mark.parametrize("form", PACKED)
-@pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 @pytest.mark.parametrize("backend", ("aot_eager", pytest.param("inductor", marks=on_a_gpu)))
 def test_compiled_equals_eager(form, options, dynamic, backend):
     """Forward and backward, bit for bit, as one graph without a break."""

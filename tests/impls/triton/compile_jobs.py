@@ -1,0 +1,111 @@
+"""What test_compile.py compiles: for which GPU each choice of tiles of each Triton kernel, and in which variant.
+
+A kernel compiles for about a second, so not every choice is compiled for every GPU in every variant. Each default for halves
+is compiled for sm_90, with a bias at an even head dim, which needs the most shared memory; float32 at head dim 64, half of
+it with tf32. For sm_86, which has the least shared memory, the smallest choice of each list is compiled, because it is the
+fallback there and must fit: the larger head dims need the most. With --thorough: all choices in variants that differ from one
+to the next (dtype, bias, fit), sm_86 at all head dims, and sm_80, whose passes are those of sm_86.
+"""
+
+from __future__ import annotations
+
+
+def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=True):
+    """A job of compile_all: one choice of one kernel in one variant."""
+    bias = kernel != "delta" and (bias or kernel == "dbias")
+    return dict(kernel=kernel, BLOCK_D=block_d, tile=list(tile), dtype=dtype, tf32=tf32, fit=fit, bias=bias)
+
+
+def lists(bytes_):
+    """(kernel, BLOCK_D, choices) for operands of so many bytes."""
+    from impls.triton.tuning import CANDIDATES  # here, as importing Triton decides whether it interprets
+
+    return [(kernel, d, tiles) for kernel, of in CANDIDATES.items() for d, tiles in of[bytes_].items()]
+
+
+def least(tiles):
+    """The choice that needs the least shared memory."""
+    return min(tiles, key=lambda tile: (tile.BLOCK_M * tile.BLOCK_N, tile.num_stages))
+
+
+def tiles_of(made):
+    """The list that contains a job's choice."""
+    from impls.triton.tuning import CANDIDATES
+
+    return CANDIDATES[made["kernel"]][4 if made["dtype"] == "float32" else 2][made["BLOCK_D"]]
+
+
+def default_halves():
+    """Every default; of the two kernels with one choice, which is nearly the same for each head dim, the extremes."""
+    one_choice = ("delta", "dbias")
+    return [job(kernel, d, tiles[0]) for kernel, d, tiles in lists(2) if kernel not in one_choice or d in (64, 256)]
+
+
+def other_halves():
+    """Every choice that is not a default, and the defaults that default_halves leaves out."""
+    others = [
+        ("bfloat16", "even", False),
+        ("float16", "odd", True),
+        ("float16", "aligned", False),
+        ("bfloat16", "odd", False),
+    ]
+    made = default_halves()
+    for n, (kernel, block_d, tiles) in enumerate(lists(2)):
+        if (default := job(kernel, block_d, tiles[0])) not in made:
+            yield default
+        for m, tile in enumerate(tiles[1:]):
+            dtype, fit, bias = others[(n // 2 + m) % len(others)]
+            yield job(kernel, block_d, tile, dtype, fit=fit, bias=bias)
+
+
+def every_float():
+    """Every choice for float32, alternating true float32 and tf32, even and odd, with and without a bias."""
+    for n, (kernel, block_d, tiles) in enumerate(lists(4)):
+        for tile in tiles:
+            tf32 = n % 2 == 1 and kernel != "dk_dv_dq"  # dk_dv_dq is not offered with tf32
+            yield job(kernel, block_d, tile, "float32", tf32, "odd" if n % 3 == 1 else "even", n % 4 < 2)
+
+
+def some_floats():
+    """Of each kernel one choice: true float32, and tf32 for half of those where it is offered."""
+    return [
+        job(kernel, d, tiles[0], "float32", tf32=kernel in ("forward", "dk_dv"))
+        for kernel, d, tiles in lists(4)
+        if d == 64
+    ]
+
+
+def least_halves():
+    return [job(kernel, block_d, least(tiles)) for kernel, block_d, tiles in lists(2)]
+
+
+def least_large_halves():
+    return [made for made in least_halves() if made["BLOCK_D"] >= 128 and made["kernel"] not in ("delta", "dbias")]
+
+
+def least_floats():
+    return [
+        job(kernel, d, least(tiles), "float32", tf32)
+        for kernel, d, tiles in lists(4)
+        for tf32 in ((False, True) if kernel == "dk_dv" else (False,))
+        if d == 256 and kernel in ("dq", "dk_dv", "dk_dv_dq")  # these need more than the forward and dbias
+    ]
+
+
+def defaults():
+    return [job(kernel, block_d, tiles[0], bias=False) for kernel, block_d, tiles in lists(2) if block_d == 64]
+
+
+PARTS = {  # name: (capability, jobs)
+    "sm_90_default_halves": (90, default_halves),
+    "sm_90_some_float32": (90, some_floats),
+    "sm_86_large_halves": (86, least_large_halves),
+    "sm_86_float32": (86, least_floats),
+}
+THOROUGH = {
+    "sm_90_default_halves_assembled": (90, default_halves),
+    "sm_90_other_halves": (90, other_halves),
+    "sm_90_float32": (90, every_float),
+    "sm_86_halves": (86, least_halves),
+    "sm_80_halves": (80, defaults),
+}

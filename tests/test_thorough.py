@@ -1,0 +1,55 @@
+"""Tests that repeat for confidence are left out unless asked for, and are counted where they are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.thorough import covering
+
+ROOT = Path(__file__).parents[1]
+CONFTEST = "from tests.thorough import *"
+TESTS = """
+import pytest
+
+def test_once(): pass
+
+@pytest.mark.parametrize("n", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2))])
+def test_some(n): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "2 passed, 2 deselected"),
+        (("-n", "2"), "2 passed, 2 deselected"),
+        (("--thorough",), "4 passed"),
+        (("--thorough", "-m", "thorough"), "2 passed, 2 deselected"),
+    ],
+    ids=" ".join,
+)
+def test_what_repeats_for_confidence_runs_only_when_asked_for(tmp_path, options, words):
+    """The last line says how many tests are left out, with workers too."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_some.py").write_text(TESTS)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", tmp_path, *options],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert f"{words} in " in run.stdout.splitlines()[-1], run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(("together", "few"), [(1, 3), (2, 6), (3, 12)])
+def test_values_meet_in_few_combinations(together, few):
+    made = covering(together, dict(a=1, b=2, c=3), dict(x=4, y=5), dict(no=6, yes=7))
+    assert len(made) == 12 and made[1].id == "a-x-yes" and made[1].values == (1, 4, 7)
+    assert sum(not param.marks for param in made) == few
+
+
+def test_values_are_chosen_about_as_often():
+    made = covering(1, dict.fromkeys("abcdef"), dict(x=0, y=1))
+    assert sorted(param.values[1] for param in made if not param.marks) == [0, 0, 0, 1, 1, 1]
