@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import Enum
+
+import torch
+
+# As CUDA, Triton and cuDNN say it, whose errors are RuntimeErrors; torch has a type of its own for what it allocates itself.
+OUT_OF_MEMORY = re.compile(r"CUDA.*out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY", re.IGNORECASE)
 
 
 class Reason(Enum):
@@ -56,3 +62,18 @@ class Undecided(Exception):
     def __init__(self, text: str, why: Reason = Reason.RESOURCES):
         super().__init__(text)
         self.why = why
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on whichever device: what a machine lacks is no mistake of the implementation."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(words_of(error)) is not None
+
+
+def words_of(error: BaseException) -> str:
+    """The text of an exception, whatever its __str__ does."""
+    try:
+        return str(error)
+    except Exception:  # the implementation wrote its __str__, too
+        return "(no message: its __str__ raises)"

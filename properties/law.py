@@ -17,10 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from properties.cases.strategies import Draws
-from properties.failures import Undecided
+from properties.failures import Undecided, is_out_of_memory
 from properties.trial import Trial
 
 
@@ -42,8 +40,10 @@ class Law:
         """Try the law. Raises LawBroken, or Undecided if memory ran out anywhere, the oracle included."""
         try:
             self.function(trial)
-        except torch.OutOfMemoryError as error:
-            raise Undecided(f"out of memory on {trial.case}") from error
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise Undecided(f"out of memory on {trial.case}") from error
+            raise
 
     @property
     def name(self) -> str:

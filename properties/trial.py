@@ -18,7 +18,7 @@ from properties.cases.inputs import RandomTensors, build
 from properties.cases.layouts import Placed, lay_out, layout_of, place
 from properties.cases.support import unsupported
 from properties.clock import Clock, Work
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory, words_of
 
 MESSAGE_WIDTH = 200  # of an exception that a note mentions
 MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compiler's do
@@ -30,13 +30,6 @@ def frames_of(error: BaseException) -> list[str]:
     inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]
     shown = dict.fromkeys(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in [*inner[:1], *inner[-1:]])
     return list(shown)
-
-
-def _words_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # the implementation wrote its __str__, too
-        return "(no message: its __str__ raises)"
 
 
 @dataclass
@@ -159,10 +152,10 @@ class Trial:
             return got
         except ContractError as error:
             raise LawBroken(error.problems[0], *error.problems[1:]) from error
-        except torch.OutOfMemoryError as error:
-            raise Undecided(f"out of memory on {self.case}") from error
         except (Exception, SystemExit) as error:
-            first, *others = _words_of(error).strip().splitlines() or [""]
+            if is_out_of_memory(error):
+                raise Undecided(f"out of memory on {self.case}") from error
+            first, *others = words_of(error).strip().splitlines() or [""]
             # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
             announced = others[:MESSAGE_LINES] if first.endswith(":") else []
             raise Raises(
@@ -194,8 +187,8 @@ class Trial:
             if self.device == "cuda":
                 torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
             torch.zeros(1, device=self.device).item()
-        except RuntimeError:
-            return False
+        except RuntimeError as error:
+            return is_out_of_memory(error)  # the card is full, but works
         return True
 
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:

@@ -15,7 +15,7 @@ from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
 from properties.cases.features import FEATURES
 from properties.cases.strategies import Draws, fitted
-from properties.failures import AnotherCase, LawBroken, Raises
+from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from properties.law import laws
 from properties.trial import Trial
 
@@ -36,6 +36,10 @@ def problems(impl: Implementation, device: str, write_down: Callable[[str], None
             _known[key] = (impl, _try_out(impl, device, write_down))
         except ContractError as error:
             _known[key] = (impl, error.problems)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise Undecided("out of memory while the contract was tried") from error
+            raise
     return _known[key][1]
 
 

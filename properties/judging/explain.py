@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import shlex
 
-import torch
-
 from impls.contract import Implementation
 from properties.cases.case import Case, CaseError
 from properties.cases.strategies import edges
 from properties.cases.support import unsupported
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from properties.judging.plan import Plan
 from properties.law import Law
 from properties.trial import Trial
@@ -71,8 +69,12 @@ def _investigated(broken: LawBroken) -> list[str]:
         return []
     try:
         phrase, lines = broken.investigate()
-    except (LawBroken, Undecided, torch.OutOfMemoryError):
+    except (LawBroken, Undecided):
         return []
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            return []
+        raise
     if phrase:
         broken.headline += f": {phrase}"
     return lines

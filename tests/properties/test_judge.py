@@ -9,6 +9,7 @@ import torch
 
 from impls import ContractError, torch_math
 from properties.cases.case import parse_case
+from properties.failures import Reason
 from properties.judging import conformance
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
@@ -34,6 +35,32 @@ def out_of_memory():
 def test_out_of_memory_in_the_oracle_is_unknown(when):
     result = judged(lambda trial, n: out_of_memory() if when(n) else None)
     assert result.verdict == UNKNOWN and "out of memory on seqlen_q=" in result.reason
+
+
+@pytest.mark.parametrize("error", [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+    RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the documentation"),
+    RuntimeError("CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY"),
+])  # fmt: skip
+def test_a_full_card_is_unknown_whoever_allocates(error):
+    """A card that other processes fill is no mistake of a kernel; seen on an H200 that eight workers filled."""
+
+    def raising(*operands, **options):
+        raise error
+
+    impl = replace(torch_math.IMPL, forward=raising)
+    result = judge(LAW, impl, Plan(examples=3, try_contract=False))
+    assert (result.verdict, result.why, result.reason[:17]) == (UNKNOWN, Reason.RESOURCES, "out of memory on ")
+    assert judge(LAW, impl, Plan(examples=3)).reason.startswith("out of memory on ")  # while the contract is tried
+
+
+def test_an_error_that_only_mentions_memory_is_a_failure():
+    def raising(*operands, **options):
+        raise RuntimeError("the kernel reads out of its memory")
+
+    result = judge(LAW, replace(torch_math.IMPL, forward=raising), Plan(examples=3, try_contract=False))
+    assert result.verdict == FAIL
 
 
 def test_compiler_errors_at_the_first_call_are_shown():
