@@ -115,20 +115,18 @@ def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -
     """got .. last_rounding of one shape; tiny the spacing at 0 -> Score."""
     if got.numel() == 0:
         return Score(torch.zeros_like(want), want.new_zeros(4, dtype=torch.float64), linear)
-    error = (got - want).abs()
     same = got == want  # inf - inf is NaN, yet right
-    error = error.masked_fill(same, 0.0)
-    beyond = (error - last_rounding - tiny / 2).clamp(min=0.0)  # NaN stays NaN
-    beyond = beyond.masked_fill(same, 0.0)
+    error = (got - want).abs_().masked_fill_(same, 0.0)
+    beyond = (error - last_rounding).sub_(tiny / 2).clamp_(min=0.0)  # NaN stays NaN
     # 0 / 0 is no error, NaN is never right, and a sigma that is NaN (the oracle overflowed) must not hide an error
-    z = (beyond / sigma).masked_fill(beyond == 0, 0.0).nan_to_num(nan=math.inf, posinf=math.inf)
+    z = (beyond / sigma).masked_fill_(beyond == 0, 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
+
     if linear:
-        allowed = (sigma * Z_LIMIT + last_rounding + tiny / 2).square()
+        allowed = (sigma * Z_LIMIT).add_(last_rounding).add_(tiny / 2).square_()
     else:
-        allowed = sigma.square() + last_rounding.square() / 3 + tiny * tiny / 12
-    finite = torch.isfinite(error) & torch.isfinite(allowed)
-    allowed = allowed.masked_fill(~finite, 0.0)
-    error = error.masked_fill(~finite, 0.0)
+        allowed = (sigma * sigma).addcmul_(last_rounding, last_rounding, value=1 / 3).add_(tiny * tiny / 12)
+    infinite = ~torch.isfinite(error + allowed)
+    allowed, error = allowed.masked_fill_(infinite, 0.0), error.masked_fill_(infinite, 0.0)
     rows = allowed.sum(-1) if in_rows else allowed
     sums = torch.stack([z.amax(), error.square().sum(), allowed.sum(), rows.square().sum()])
     return Score(z, sums, linear)
@@ -138,5 +136,7 @@ def _overflowed(got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_
     """got, want, sigma of one shape -> got, with want in its place where want overflows and got is what that gives."""
     largest = torch.finfo(out_dtype).max
     over = want.abs() + Z_LIMIT * sigma > largest  # noise may carry a correct kernel over the largest value
+    if not over.is_cuda and not over.any():  # asking a GPU takes longer than the rest
+        return got
     stored = (got.abs() >= largest) & (got.sign() == want.sign())
     return torch.where(over & stored, want, got)
