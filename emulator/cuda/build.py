@@ -30,7 +30,7 @@ PLAIN = ("-O2", "-g1")
 # -fno-tree-vectorize: accesses stay as wide as they were written.
 # -fno-builtin-memcpy and the others: they stay calls, see NOT_ANNOUNCED.
 TRACED = (
-    "-g", "-fsanitize=thread,alignment", "--param", "tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls",
+    "-g1", "-fsanitize=thread,alignment", "--param", "tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls",
     "-fno-crossjumping", "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", "-fno-ipa-icf",
     "-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
 )  # fmt: skip
