@@ -15,9 +15,8 @@ from emulator import build_cache
 class Work(Enum):
     """A kind of work, as the report names it."""
 
-    COMPILING = (
-        "compiling"  # inside an implementation, as far as its compiler tells; waiting for another worker included
-    )
+    # Inside an implementation, as far as its compiler tells; waiting for another worker included.
+    COMPILING = "compiling"
     RUNNING = "running"  # the rest of what happens inside an implementation
     ORACLE = "oracle"
     BUDGET = "budget"  # and comparing with it
@@ -66,6 +65,7 @@ class Clock:
 
 
 _by_triton = 0.0
+_DYNAMO = ("entire_frame_compile", "entire_backward_compile")
 
 
 def compiling_seconds() -> float:
@@ -74,9 +74,6 @@ def compiling_seconds() -> float:
     dynamo = sys.modules.get("torch._dynamo.utils")
     frames = sum(dynamo.calculate_time_spent().get(key, 0.0) for key in _DYNAMO) if dynamo else 0.0
     return build_cache.seconds() + _by_triton + frames
-
-
-_DYNAMO = ("entire_frame_compile", "entire_backward_compile")
 
 
 def _listen_to_triton() -> None:

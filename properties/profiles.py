@@ -27,9 +27,8 @@ class Profile:
 
 DEFAULT = "default"
 PROFILES = {
-    "smoke": Profile(
-        cases=2, repeats=10, repeats_on_cpu=10, small=True
-    ),  # Hypothesis tries the simplest case first: that one and another
+    # Two cases: Hypothesis tries the simplest one first, then another.
+    "smoke": Profile(cases=2, repeats=10, repeats_on_cpu=10, small=True),
     "quick": Profile(cases=12),
     "default": Profile(cases=60),
     "thorough": Profile(cases=400, repeats_on_cpu=100),

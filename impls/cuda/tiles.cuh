@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_tile_by(float* tile, const T* x, int64_t st
 // (ROWS, round_up(headdim, PIECE)). Rows from `rows` on and columns from headdim on are 0.
 template <int ROWS, int D>
 TILE_FUNCTION void load_tile(float* tile, Dtype dtype, const void* x, int64_t at, int64_t stride, int rows,
-                                          int headdim) {
+                             int headdim) {
     as_dtype(dtype, x, [=](auto* typed) {
         if (by_four(typed + at, stride, headdim))
             load_tile_by<ROWS, D, true>(tile, typed + at, stride, rows, headdim);
@@ -109,7 +109,7 @@ TILE_FUNCTION void load_tile(float* tile, Dtype dtype, const void* x, int64_t at
 // Stores factor * O to x, the rows and columns that exist: x points to row 0 of the tile, `rows` rows remain from there.
 template <int TM, int D, class T>
 TILE_FUNCTION void store_rows(T* x, int64_t stride, int rows, int headdim, const float (&O)[TM][D / LANES],
-                                           const float (&factor)[TM]) {
+                              const float (&factor)[TM]) {
     constexpr int N = ADJACENT<D>;
     const bool together = N == 4 && by_four(x, stride, headdim);
 #pragma unroll
@@ -136,14 +136,14 @@ TILE_FUNCTION void store_rows(T* x, int64_t stride, int rows, int headdim, const
 // Stores factor * O to rows of a tensor of any dtype, the first at x[at].
 template <int TM, int D>
 TILE_FUNCTION void store_tile(Dtype dtype, void* x, int64_t at, int64_t stride, int rows, int headdim,
-                                           const float (&O)[TM][D / LANES], const float (&factor)[TM]) {
+                              const float (&O)[TM][D / LANES], const float (&factor)[TM]) {
     as_dtype(dtype, x, [&](auto* typed) { store_rows<TM, D>(typed + at, stride, rows, headdim, O, factor); });
 }
 
 // Loads this thread's elements of float32 rows in global memory into O: those that store_rows writes; 0 elsewhere.
 template <int TM, int D>
 TILE_FUNCTION void fetch_rows(float (&O)[TM][D / LANES], const float* x, int64_t stride, int rows,
-                                           int headdim) {
+                              int headdim) {
     constexpr int N = ADJACENT<D>;
     const bool together = N == 4 && by_four(x, stride, headdim);
 #pragma unroll
@@ -193,7 +193,7 @@ TILE_FUNCTION void add_rows_dot_rows(float (&S)[TM][TN], const float* A, const f
 // P has NP columns. Whole pieces of columns beyond the head dim are skipped.
 template <int D, int NP, int TM>
 TILE_FUNCTION void add_product(float (&O)[TM][D / LANES], const float* P, const float* V, int length,
-                                            int headdim) {
+                               int headdim) {
     constexpr int N = ADJACENT<D>;
     P += group() * STRIDE<NP>;
     V += lane() * N;

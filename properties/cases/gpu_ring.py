@@ -13,8 +13,6 @@ substitute: asking for more of it than the card has can hang the driver.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import torch
 
 PAGE = 2 * 2**20  # bytes; the granularity of CUDA's mappings on every GPU so far (checked)
@@ -74,8 +72,7 @@ class _Loan:
         self.__cuda_array_interface__ = dict(shape=(RANGE,), typestr="|u1", data=(int(ring.address), False), version=3)
 
     def __del__(self):
-        with suppress(TypeError):  # the interpreter is shutting down
-            _free.setdefault(self.ring.device, []).append(self.ring)
+        _free.setdefault(self.ring.device, []).append(self.ring)
 
 
 def zeros(nbytes: int, device: torch.device) -> torch.Tensor:
@@ -93,9 +90,7 @@ def zeros(nbytes: int, device: torch.device) -> torch.Tensor:
 
 def _driver():
     try:
-        from cuda.bindings import (
-            driver,  # only where there is a GPU: loading it takes 0.1 s, and CPUs have no use for it
-        )
+        from cuda.bindings import driver  # only where there is a GPU: loading it takes 0.1 s
     except ImportError:
         raise OSError("the package cuda-bindings is not installed") from None
     return driver

@@ -16,9 +16,7 @@ from properties.failures import Reason, Undecided
 
 BEHIND = 2**32  # elements from the first to the last along a dimension that is spread
 BEFORE = 2**31  # elements before the first, where a negative offset lands
-BLOCK = (
-    64  # elements; strides and the first element are multiples of it, so that rows stay as aligned as torch makes them
-)
+BLOCK = 64  # elements; strides and the first element are multiples of it: rows stay as aligned as torch makes them
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # in Python from 3.13 on
 
 

@@ -9,7 +9,6 @@ they could be joined.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from collections import Counter
@@ -18,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from properties.plugin.report import Report, print_table
+from properties.plugin.saved import NoReport, read
 
 SAME = ("seed", "profile", "cases_per_law", "repeats", "device", "versions")  # what all parts of a run have in common
 OWN = ("command", "started", "seconds", "workers", "device_name", "platform")  # what each part has of its own
@@ -105,17 +105,6 @@ def _without_shard(command: str) -> str:
     return shlex.join(kept)
 
 
-def read(folder: str) -> dict:
-    """The results.json of a report. Raises MergeError if there is none that can be read."""
-    file = Path(folder) / "results.json"
-    try:
-        record = json.loads(file.read_text())
-        _ = record["environment"]["versions"], record["results"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MergeError(f"{file} should be the results.json of a run ({type(error).__name__}: {error})") from None
-    return record
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m properties.plugin.merge", description=__doc__.splitlines()[0])
     parser.add_argument("reports", nargs="+", metavar="REPORT_DIR", help="the report folders of all parts")
@@ -128,7 +117,7 @@ def main(arguments: list[str]) -> int:
         parser.error("a REPORT_DIR is given twice")
     try:
         environment, results = merged({folder: read(folder) for folder in options.reports})
-    except MergeError as error:
+    except (MergeError, NoReport) as error:
         parser.error(str(error))
     report = Report(Path(options.into))
     report.environment = environment

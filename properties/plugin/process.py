@@ -11,7 +11,7 @@ import sys
 import torch
 from filelock import FileLock
 
-from emulator.build_cache import cache_folder
+from emulator.build_cache import cache_folder, counted
 
 # Parameters of glibc's mallopt.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
@@ -64,7 +64,12 @@ def compile_each_triton_kernel_once() -> None:
             name = hashlib.sha256(f"{src.hash()} {kwargs.get('options')}".encode()).hexdigest()[:2]
         except (AttributeError, TypeError):  # not a source as this version of Triton makes it
             return compile_(src, *args, **kwargs)
-        with FileLock(cache_folder() / f"triton-{name}.lock"):
+        lock = FileLock(cache_folder() / f"triton-{name}.lock")
+        with counted():  # waiting for another worker; Triton itself counts the rest (properties/clock.py)
+            lock.acquire()
+        try:
             return compile_(src, *args, **kwargs)
+        finally:
+            lock.release()
 
     compiler.compile = compile_alone

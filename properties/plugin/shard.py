@@ -23,9 +23,8 @@ from properties.law import Law
 from properties.plugin.order import judges
 
 FORM = "should be i/n with 1 <= i <= n, as in --shard 1/4"
-NOTHING = (
-    0.01  # the weight of a test that launches nothing, as its law is refused or its implementation does not run here
-)
+# The weight of a test that launches nothing, as its law is refused or its implementation does not run here.
+NOTHING = 0.01
 
 
 class Shard(NamedTuple):

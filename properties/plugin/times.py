@@ -9,16 +9,15 @@ collecting, sending results, a worker that waits for the last one to finish) is 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from properties.clock import Work
+from properties.plugin.saved import NoReport, read
 
 KINDS = tuple(work.value for work in Work)
 OTHER = "other"  # seconds of a result that no kind is charged with
@@ -87,14 +86,12 @@ def main(arguments: list[str]) -> int:
         "--slowest", type=int, default=SLOWEST, metavar="N", help=f"how many laws are listed ({SLOWEST})"
     )
     options = parser.parse_args(arguments)
-    file = Path(options.report)
-    file = file / "results.json" if file.is_dir() else file
     try:
-        read = json.loads(file.read_text())
-        results, environment = read["results"], read["environment"]
-        whole = total(results, environment)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        parser.error(f"{file} should be the results.json of a run ({type(error).__name__}: {error})")
+        record = read(options.report)
+    except NoReport as error:
+        parser.error(str(error))
+    results, environment = record["results"], record["environment"]
+    whole = total(results, environment)
     console = Console(width=200)
     if "seconds" in environment:
         console.print(

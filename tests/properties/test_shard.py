@@ -15,6 +15,7 @@ from properties.plugin import merge
 from properties.plugin.merge import MergeError, merged
 from properties.plugin.report import Report
 from properties.plugin.reporter import shard_option
+from properties.plugin.saved import read
 from properties.plugin.shard import NOTHING, Shard, cut, parse, split, weight
 
 from .test_run import PLUGINS, attest, results
@@ -258,7 +259,7 @@ def test_a_run_judges_its_part(second):
 def test_a_real_part_alone_is_no_whole(second):
     _, report = second
     with pytest.raises(MergeError, match="shard 1/2 missing: all 2 parts are needed"):
-        merged({"second": merge.read(str(report))})
+        merged({"second": read(report)})
 
 
 def test_smoke_has_its_own_cases_and_repeats(second):

@@ -36,11 +36,7 @@ def test_an_inner_kind_is_not_counted_twice(ticks):
                 ticks(4)
         ticks(8)
     ticks(16)  # outside of all blocks
-    assert clock.seconds == {
-        Work.DRAWING: 9,
-        Work.LAW: 2,
-        Work.ORACLE: 4,
-    }
+    assert clock.seconds == {Work.DRAWING: 9, Work.LAW: 2, Work.ORACLE: 4}
 
 
 def test_an_exception_ends_its_kind(ticks):
@@ -90,7 +86,7 @@ def result(impl, law, seconds, **of):
 
 
 RESULTS = [result("a", "x", 5, running=3, oracle=1), result("a", "y", 1, running=1), result("b", "x", 10, running=9.5)]
-ENVIRONMENT = {"seconds": 10.0, "workers": 2, "device_name": "a processor"}
+ENVIRONMENT = {"seconds": 10.0, "workers": 2, "device_name": "a processor", "versions": {}}
 
 
 def test_lines_add_up_by_implementation_and_by_law_the_longest_first():
