@@ -29,37 +29,32 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
     backward = any(name in GRADIENTS for name in names)
     want = trial.want(x, backward=backward, **changed)
     budget = trial.budget(want, x, backward=backward, **changed)
-    near = [(name, getattr(got, name), getattr(want, name), getattr(budget, name)) for name in names]
-    with trial.meter.clock.counts(Work.BUDGET):
-        scores = [_score_near(trial, *tensors) for tensors in near]
-        oracle.read_scores(scores)
-    for tensors, result in zip(near, scores, strict=True):
-        _judge_near(trial, *tensors, result)
+    _check_near(trial, [(name, getattr(got, name), getattr(want, name), getattr(budget, name)) for name in names])
 
 
 def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor) -> None:
     """One tensor is within its budget: worst z and, over many elements, the root mean square."""
+    _check_near(trial, [(name, got, want, sigma)])
+
+
+def _check_near(trial: Trial, tensors: list[tuple]) -> None:
     with trial.meter.clock.counts(Work.BUDGET):
-        result = _score_near(trial, name, got, want, sigma)
-        oracle.read_scores([result])
-    _judge_near(trial, name, got, want, sigma, result)
-
-
-def _score_near(trial: Trial, name: str, got, want, sigma) -> oracle.Score:
-    return oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
-
-
-def _judge_near(trial: Trial, name: str, got, want, sigma, result: oracle.Score) -> None:
-    trial.meter.saw(name, result.worst_z)
-    if result.worst_z > Z_LIMIT:
-        raise _beyond_budget(trial, name, got, want, sigma, result.z, "should be")
-    if result.rms_ratio > RMS_LIMIT:
-        raise LawBroken(
-            f"{name}: the error over all elements is {result.rms_ratio:.3g} times what rounding explains "
-            f"(rms; {RMS_LIMIT} allowed)",
-            f"no single element exceeds its limit: the worst has z {number(result.worst_z)}, {Z_LIMIT:g} allowed",
-            suggests="a systematic loss of precision: a sum in too narrow a type, a cast too early, or tf32 undeclared",
-        )
+        scores = [
+            oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
+            for name, got, want, sigma in tensors
+        ]
+        oracle.read_scores(scores)
+    for (name, got, want, sigma), result in zip(tensors, scores, strict=True):
+        trial.meter.saw(name, result.worst_z)
+        if result.worst_z > Z_LIMIT:
+            raise _beyond_budget(trial, name, got, want, sigma, result.z, "should be")
+        if result.rms_ratio > RMS_LIMIT:
+            raise LawBroken(
+                f"{name}: the error over all elements is {result.rms_ratio:.3g} times what rounding explains "
+                f"(rms; {RMS_LIMIT} allowed)",
+                f"no single element exceeds its limit: the worst has z {number(result.worst_z)}, {Z_LIMIT:g} allowed",
+                suggests="a systematic loss of precision: a sum in too narrow a type, a cast too early, or tf32 undeclared",
+            )
 
 
 def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
