@@ -125,6 +125,26 @@ def refuses_half_tiles_of_keys(case):
     return None
 
 
+def refuses_flash_beyond_2_31(case):
+    """Found by test_tensors_beyond_2_31_elements: docs/bugs.md#found-by-this-suite. The forward alone is right there."""
+    elements = case.batch * case.nheads * rounded_up(case.seqlen_q, 128) * rounded_up(case.headdim, 32)
+    if elements > 2**31:
+        return "flash's backward reads memory that is not its own where q, padded to tiles, has more than 2^31 elements"
+    return None
+
+
+def refuses_cudnn_beyond_2_31(case):
+    """Found by the same law."""
+    if case.batch * case.nheads * case.seqlen_q * case.headdim > 2**31:
+        return "cuDNN's dq is wrong from element 2^31 on"
+    return None
+
+
+def rounded_up(n, multiple):
+    """The least multiple that is at least n."""
+    return -(-n // multiple) * multiple
+
+
 def implementation(name, kernel, *, accepts, supports, **declared):
     """An Implementation that calls a kernel and refuses what `accepts` and `supports` exclude."""
     supports = Supports(**supports, accepts=lambda case: next(filter(None, (rule(case) for rule in accepts)), None))
@@ -223,7 +243,7 @@ IMPLS = [
         "torch_sdpa_flash",
         flash,
         devices={"cuda"},
-        accepts=[refuses_empty, refuses_scale_not_positive],
+        accepts=[refuses_empty, refuses_scale_not_positive, refuses_flash_beyond_2_31],
         supports={
             "dtypes": HALF,
             "headdims": range(1, 257),
@@ -265,7 +285,13 @@ IMPLS = [
         "torch_sdpa_cudnn",
         cudnn,
         devices={"cuda"},
-        accepts=[refuses_empty, refuses_one_by_one, refuses_scale_not_positive, refuses_half_tiles_of_keys],
+        accepts=[
+            refuses_empty,
+            refuses_one_by_one,
+            refuses_scale_not_positive,
+            refuses_half_tiles_of_keys,
+            refuses_cudnn_beyond_2_31,
+        ],
         supports={
             "dtypes": HALF,
             "headdims": range(8, 129, 8),

@@ -4,9 +4,10 @@ import torch
 
 import oracle
 from impls.call import Inputs, Outputs, from_layout
+from properties.cases.beyond_32_bits import alone_on_the_gpu, batches_to_look_at, enlarged, inputs_of
 from properties.cases.case import LAYOUTS, Case
 from properties.cases.sparse_memory import spread
-from properties.checks.comparisons import all_same, check_all_agree, check_unchanged
+from properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
 from properties.checks.pictures import element_at, number, plural, share, where
 from properties.failures import LawBroken
 from properties.law import law
@@ -91,6 +92,37 @@ def test_offsets_need_64_bits(trial):
                 _check_all_agree(trial, got, plain, budget, f"where dimension {dim} of the inputs is not spread it is")
                 answered += 1
     trial.needs(answered > 0)
+
+
+@law(device="cuda", share=0.03, gqa=False, bias=False, softmax_scale=False, regime=("spread",), bug="boundaries")
+def test_tensors_beyond_2_31_elements(trial):
+    """Contiguous q, k and v of more than 2^31 elements each: all that is computed from their first batch, their last, and
+    those where 32 bits end, is within the budget of the oracle.
+
+    Also for kernels that take contiguous tensors only, and for outputs of that size.
+    """
+    large = enlarged(trial.impl, trial.case)
+    trial.needs(large is not None)
+    places = batches_to_look_at(large)
+    with alone_on_the_gpu(trial.device):
+        x = inputs_of(large, trial.impl.layout, trial.device)
+        got = trial.call(x, backward=trial.backward, then=lambda outputs: _batches(outputs, places))
+        parts = [
+            Inputs(**{name: from_layout(trial.impl, t[b : b + 1]).clone() for name, t in x.items()}) for b in places
+        ]
+        del x
+    sizes = f"batch={large.batch} seqlen={large.seqlen_q} nheads={large.nheads} headdim={large.headdim} {large.dtype}"
+    for n, (b, part) in enumerate(zip(places, parts, strict=True)):
+        try:
+            check_budget(trial, _batches(got, [n]), part)
+        except LawBroken as broken:
+            broken.headline += f"; b=0 is batch {b} of a call with {sizes}"
+            raise
+
+
+def _batches(outputs: Outputs, numbers: list[int]) -> Outputs:
+    """Copies of these batches alone."""
+    return Outputs(**{name: tensor[numbers].clone() for name, tensor in outputs.items()})
 
 
 @law(bug="memory")

@@ -6,6 +6,7 @@ from mutants.cuda.build import planted, promising
 
 LAW = "test_offsets_need_64_bits"
 ROW = "int64_t row(int b, int i, int h) const { return b * batch + i * seqlen + h * head; }"
+V_ROW = "p.v.row(b, first_key, h_k)"
 
 MUTANTS = [
     planted(
@@ -25,5 +26,14 @@ MUTANTS = [
         "32 bits without a sign: right up to 2^32 elements, then it starts from 0",
         promising(torch.float16, backward=False, strides=True),
         dict(seqlen_q=2, seqlen_k=2),
+    ),
+    planted(
+        "fa2_offset_of_v_is_an_int",
+        "test_tensors_beyond_2_31_elements",
+        "fa2_forward.cuh",
+        ((V_ROW, f"int({V_ROW})"),),
+        "the same in an implementation that takes contiguous tensors only: a batch of 8000 shows it, sparse memory cannot",
+        promising(torch.float16, backward=False, headdims=(32,)),
+        device="cuda",
     ),
 ]

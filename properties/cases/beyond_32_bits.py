@@ -1,0 +1,74 @@
+"""Contiguous inputs of more than 2^31 elements in little memory of a GPU: their pages repeat (gpu_ring.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from filelock import FileLock
+
+from emulator.build_cache import cache_folder
+from impls.call import Inputs
+from impls.contract import Implementation
+from properties.cases import gpu_ring
+from properties.cases.case import Case
+from properties.cases.inputs import RandomTensors
+from properties.cases.sparse_memory import BEFORE, sparse_zeros
+from properties.cases.support import unsupported
+
+ELEMENTS = 2**31  # where a signed offset in elements ends; offsets in bytes end earlier
+NHEADS = 8
+GRID = 65535  # batch * nheads at most: CUDA's limit for two of the three dimensions of a grid
+HEADDIM = 256  # the most that is used: smaller ones need longer sequences, and so larger matrices of scores
+MULTIPLES = (1, 8, 32, 128)  # what lengths may have to be a multiple of
+
+
+def enlarged(impl: Implementation, case: Case) -> Case | None:
+    """The case with as many batches and keys as it takes for q, k, v to have more than 2^31 elements each; None if the
+    implementation takes no such case."""
+    takes = impl.supports.headdim_list
+    headdim = max((d for d in takes if d <= HEADDIM), default=min(takes))
+    # Two bytes where there is a choice: offsets are the same, and half the memory is enough.
+    dtype = min((case.dtype, *impl.supports.dtypes), key=lambda dtype: dtype.itemsize)
+    least = ELEMENTS // (GRID // NHEADS * NHEADS * headdim) + 2
+    for multiple in MULTIPLES:
+        seqlen = -(-(least | 1) // multiple) * multiple
+        batch = ELEMENTS // (NHEADS * seqlen * headdim) + 2  # the last batch lies beyond as a whole
+        heads = dict(batch=batch, nheads=NHEADS, nheads_k=NHEADS)
+        large = case.but(**heads, seqlen_q=seqlen, seqlen_k=seqlen, headdim=headdim, dtype=dtype)
+        if unsupported(impl, large) is None:
+            return large
+    return None
+
+
+def batches_to_look_at(case: Case) -> list[int]:
+    """The first batch, the last, and those that hold the elements 2^29, 2^30 and 2^31, which no 32 bits count in bytes."""
+    size = case.seqlen_q * case.nheads * case.headdim
+    return sorted({0, case.batch - 1, *(n // size for n in (2**29, 2**30, 2**31))})
+
+
+def inputs_of(case: Case, layout: str, device: str) -> Inputs:
+    """q, k, v, dout, contiguous in this layout, "bshd" or "bhsd". Values are randn and repeat every gpu_ring.PERIOD bytes.
+
+    Memory in front of them is mapped, too: a truncated offset that is negative lands there.
+    """
+    rows = (case.nheads, case.seqlen_q) if layout == "bhsd" else (case.seqlen_q, case.nheads)
+    shape = (case.batch, *rows, case.headdim)
+    return Inputs(**{name: _tensor(case, shape, name, torch.device(device)) for name in ("q", "k", "v", "dout")})
+
+
+def _tensor(case: Case, shape: tuple[int, ...], name: str, device: torch.device) -> torch.Tensor:
+    period, count = gpu_ring.PERIOD // case.dtype.itemsize, torch.Size(shape).numel()
+    memory = sparse_zeros(BEFORE + count, case.dtype, device)
+    memory[:period] = RandomTensors(case, device, name).normal((period,)).to(case.dtype)
+    return memory[BEFORE:].view(shape)
+
+
+@contextmanager
+def alone_on_the_gpu(device: str) -> Iterator[None]:
+    """One worker at a time: outputs of this size take 4 to 9 GiB each, and an implementation may make copies."""
+    name = f"{torch.cuda.get_device_properties(device).uuid}"
+    with FileLock(cache_folder() / f"large-{name}.lock"):
+        yield
+        torch.cuda.empty_cache()
