@@ -14,8 +14,9 @@ from impls import ContractError, Implementation, call
 from impls.call import Call, Inputs, Outputs
 from properties.cases.case import Case
 from properties.cases.features import keywords_of, mask_of, variant_of
-from properties.cases.inputs import RandomTensors, build
+from properties.cases.inputs import build
 from properties.cases.layouts import Placed, lay_out, layout_of, place
+from properties.cases.random_tensors import RandomTensors
 from properties.cases.support import unsupported
 from properties.clock import Clock, Work
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory, words_of
