@@ -20,6 +20,10 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
         lambda impl: impl.empty_rows == "zero",
         'empty_rows="undefined": rows with no visible key promise nothing',
     ),
+    "outside": (
+        lambda impl: impl.outside == "error",
+        'outside="undefined": calls outside of `supports` promise nothing',
+    ),
 }
 FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.needs.items()}
 
