@@ -102,6 +102,7 @@ class Implementation:
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
     empty_rows: Literal["zero", "undefined"] = "zero"
+    outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises, or is right all the same
     repeatable: Collection[str] = frozenset(OUTPUTS)
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
@@ -156,6 +157,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
     one_of("causal_alignment", impl.causal_alignment, ("bottom_right", "top_left"))
     one_of("lse", impl.lse, ("natural", "log2", None))
     one_of("empty_rows", impl.empty_rows, ("zero", "undefined"))
+    one_of("outside", impl.outside, ("error", "undefined"))
     must(_subset(impl.devices, DEVICES, least=1), f"devices={impl.devices!r}: should be a subset of {{'cuda', 'cpu'}}")
     must(
         _has_reasons(impl),

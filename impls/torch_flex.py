@@ -78,6 +78,8 @@ def check(q, k, v, bias):
     if seqlen_q < 1 or seqlen_k < 1 or seqlen_q % MULTIPLE or seqlen_k % MULTIPLE or batch * nheads < 2:
         sizes = f"batch={batch} nheads={nheads} seqlen_q={seqlen_q} seqlen_k={seqlen_k}"
         raise ValueError(f"torch_flex: {sizes}: seqlens should be multiples of {MULTIPLE}, batch * nheads at least 2")
+    if not all(x.is_contiguous() for x in (q, k, v)):
+        raise ValueError("torch_flex: q, k, v should be contiguous: PyTorch compiles again for other strides")
     full = (batch, nheads, seqlen_q, seqlen_k)
     if bias is not None and (
         bias.shape[3] != seqlen_k or any(n not in (1, m) for n, m in zip(bias.shape, full, strict=True))

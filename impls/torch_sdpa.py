@@ -66,7 +66,19 @@ def cudnn(q, k, v, causal, bias, softmax_scale):
     out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
         q, k, v, None, True, 0.0, causal, False, scale=softmax_scale
     )
-    return out, lse.reshape(q.shape[:3])
+    return _ContiguousGradient.apply(out), lse.reshape(q.shape[:3])
+
+
+class _ContiguousGradient(torch.autograd.Function):
+    """Passes its input on; its gradient arrives contiguous, because PyTorch's backward for cuDNN ignores other strides."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.contiguous()
 
 
 def refuses_bias_with_causal(case):
@@ -279,8 +291,8 @@ IMPLS = [
         repeatable={"out", "lse", "dk", "dv", "dbias"},
         precision=Precision(multiply="tf32"),
     ),
-    # Contiguous dout only: PyTorch caches one backward plan per shape and strides of q, k, v, and ignores the strides of
-    # dout. The second layout of dout in a process gets wrong gradients without an error (torch 2.11).
+    # dout is made contiguous: PyTorch caches one backward plan per shape and strides of q, k, v, and ignores the strides of
+    # dout. The second layout of dout in a process would get wrong gradients without an error (torch 2.11).
     implementation(
         "torch_sdpa_cudnn",
         cudnn,

@@ -27,6 +27,7 @@ class Law:
     """One law. `bug` is its section in docs/bugs.md; `share` is its part of the profile's number of cases.
 
     `device` is where it can fail; None for everywhere. With "cpu" it is judged there, whatever device the run is on.
+    `last`: judged after the implementation's other laws, as a wrong kernel may end the process.
     """
 
     function: Callable[[Trial], None]
@@ -35,6 +36,7 @@ class Law:
     bug: str = ""
     share: float = 1.0
     device: str | None = None
+    last: bool = False
 
     def hold(self, trial: Trial) -> None:
         """Try the law. Raises LawBroken, or Undecided if memory ran out anywhere, the oracle included."""
@@ -75,13 +77,19 @@ def laws() -> dict[str, Law]:
 
 
 def law(
-    *, needs: tuple[str, ...] = (), bug: str, share: float = 1.0, device: str | None = None, **draws: Any
+    *,
+    needs: tuple[str, ...] = (),
+    bug: str,
+    share: float = 1.0,
+    device: str | None = None,
+    last: bool = False,
+    **draws: Any,
 ) -> Callable:
     """Make a pytest test of a function of a Trial; keywords that are not Law's go to Draws.of."""
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        made = Law(function, wanted, needs, bug, share, device)
+        made = Law(function, wanted, needs, bug, share, device, last)
 
         def test(impl, judge):
             judge(made, impl)

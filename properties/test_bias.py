@@ -2,7 +2,11 @@
 
 import torch
 
-from properties.cases.inputs import WINS, RandomTensors
+from impls.call import Inputs
+from properties.cases.bias_masks import HIDING
+from properties.cases.inputs import WINS
+from properties.cases.random_tensors import RandomTensors
+from properties.checks.averages import check_averages, countable
 from properties.checks.comparisons import (
     check_agree,
     check_all_agree,
@@ -12,15 +16,15 @@ from properties.checks.comparisons import (
     check_unchanged,
 )
 from properties.law import law
+from properties.trial import Trial
 
-HIDING = ("right", "left", "window", "dead_row")
 
-
-@law(bias=True, needs=("bias",), bug="masks")
+@law(bias=True, needs=("bias",), two_tiles=True, bug="masks")
 def test_biased_attention_matches_the_definition(trial):
     """S = softmax_scale q k^T + bias, with bias (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) broadcast over the rest.
 
-    out, lse and every gradient are within the error budget, -inf entries and all.
+    out, lse and every gradient are within the error budget, -inf entries and all. Padding and windows hide whole tiles of
+    keys, also the first one of a row.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -55,16 +59,22 @@ def test_constant_in_bias_changes_only_lse(trial):
     check_agree(trial, "lse", after.lse, want, budget.lse, "with the constant added it should be")
 
 
-@law(bias=True, bias_mask=HIDING, needs=("bias", "lse"), bug="masks")
+@law(bias=True, bias_mask=HIDING, needs=("bias", "lse"), two_tiles=True, bug="masks")
 def test_infinite_bias_hides_exactly_its_keys(trial):
     """With q = 0 and a bias of 0 or -inf, exp(lse) counts the keys that the bias does not hide: a whole number.
 
     Right and left padding, a window and a dead row hide whole tiles at the start, at the end, or everywhere.
     """
-    x = trial.zeroed("q")
-    hidden = x.bias.isinf()
-    x = x.with_(bias=torch.where(hidden, x.bias, 0))
-    check_counts(trial, x, trial.visible() & ~hidden)
+    check_counts(trial, *_hidden_or_zero(trial))
+
+
+@law(bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, where=countable, share=0.5, bug="masks")
+def test_out_averages_the_keys_that_a_bias_leaves(trial):
+    """With q = 0 and a bias of 0 or -inf, out is the mean of v over the keys that the bias does not hide.
+
+    v_j is 1 in column j mod headdim and 0 elsewhere, so out counts the keys column by column, also where there is no lse.
+    """
+    check_averages(trial, *_hidden_or_zero(trial))
 
 
 @law(bias=True, bias_mask=("right", "left"), needs=("bias",), bug="masks")
@@ -103,6 +113,13 @@ def test_bias_picks_its_key(trial):
     want = v.gather(1, key[..., None].expand(-1, -1, -1, case.headdim))
     got = trial.run(x.with_(bias=bias)).out
     check_copied(trial, got, want, "should be v of the key that its bias selects:")
+
+
+def _hidden_or_zero(trial: Trial) -> tuple[Inputs, torch.Tensor]:
+    """Inputs that make every score 0 or -inf, and which keys each query sees (b, h, sq, sk)."""
+    x = trial.zeroed("q")
+    hidden = x.bias.isinf()
+    return x.with_(bias=torch.where(hidden, x.bias, 0)), trial.visible() & ~hidden
 
 
 def _one_key_each(random: RandomTensors, shape: tuple[int, ...]) -> torch.Tensor:

@@ -5,12 +5,17 @@ import time
 import torch
 
 from impls.call import Inputs, Outputs
+from properties.cases.case import Case
+from properties.cases.outside import probes
 from properties.checks.comparisons import check_all_agree, check_unchanged
+from properties.checks.outside import wrong_outside
+from properties.failures import LawBroken
 from properties.law import law
 from properties.trial import Trial
 from races.poison import PATTERNS, leave_behind
 
 DELAY = (0.01, 0.5)  # seconds by which the inputs are late: three times what a call takes, within these bounds
+SHORT = 40  # keys and queries of a call outside the promise
 CYCLES = 2.0e9  # clock cycles of a GPU in a second, at most
 
 
@@ -49,6 +54,46 @@ def test_expanded_dout_equals_its_copy(trial):
     expanded = trial.call(handed.with_(dout=one.expand(handed.dout.shape)), backward=True)
     budget = trial.budget(trial.want(x, backward=True), x, backward=True)
     check_all_agree(trial, expanded, copied, budget, "with a copy of dout it is")
+
+
+def small(case: Case) -> Case:
+    """The case with more than one batch and head, so that wrong strides show, and short enough for many calls."""
+    lengths = dict(seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT))
+    return case.but(batch=2, nheads=3, nheads_k=3, **lengths)
+
+
+@law(
+    needs=("outside",),
+    gqa=False,
+    regime=("spread",),
+    softmax_scale=False,
+    share=0.1,
+    toward=small,
+    last=True,
+    bug="calling",
+)
+def test_calls_outside_the_promise_raise_or_are_right(trial):
+    """A call outside of `supports` gives an error, or the right answer: never a wrong one without an error.
+
+    Each call differs from a promised case in one thing: a head dim, dtype, layout or number of key heads that is not
+    declared, lengths that `accepts` refuses, q, k and v that do not fit together, a bias of another shape.
+    """
+    wrong = []
+    for probe in probes(trial.impl, trial.case):
+        trial.write_down(probe.what)
+        if broken := wrong_outside(trial, probe):
+            wrong.append((probe, broken))
+            if not trial.device_works():
+                break
+    if not wrong:
+        return
+    (probe, broken), *others = wrong
+    raise LawBroken(
+        f"called with {probe.what}, it raises no error, and {broken.headline}",
+        *broken.observed,
+        *(f"also with {other.what}: {found.headline}" for other, found in others),
+        'raise an error for such a call, support it, or declare outside="undefined"',
+    )
 
 
 def _timed(trial: Trial) -> tuple[Outputs, float]:

@@ -14,8 +14,9 @@ from impls import ContractError, Implementation, call
 from impls.call import Call, Inputs, Outputs
 from properties.cases.case import Case
 from properties.cases.features import keywords_of, mask_of, variant_of
-from properties.cases.inputs import RandomTensors, build
-from properties.cases.layouts import Placed, lay_out, layout_of, place
+from properties.cases.inputs import build
+from properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
+from properties.cases.random_tensors import RandomTensors
 from properties.cases.support import unsupported
 from properties.clock import Clock, Work
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory, words_of
@@ -58,6 +59,7 @@ class Trial:
     device: str
     meter: Meter = field(default_factory=Meter)
     repeats: int = 100
+    write_down: Callable[[str], None] = lambda what: None  # keeps what is about to be called, should the process die
 
     @cached_property
     def x(self) -> Inputs:
@@ -117,13 +119,13 @@ class Trial:
         handed = Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in stored.items()})
         return self.call(handed, backward=backward, wrt=wrt, **changed)
 
-    def place(self, x: Inputs, fill: float) -> tuple[Inputs, dict[str, Placed]]:
+    def place(self, x: Inputs, fill: float, margin: int = MARGIN) -> tuple[Inputs, dict[str, Placed]]:
         """The inputs inside buffers filled with `fill`, ready for `call`, and the buffers."""
-        placed = {name: self._place(name, t, fill) for name, t in x.items()}
+        placed = {name: self._place(name, t, fill, margin) for name, t in x.items()}
         return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
 
-    def _place(self, name: str, tensor: torch.Tensor, fill: float) -> Placed:
-        return place(self.as_stored(name, tensor), layout_of(name, self.case.layout), fill)
+    def _place(self, name: str, tensor: torch.Tensor, fill: float, margin: int) -> Placed:
+        return place(self.as_stored(name, tensor), layout_of(name, self.case.layout), fill, margin)
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """An input in the layout that the implementation declares; bias has one layout for all."""

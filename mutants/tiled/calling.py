@@ -1,8 +1,24 @@
-"""Bugs that the first ordinary call shows, so the contract catches them before any law: docs/bugs.md#calling."""
+"""Bugs of calls: outside of what is declared, and those that the first ordinary call shows: docs/bugs.md#calling."""
 
+from dataclasses import replace
+
+from impls.python_tiled import IMPL
 from mutants.tiled.build import planted
 
 MUTANTS = [
+    planted(
+        name="undeclared_key_heads_are_read_by_their_own_number",
+        law="test_calls_outside_the_promise_raise_or_are_right",
+        edits=(
+            (
+                "    return torch.arange(q.shape[2], device=q.device) // max(group, 1)\n",
+                "    return torch.arange(q.shape[2], device=q.device).clamp(max=k.shape[2] - 1)\n",
+            ),
+        ),
+        smallest=dict(batch=2, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="no GQA is promised and none is refused: each query head reads the key head of its own number, past the end",
+        declares=dict(supports=replace(IMPL.supports, gqa=False)),
+    ),
     planted(
         name="lse_is_in_base_2",
         law="test_contract_is_kept",

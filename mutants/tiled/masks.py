@@ -1,6 +1,11 @@
 """Bugs of the causal mask, its alignment, rows that see no key, and the bias: docs/bugs.md#masks."""
 
+from dataclasses import replace
+
+from impls.python_tiled import IMPL
 from mutants.tiled.build import planted
+
+SUPPORTS = IMPL.supports
 
 CAUSAL = "s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)"
 LAST_KEY = "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q"
@@ -153,6 +158,31 @@ MUTANTS = [
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=3, seqlen_k=3, headdim=1),
         story="block skipping checks only the tile's first query, as if later queries saw no more keys",
+    ),
+    planted(
+        name="maximum_becomes_the_mask_value_in_a_hidden_tile",
+        law="test_infinite_bias_hides_exactly_its_keys",
+        edits=(
+            ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 128, 128"),
+            ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=258, headdim=1, bias_mask="left"),
+        story="padding on the left hides the first tile whole: exp(-inf - -inf), though every row sees a key later",
+        declares=dict(empty_rows="undefined"),
+    ),
+    planted(
+        name="hidden_tile_turns_out_into_nan",
+        law="test_out_averages_the_keys_that_a_bias_leaves",
+        edits=(
+            ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 128, 128"),
+            ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),
+            ("    return out, lse\n", "    return out\n"),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=258, bias_mask="left"),
+        story="the same in a forward without lse, whose tile is not declared: lengths still reach two tiles of 128",
+        declares=dict(
+            empty_rows="undefined", lse=None, backward=None, tile=None, supports=replace(SUPPORTS, bias_grad=False)
+        ),
     ),
     planted(
         name="infinite_bias_is_made_finite",

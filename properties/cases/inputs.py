@@ -16,14 +16,15 @@ Every tensor depends on the case and the device alone, not on what was drawn bef
 from __future__ import annotations
 
 import math
-import zlib
 
 import torch
 
 from impls.call import Inputs
 from oracle import ALIGNMENTS
+from properties.cases.bias_masks import hidden_by_bias
 from properties.cases.case import Case
 from properties.cases.features import mask_of
+from properties.cases.random_tensors import RandomTensors
 
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
 GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype
@@ -41,34 +42,6 @@ def build(case: Case, device: str | torch.device) -> Inputs:
     bias = _bias(case, random) if case.bias else None
     q, k, v, dout = (tensor.to(case.dtype) for tensor in (q, k, v, dout))
     return Inputs(q=q, k=k, v=v, dout=dout, bias=None if bias is None else bias.to(case.bias_dtype))
-
-
-class RandomTensors:
-    """Random float32 tensors on one device, from a case's seed and a word that keeps several draws of a case apart."""
-
-    def __init__(self, case: Case, device: str | torch.device, word: str = ""):
-        self.device = device
-        self.generator = torch.Generator(device)
-        self.generator.manual_seed(case.seed * 1_000_003 + zlib.crc32(word.encode()))
-
-    def normal(self, shape: tuple[int, ...], spread: float = 1.0) -> torch.Tensor:
-        drawn = torch.randn(shape, generator=self.generator, device=self.device)
-        return drawn if spread == 1.0 else drawn.mul_(spread)
-
-    def uniform(self, shape: tuple[int, ...], low: float, high: float) -> torch.Tensor:
-        return torch.rand(shape, generator=self.generator, device=self.device).mul_(high - low).add_(low)
-
-    def integers(self, shape: tuple[int, ...], low: int, high: int) -> torch.Tensor:
-        """Whole numbers low .. high, as float32."""
-        return torch.randint(low, high + 1, shape, generator=self.generator, device=self.device).float()
-
-    def order(self, n: int) -> torch.Tensor:
-        """A permutation of 0 .. n - 1."""
-        return torch.randperm(n, generator=self.generator, device=self.device)
-
-    def number(self, low: int, high: int) -> int:
-        """One whole number, low .. high."""
-        return int(self.integers((1,), low, high))
 
 
 def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,24 +122,6 @@ def _bias(case: Case, random: RandomTensors) -> torch.Tensor:
     if hidden is None:
         return bias
     return bias.masked_fill(hidden, FINITE_MASK if case.bias_mask == "finite" else float("-inf"))
-
-
-def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
-    """Which entries of the bias hide their key: bool, broadcastable to the bias; None if none does."""
-    kind, (batch, nheads, rows, keys) = case.bias_mask, case.bias_shape
-    if kind == "none" or keys == 0 or rows == 0:
-        return None
-    j = torch.arange(keys, device=random.device)
-    start = random.integers((batch, nheads, 1, 1), 0, keys - 1)
-    if kind in ("right", "finite"):
-        return j > start
-    if kind == "left":
-        return j < start
-    if kind == "window":  # every query keeps itself, counted from the end as bottom-right alignment does
-        i = torch.arange(rows, device=random.device)[:, None] + (keys - rows if case.bias == "matrix" else keys - 1)
-        return (j < i - start) | (j > i)
-    dead = random.integers((batch, nheads, 1, 1), 0, rows - 1)
-    return (torch.arange(rows, device=random.device)[:, None] == dead).expand(batch, nheads, rows, keys)
 
 
 def _alibi(case: Case, random: RandomTensors) -> torch.Tensor:

@@ -43,9 +43,10 @@ def layout_of(name: str, layout: str) -> str:
     return MIXED[name] if layout == "mixed" else layout
 
 
-def place(tensor: torch.Tensor, layout: str, fill: float) -> Placed:
+def place(tensor: torch.Tensor, layout: str, fill: float, margin: int = MARGIN) -> Placed:
     """A 4-D tensor (w, x, y, z) -> the same values stored as `layout` says; everything around them is `fill`.
 
+    margin: elements before and after.
     contiguous    as torch makes it
     transposed    the two middle dimensions exchanged in memory
     packed        every third row of a longer tensor, as q is in a packed qkv
@@ -63,7 +64,7 @@ def place(tensor: torch.Tensor, layout: str, fill: float) -> Placed:
     count = 1
     for n in stored:
         count *= n
-    buffer = torch.full((count + 2 * MARGIN,), fill, dtype=tensor.dtype, device=tensor.device)
-    view = cut(buffer[MARGIN : MARGIN + count].view(stored))
+    buffer = torch.full((count + 2 * margin,), fill, dtype=tensor.dtype, device=tensor.device)
+    view = cut(buffer[margin : margin + count].view(stored))
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, before=bits(buffer).clone())

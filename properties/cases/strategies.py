@@ -24,6 +24,7 @@ from properties.failures import AnotherCase
 
 HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8))  # (batch, nheads_k)
 GROUPS = (2, 3, 4, 8)  # query heads for each key head, with GQA
+USUAL_TILE = (128, 128)  # where none is declared
 LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
 
 
@@ -46,6 +47,13 @@ class Limits:
         if small and device == "cpu":
             return cls(70, 70, int(2**14 * share), heads=6, stretch=4)
         return cls(130, 130, int(2**18 * share)) if device == "cpu" else cls(1100, 256, int(2**23 * share))
+
+    def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:
+        """The longest sequences for a law, and an implementation that declares this tile."""
+        most = self.seqlen * min(want.stretch, self.stretch)
+        if not want.two_tiles:
+            return most
+        return max(most, min(2 * (tile or USUAL_TILE)[1] + 2, self.seqlen * self.stretch))
 
 
 def one_of(values: tuple) -> st.SearchStrategy:
@@ -92,6 +100,7 @@ class Draws:
     cross, gqa: True, False, or None for whatever is declared. With cross=True lengths are drawn apart, and may be equal.
     bias_mask: which masks a bias may have.
     seqlen_q, seqlen_k: (least, most); most=None follows the device. stretch: how many times longer than usual they may be.
+    two_tiles: lengths go to two tiles of keys and a part of a third one, at least, so that a bias can hide a whole tile.
     where: a condition that fields cannot express. toward: changes a drawn case so that `where` is likely to hold.
     """
 
@@ -102,6 +111,7 @@ class Draws:
     seqlen_q: tuple[int, int | None] = (1, None)
     seqlen_k: tuple[int, int | None] = (1, None)
     stretch: int = 1
+    two_tiles: bool = False
     where: Callable[[Case], bool] | None = None
     toward: Callable[[Case], Case] = lambda case: case
 
@@ -154,6 +164,7 @@ def attention_cases(
 class _Choices:
     """What does not depend on drawn values. Made once for all cases: making it costs more than drawing from it."""
 
+    seqlen: int  # the longest
     headdim: st.SearchStrategy[int]
     together: st.SearchStrategy[tuple]  # a value for each feature of TOGETHER
     bias: st.SearchStrategy[str | None] | None  # which kind; None where nothing is to be drawn
@@ -163,13 +174,13 @@ class _Choices:
         together = _together(*(_typed(want.values(name, impl)) for name in TOGETHER))
         kinds = want.values("bias", impl)
         wanted = any(kind is not None for kind in want.features.get("bias", kinds))
-        return cls(headdims(impl, limits.headdim), together, one_of(kinds) if wanted else None)
+        most = limits.longest(want, impl.tile)
+        return cls(most, headdims(impl, limits.headdim), together, one_of(kinds) if wanted else None)
 
 
 @st.composite
 def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, choices: _Choices) -> Case:
-    s = impl.supports
-    most = limits.seqlen * min(want.stretch, limits.stretch)
+    s, most = impl.supports, choices.seqlen
     seqlen_q = draw(seqlens(want.seqlen_q[1] if want.seqlen_q[1] is not None else most, want.seqlen_q[0]))
     cross = want.cross if want.cross is not None else s.cross and draw(BOOLEANS)
     if cross:
@@ -215,6 +226,7 @@ def _bias_details(
     """BIAS_DETAILS of a bias of this kind."""
     return _together(
         _typed(m for m in masks if m != "dead_row" or kind == "matrix"),
+        _typed((False,)),  # bias_keeps_key: `fitted` sets it where it is needed
         _typed(sorted({1, batch})),
         _typed(sorted({1, nheads})),
         _typed((torch.float32, *({dtype} - {torch.float32}))),
@@ -242,22 +254,26 @@ def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
     if fits(case):
         return case
     if impl.supports.accepts is not None or impl.empty_rows != "zero":
-        for candidate in _nearby(case, may_differ=want.cross is not True):
+        for candidate in _nearby(case, may_differ=want.cross is not True, keeping=impl.empty_rows != "zero"):
             if fits(candidate):
                 return candidate
     raise AnotherCase
 
 
-def _nearby(case: Case, may_differ: bool) -> Iterable[Case]:
-    """Yields each once: making a case costs more than everything else here."""
-    kept = dict(bias=case.bias, bias_mask=case.bias_mask)
-    unmasked, without = kept | dict(bias_mask="none"), NO_BIAS
+def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
+    """Yields each once: making a case costs more than everything else here.
+
+    keeping: the mask of the bias may keep a key in each row.
+    """
+    kept = dict(bias=case.bias, bias_mask=case.bias_mask, bias_keeps_key=case.bias_keeps_key)
+    biases = [kept, kept | dict(bias_keeps_key=True)] if keeping and case.bias is not None else [kept]
+    biases.append(kept | dict(bias_mask="none"))
     seen = set()
     for multiple in (1, 8, 16, 32, 64, 128):
         q, k = (-(-n // multiple) * multiple for n in (case.seqlen_q, case.seqlen_k))
-        square = [(q, q, kept), (q, q, unmasked), (q, q, without)] if may_differ else []
-        for seqlen_q, seqlen_k, bias in [(q, k, kept), (q, k, unmasked), *square]:
-            key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"])
+        square = [(q, q, bias) for bias in (*biases, NO_BIAS)] if may_differ else []
+        for seqlen_q, seqlen_k, bias in [*((q, k, bias) for bias in biases), *square]:
+            key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"], bias["bias_keeps_key"])
             if key not in seen:
                 seen.add(key)
                 yield case.but(seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)

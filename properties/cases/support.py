@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from impls.contract import ContractError, Implementation
+from properties.cases.bias_masks import may_have_empty_rows
 from properties.cases.case import Case
-from properties.cases.features import FEATURES, mask_of
+from properties.cases.features import FEATURES
 
 # What a law may need beside features, and the reason that is shown where an implementation does not have it.
 OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
@@ -18,6 +19,10 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",
         'empty_rows="undefined": rows with no visible key promise nothing',
+    ),
+    "outside": (
+        lambda impl: impl.outside == "error",
+        'outside="undefined": calls outside of `supports` promise nothing',
     ),
 }
 FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.needs.items()}
@@ -56,7 +61,7 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
         if not feature.takes(impl.supports, value):
             what = feature.words(value)
             break
-    if what is None and impl.empty_rows != "zero" and may_have_empty_rows(impl, case):
+    if what is None and impl.empty_rows != "zero" and may_have_empty_rows(case, impl.causal_alignment):
         what = "rows with no visible key"
     if what is not None:
         return f"{what} is not in what {impl.name} supports"
@@ -65,10 +70,3 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
         return accepts(case) if accepts else None
     except Exception as error:
         raise ContractError(f"supports.accepts raises {type(error).__name__}: {error} [for {case}]") from error
-
-
-def may_have_empty_rows(impl: Implementation, case: Case) -> bool:
-    """Whether some query of the case could be left without a visible key."""
-    if mask_of(case, impl.causal_alignment).has_empty_rows(case.seqlen_q, case.seqlen_k):
-        return True
-    return case.bias is not None and case.bias_mask in ("left", "window", "dead_row")

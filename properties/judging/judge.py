@@ -22,7 +22,7 @@ from properties.clock import Work
 from properties.failures import AnotherCase, LawBroken, Reason, Undecided
 from properties.judging import conformance
 from properties.judging.explain import explain, replay_command
-from properties.judging.plan import Plan
+from properties.judging.plan import CALLED_WITH, Plan
 from properties.judging.shrink import smallest
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
@@ -128,6 +128,7 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
     def holds(case: Case) -> None:
         plan.write_down(f"{test} {case}")
         trial = Trial(impl, case, plan.device, meter, plan.repeats_for(impl))
+        trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
         try:
             with meter.clock.counts(Work.LAW):
                 law.hold(trial)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from impls.contract import Implementation
 from properties.cases.case import Case
 
+CALLED_WITH = ", called with "  # between a case and what the call in progress has otherwise, where it is written down
+
 
 @dataclass
 class Plan:

@@ -17,7 +17,12 @@ def by_implementation(items: list[pytest.Item], names: list[str]) -> list[pytest
     """Items in their order -> laws of one implementation follow each other, implementations in the order of `names`.
 
     One worker compiles what an implementation needs, while others judge other implementations. In the order of the laws, all
-    workers would wait for the same compiler.
+    workers would wait for the same compiler. Laws that may end the process come last (`Law.last`).
     """
     place = {name: n for n, name in enumerate(names)}
-    return sorted(items, key=lambda item: place[item.callspec.id] if judges(item) else -1)
+
+    def key(item: pytest.Item) -> tuple[int, bool]:
+        law = getattr(item.function, "law", None) if judges(item) else None
+        return place[item.callspec.id] if judges(item) else -1, law is not None and law.last
+
+    return sorted(items, key=key)

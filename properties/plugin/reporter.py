@@ -17,7 +17,7 @@ from impls import registry
 from impls.registry import Entry, RegistryError
 from properties.cases.case import CaseError, parse_case
 from properties.failures import Reason
-from properties.judging.plan import Plan
+from properties.judging.plan import CALLED_WITH, Plan
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.plugin import shard, times
 from properties.plugin.order import by_implementation, judges
@@ -197,7 +197,7 @@ class Reporter:
         known = f"the last case launched was {case}" if case else "it had launched no case"
         reason = f"worker {report.attest_worker} died; {known}"
         options = [entry.option for entry in self.entries if entry.name == impl and entry.option]
-        replayed = [f"--case '{case.partition(' ')[2]}'"] if case else []
+        replayed = [f"--case '{case.partition(' ')[2].partition(CALLED_WITH)[0]}'"] if case else []
         replay = " ".join([f"pytest '{report.nodeid}'", *options, *replayed])
         report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
         result = Result(impl, Path(path).stem, law, UNKNOWN, reason, Reason.WORKER_DIED, message=reason, replay=replay)

@@ -1,12 +1,17 @@
 """A bias hides exactly the keys that its mask names."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
 
+from oracle import ALIGNMENTS
+from properties.cases.bias_masks import hidden_by_bias, may_have_empty_rows
 from properties.cases.case import BIAS_MASKS, Case
-from properties.cases.inputs import FINITE_MASK, RandomTensors, build, hidden_by_bias
+from properties.cases.features import mask_of
+from properties.cases.inputs import FINITE_MASK, build
+from properties.cases.random_tensors import RandomTensors
 
 INF = math.inf
 
@@ -69,6 +74,25 @@ def test_a_window_ends_with_the_query_itself(seqlen_k):
     assert not (seen & (torch.arange(seqlen_k) > i[:, None])).any()
     width = seen.sum(-1)
     assert torch.equal(width, torch.minimum(i + 1, width[..., -1:]).expand_as(width))
+
+
+@pytest.mark.parametrize("mask", BIAS_MASKS)
+@pytest.mark.parametrize("kind", ["vector", "matrix"])
+def test_rows_are_empty_for_some_seed_exactly_where_they_may_be(mask, kind):
+    """By brute force, over all short lengths: 72 ranges of keys are drawn for each case."""
+    for causal, keeps, sq, sk in product((False, True), (False, True), (0, 1, 2, 4), (0, 1, 3, 4)):
+        c = case(batch=9, seqlen_q=sq, seqlen_k=sk, nheads=8, nheads_k=8, headdim=1, causal=causal, bias=kind,
+                 bias_mask=mask, bias_keeps_key=keeps, bias_batch=9, bias_nheads=8)  # fmt: skip
+        for alignment in ALIGNMENTS:
+            seen = mask_of(c, alignment).visible(sq, sk) & ~hidden(c)
+            assert bool((~seen.any(-1)).any()) * bool(sq) == may_have_empty_rows(c, alignment), (c, alignment)
+
+
+@pytest.mark.parametrize("mask", ["left", "dead_row"])
+def test_a_kept_key_is_the_diagonal_under_causal(mask):
+    c = biased(mask, causal=True)
+    kept = hidden(c) & ~hidden(c.but(bias_keeps_key=True))
+    assert kept.any() and not (kept & ~torch.eye(40, dtype=torch.bool)).any()
 
 
 def test_dead_row_masks_one_whole_row():

@@ -7,7 +7,8 @@ import oracle
 from impls.call import Inputs
 from properties.cases.case import DTYPES, REGIMES, Case
 from properties.cases.features import SCALES, mask_of, variant_of
-from properties.cases.inputs import GAP, RandomTensors, build
+from properties.cases.inputs import GAP, build
+from properties.cases.random_tensors import RandomTensors
 
 HEADDIMS = (1, 2, 3, 8, 40, 64, 65, 128, 256)
 

@@ -225,6 +225,21 @@ def test_a_dead_worker_is_reported_with_its_case(tmp_path):
     assert re.search(r"--impl-from=.*crashes.py --case 'seqlen_q=\d+ ", entry["replay"])
 
 
+def test_a_process_that_dies_outside_the_promise_names_the_call(tmp_path):
+    """That law is the last one, so all other verdicts of the implementation are known."""
+    plugin = PLUGINS / "crashes_outside.py"
+    attest(
+        "--impl-from", plugin, "-n", "1", "properties/test_calling.py", "properties/test_seqlens.py", report=tmp_path
+    )
+    kept = results(tmp_path)
+    entry = kept.pop("test_calls_outside_the_promise_raise_or_are_right[crashes_outside]")
+    assert entry["verdict"] == "unknown"
+    assert re.search(r"the last case launched was .*seqlen_q=.*, called with headdim \d+$", entry["reason"])
+    assert re.search(r"--case 'seqlen_q=[^,]*'$", entry["replay"])
+    assert {e["verdict"] for e in kept.values()} <= {"pass", "refused", "unknown"} and len(kept) > 4
+    assert not any("died" in e["reason"] for e in kept.values())
+
+
 def test_an_interrupted_run_keeps_its_results(tmp_path):
     process = subprocess.Popen(
         command("--impl-from", PLUGINS / "slow.py", report=tmp_path),

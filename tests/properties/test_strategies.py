@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 
-from properties.cases.case import LAYOUTS, REGIMES, Case, parse_case
+from properties.cases.bias_masks import may_have_empty_rows
+from properties.cases.case import BIAS_MASKS, LAYOUTS, REGIMES, Case, parse_case
 from properties.cases.strategies import Draws, Limits, attention_cases, edges
-from properties.cases.support import may_have_empty_rows, unsupported
+from properties.cases.support import unsupported
 from properties.law import laws
 from tests.properties.drawing import (
     ALL,
@@ -92,11 +93,34 @@ def test_accepts_does_not_change_the_other_fields():
 
 def test_undefined_empty_rows_are_never_drawn():
     cases, _ = drawn(NO_EMPTY_ROWS)
-    assert not any(may_have_empty_rows(NO_EMPTY_ROWS, case) for case in cases)
+    assert not any(may_have_empty_rows(case, "bottom_right") for case in cases)
     free, _ = drawn(ALL)
-    assert Counter(case.bias for case in cases) == Counter(case.bias for case in free)  # only masks are restricted
+    assert Counter(case.bias for case in cases) == Counter(case.bias for case in free)
     assert any(case.causal and case.seqlen_q < case.seqlen_k for case in cases)
     assert any(case.seqlen_q > case.seqlen_k for case in cases)
+
+
+@pytest.mark.parametrize("declared", [NO_EMPTY_ROWS, TOP_LEFT], ids=lambda impl: impl.name)
+def test_every_mask_is_drawn_where_empty_rows_are_undefined(declared):
+    """Where a mask could leave a row empty it keeps a key in each; elsewhere it is as for others."""
+    cases, _ = drawn(declared, Draws.of(bias=True), n=200)
+    assert {case.bias_mask for case in cases} == set(BIAS_MASKS)
+    assert any(case.bias_mask == "left" and not case.causal and not case.bias_keeps_key for case in cases)
+    for mask in ("left", "dead_row", "window"):
+        assert any(case.bias_mask == mask and case.bias_keeps_key for case in cases), mask
+
+
+def test_masks_keep_no_key_where_empty_rows_are_promised():
+    cases, _ = drawn(ALL, Draws.of(bias=True), n=200)
+    assert not any(case.bias_keeps_key for case in cases)
+
+
+@pytest.mark.parametrize(("tile", "longest"), [(None, 258), ((64, 256), 514), ((16, 16), 130), ((1, 10**6), 1040)])
+def test_lengths_reach_two_tiles_of_keys_and_more_where_a_law_wants_that(tile, longest):
+    """Otherwise no case on a CPU has a whole tile of 128 that a bias hides, and keys behind it."""
+    limits = Limits.on("cpu")
+    assert limits.longest(Draws.of(two_tiles=True), tile) == longest
+    assert limits.longest(Draws.of(), tile) == limits.seqlen
 
 
 def test_top_left_alignment_leaves_no_row_empty():

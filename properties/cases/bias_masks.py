@@ -1,0 +1,72 @@
+"""Which keys the -inf entries of a bias hide, and whether they can leave a query without any.
+
+Every mask leaves each row of the bias one range of keys. `start` says how long the range is. It is drawn for each batch and
+head of the bias; ranges of one row with another start contain one another, so the shortest one tells what may happen.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from oracle import ALIGNMENTS
+from properties.cases.case import Case
+from properties.cases.features import mask_of
+from properties.cases.random_tensors import RandomTensors
+
+HIDING = ("right", "left", "window", "dead_row")  # the masks with -inf
+
+
+def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
+    """Which entries of the bias hide their key: bool, broadcastable to the bias; None if none does."""
+    kind, (batch, nheads, rows, keys) = case.bias_mask, case.bias_shape
+    if kind in ("none", "alibi") or keys == 0 or rows == 0:
+        return None
+    j, i = torch.arange(keys, device=random.device), torch.arange(rows, device=random.device)
+    start = random.integers((batch, nheads, 1, 1), 0, keys - 1)
+    if kind == "dead_row":
+        dead = random.integers((batch, nheads, 1, 1), 0, rows - 1)
+        hidden = (i[:, None] == dead).expand(batch, nheads, rows, keys)
+    else:
+        first, last = _left(case, i[:, None], start)
+        hidden = (j < first) | (j > last)
+    if case.bias_keeps_key:
+        for key in _kept(case, i):
+            hidden = hidden & (j != key[:, None])
+    return hidden
+
+
+def may_have_empty_rows(case: Case, alignment: str) -> bool:
+    """Whether position and bias leave some query of the case without a visible key, for some seed."""
+    mask, queries = mask_of(case, alignment), torch.arange(case.seqlen_q)
+    first, last = mask.bounds(queries, case.seqlen_q, case.seqlen_k)
+    last = last.clamp(max=case.seqlen_k - 1)
+    empty = last < first
+    if case.bias is not None and case.bias_mask in HIDING:
+        row = queries if case.bias == "matrix" else torch.zeros_like(queries)
+        hidden = torch.ones_like(empty)
+        if case.bias_mask != "dead_row":
+            shortest = case.seqlen_k - 1 if case.bias_mask == "left" else 0
+            least, most = _left(case, row, torch.tensor(shortest))
+            hidden = torch.minimum(last, most) < torch.maximum(first, least)
+        if case.bias_keeps_key:
+            for key in _kept(case, row):
+                hidden &= (key < first) | (key > last)
+        empty |= hidden
+    return bool(empty.any())
+
+
+def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first and the last key that a mask leaves to each row of the bias, as far as such keys exist."""
+    rows, keys = case.bias_shape[2:]
+    if case.bias_mask == "left":
+        return start, torch.full_like(row, keys - 1)
+    if case.bias_mask in ("right", "finite"):
+        return torch.zeros_like(row), start
+    own = row + (keys - rows if case.bias == "matrix" else keys - 1)  # window: each query has its own key, bottom right
+    return own - start, own
+
+
+def _kept(case: Case, row: torch.Tensor) -> list[torch.Tensor]:
+    """For each alignment, the last key that the first query of each row of the bias sees by position."""
+    bounds = (mask_of(case, alignment).bounds(row, case.seqlen_q, case.seqlen_k) for alignment in ALIGNMENTS)
+    return [last.clamp(0, max(case.seqlen_k - 1, 0)) for _, last in bounds]

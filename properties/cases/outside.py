@@ -1,0 +1,126 @@
+"""Calls outside of what an implementation promises, one step away from a case that it does promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from impls.call import Inputs
+from impls.contract import Implementation
+from properties.cases.bias_masks import may_have_empty_rows
+from properties.cases.case import Case, text_of
+from properties.cases.features import FEATURES
+from properties.cases.support import unsupported
+
+# Features without a keyword. The others are left out where they are not declared: such a call cannot even be written.
+ASKED = ("dtype", "headdim", "gqa", "layout")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One call outside the promise.
+
+    what: how it differs from the promised case, as a message puts it. case: whose inputs are built, and `change`d then.
+    answered: whether there is a right answer. coarse: it may be as inexact as in bfloat16, as no precision is promised.
+    """
+
+    what: str
+    case: Case
+    change: Callable[[Inputs], Inputs] = lambda x: x
+    answered: bool = True
+    coarse: bool = False
+
+
+def probes(impl: Implementation, case: Case) -> Iterator[Probe]:
+    """The calls to try beside a promised case. None has a row without keys, whose result may be undeclared, too."""
+    for probe in (*_undeclared(impl, case), *_other_dtypes(case), *_misfits(case), *_other_biases(case)):
+        if probe.answered and may_have_empty_rows(probe.case, impl.causal_alignment):
+            continue
+        yield probe
+
+
+def _undeclared(impl: Implementation, case: Case) -> Iterator[Probe]:
+    """Values of features that are not declared, and lengths that `accepts` refuses."""
+    kinds = ("bias",) if impl.supports.bias_kinds else ()
+    for name in (*ASKED, *kinds):
+        feature = FEATURES[name]
+        for value in _headdims(impl, case) if name == "headdim" else feature.values:
+            if not feature.takes(impl.supports, value):
+                yield Probe(feature.words(value), feature.changed(case, value), coarse=name == "dtype")
+    if not impl.supports.cross:
+        for q, k in ((1, 2), (2, 1)):
+            other = case.but(seqlen_q=q * case.seqlen_q, seqlen_k=k * case.seqlen_k)
+            yield Probe(f"seqlen_q={other.seqlen_q} and seqlen_k={other.seqlen_k}", other)
+    longer = case.but(seqlen_q=case.seqlen_q + 1, seqlen_k=case.seqlen_k + 1)
+    if impl.supports.accepts is not None and (reason := unsupported(impl, longer)):
+        yield Probe(f"seqlen_q={longer.seqlen_q} and seqlen_k={longer.seqlen_k} ({reason})", longer)
+
+
+def _headdims(impl: Implementation, case: Case) -> list[int]:
+    """The next head dim that is not declared, and the one after the largest."""
+    declared = impl.supports.headdim_list
+    above = next(d for d in range(case.headdim + 1, declared[-1] + 2) if d not in declared)
+    return sorted({above, declared[-1] + 1})
+
+
+def _other_dtypes(case: Case) -> Iterator[Probe]:
+    """float64, which no implementation can declare, and k, v in another dtype than q."""
+    yield Probe(
+        "dtype float64", case.but(dtype=torch.float32), _converted(torch.float64, "q", "k", "v", "dout"), coarse=True
+    )
+    other = torch.float16 if case.dtype == torch.float32 else torch.float32
+    what = f"q in {text_of(case.dtype)} and k, v in {text_of(other)}"
+    yield Probe(what, case, _converted(other, "k", "v"), coarse=True)
+
+
+def _misfits(case: Case) -> Iterator[Probe]:
+    """q, k and v that do not fit together: there is no right answer. (A size of 1 could be broadcast, which would be one.)"""
+
+    def grown(what: str, dim: int, *names: str) -> Probe:
+        return Probe(what, case, lambda x: x.with_(**{n: _grown(getattr(x, n), dim) for n in names}), answered=False)
+
+    if case.seqlen_k > 1:
+        yield grown("one key more in v than in k", 1, "v")
+    if case.batch > 1:
+        yield grown("one batch more in k and v than in q", 0, "k", "v")
+    if case.nheads > 1 and case.nheads == case.nheads_k:
+        yield grown(f"nheads={case.nheads} and nheads_k={case.nheads + 1}", 2, "k", "v")
+    if case.headdim > 1:
+        yield grown("one column more in k and v than in q", 3, "k", "v")
+
+
+def _other_biases(case: Case) -> Iterator[Probe]:
+    """A bias in another shape or dtype."""
+    if case.bias is None:
+        return
+    names = ("batch", "nheads", "seqlen_q", "seqlen_k")
+    full = (case.batch, case.nheads, case.seqlen_q, case.seqlen_k)
+    for dim, name in enumerate(names):
+        if case.bias_shape[dim] == full[dim] > 1:
+            what = f"a bias of {full[dim] + 1} where {name} is {full[dim]}"
+            yield Probe(what, case, lambda x, dim=dim: x.with_(bias=_grown(x.bias, dim)), answered=False)
+    if case.seqlen_k > 2:
+        what = f"a bias of {case.seqlen_k - 1} where seqlen_k is {case.seqlen_k}"
+        yield Probe(what, case, lambda x: x.with_(bias=x.bias[..., 1:].contiguous()), answered=False)
+    if case.bias_batch == 1:
+        yield Probe("a bias of three dimensions", case, lambda x: x.with_(bias=x.bias[0]))
+    yield Probe("a bias in float64", case, _converted(torch.float64, "bias"), coarse=True)
+
+
+def _grown(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """One slice longer in a dimension."""
+    return torch.cat((tensor, tensor.narrow(dim, 0, 1)), dim)
+
+
+def _converted(dtype: torch.dtype, *names: str) -> Callable[[Inputs], Inputs]:
+    return lambda x: x.with_(**{name: getattr(x, name).to(dtype) for name in names})
+
+
+def other_alignment(impl: Implementation, case: Case) -> Implementation | None:
+    """The implementation with the other alignment, where its declared one says nothing about this case."""
+    if impl.supports.cross or not case.causal or case.seqlen_q == case.seqlen_k:
+        return None
+    other = {"bottom_right": "top_left", "top_left": "bottom_right"}[impl.causal_alignment]
+    return replace(impl, causal_alignment=other)

@@ -1,0 +1,75 @@
+"""What a call outside the promise gives: an error, the right answer, or a wrong one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from impls.call import Inputs, Outputs
+from impls.contract import GRADIENTS, Precision
+from properties.cases.outside import Probe, other_alignment
+from properties.checks.comparisons import check_near
+from properties.failures import LawBroken
+from properties.trial import Trial
+
+AROUND = 7.0  # what lies around the inputs
+FARTHEST = 4  # how many times its own size a kernel may read behind an input: float64 in place of float16
+
+
+def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
+    """How a call is wrong without an error; None if it raises, or is right. Forward alone, then with its backward."""
+    at = Trial(trial.impl, probe.case, trial.device, trial.meter)
+    x = probe.change(at.x)
+    try:
+        for backward in (False, True)[: 1 + at.backward]:
+            got = at.answer(_amid(at, x), backward=backward)
+            if got is None:
+                return None
+            if not probe.answered:
+                return LawBroken("there is no right answer", *_call(x))
+            _check(at, probe, got, x, backward)
+    except LawBroken as broken:
+        return LawBroken(broken.headline, *_call(x), *broken.observed)
+    return None
+
+
+def _check(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: bool) -> None:
+    """Raises LawBroken unless every output is within its budget, under either alignment where none is declared."""
+    if x.bias is not None and x.bias.dim() == 3:
+        x = x.with_(bias=x.bias[None])
+    try:
+        _check_aligned(at, probe, got, x, backward)
+    except LawBroken:
+        other = other_alignment(at.impl, probe.case)
+        if other is None:
+            raise
+        _check_aligned(Trial(other, probe.case, at.device, at.meter), probe, got, x, backward)
+
+
+def _check_aligned(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: bool) -> None:
+    want, rounded = at.want(x, backward=backward), x
+    if probe.coarse:
+        at = replace(at, impl=replace(at.impl, precision=Precision("tf32", "operand", "operand")))
+        rounded = x.with_(**{name: tensor.bfloat16() for name, tensor in x.items() if name != "bias"})
+    budget = at.budget(want, rounded, backward=backward)
+    for name, tensor in got.items():
+        if name in ("out", "lse") or (backward and name in GRADIENTS):
+            check_near(at, name, tensor, getattr(want, name), getattr(budget, name))
+
+
+def _amid(at: Trial, x: Inputs) -> Inputs:
+    """The inputs in their layout, far enough inside memory of our own that a wrong stride finds no page of another.
+
+    An output is allocated by the implementation, so that what is written behind it cannot be caught.
+    """
+    case = at.case
+    scores = case.batch * case.nheads * case.seqlen_q * case.seqlen_k
+    margin = FARTHEST * max(scores, *(tensor.numel() for _, tensor in x.items()))
+    flat = x.bias is not None and x.bias.dim() == 3
+    handed, _ = at.place(x.with_(bias=x.bias[None]) if flat else x, AROUND, margin)
+    return handed.with_(bias=handed.bias[0]) if flat else handed
+
+
+def _call(x: Inputs) -> list[str]:
+    """The shapes and dtypes of a call, in a line."""
+    each = (f"{name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in x.items())
+    return [f"the call: {', '.join(each)}   (public layout)"]

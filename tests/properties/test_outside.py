@@ -1,0 +1,169 @@
+"""Calls outside the promise: which are tried, and what counts as an answer."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from impls import Implementation, Supports, torch_math
+from properties.cases.case import Case
+from properties.cases.outside import probes
+from properties.failures import Reason
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import PASS, REFUSED
+from properties.law import laws
+from properties.trial import Trial
+from tests.trials import broken
+
+LAW = laws()["test_calls_outside_the_promise_raise_or_are_right"]
+PLAIN = Case(batch=2, seqlen_q=8, seqlen_k=8, nheads=3, nheads_k=3, headdim=8)
+FLOAT, HALF = {torch.float32}, {torch.float16, torch.bfloat16}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def unchecked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """torch_math without its checks."""
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    k, v = (torch_math.per_query_head(x, q.shape[2]) for x in (k, v))
+    s = scale * torch.einsum("bihd,bjhd->bhij", q.float(), k.float())
+    s = s if bias is None else s + bias.float()
+    if causal:
+        s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(s.shape[3] - s.shape[2]), -torch.inf)
+    return torch.einsum("bhij,bjhd->bihd", s.softmax(-1), v.float()).to(q.dtype)
+
+
+def declaring(forward, outside="error", **supports) -> Implementation:
+    """An implementation that declares this much: by default float32, head dims 8 and 16."""
+    supports = Supports(**(dict(dtypes=FLOAT, headdims={8, 16}) | supports))
+    return Implementation(name="tested", forward=forward, supports=supports, devices={"cpu"}, outside=outside)
+
+
+def verdict(*args, **declared):
+    return judge(LAW, declaring(*args, **declared), Plan(examples=60))
+
+
+def first_columns(q, k, v):
+    """For head dims up to 16: the rest is left out of the scores."""
+    return unchecked(torch.cat((q[..., :16], 0 * q[..., 16:]), -1), k, v)
+
+
+def one_length(q, k, v):
+    """For seqlen_q = seqlen_k: reads as many keys as there are queries."""
+    return unchecked(q, k[:, : q.shape[1]], v[:, : q.shape[1]])
+
+
+def key_head_0(q, k, v):
+    """For nheads_k = nheads: reads key heads by a wrong number."""
+    own = torch.arange(q.shape[2]).clamp(max=k.shape[2] - 1)
+    return unchecked(q, k[:, :, own], v[:, :, own])
+
+
+def as_if_contiguous(q, k, v):
+    """Takes the strides of contiguous tensors."""
+    return unchecked(*(x.as_strided(x.shape, torch.empty(x.shape).stride()) for x in (q, k, v)))
+
+
+def bits_of_float32(q, k, v):
+    """Reads the memory of q as float32, whatever it holds."""
+    wrong = q.contiguous().view(torch.float32)[..., : q.shape[-1]] if q.dtype != torch.float32 else q
+    return unchecked(wrong.reshape(*q.shape[:-1], -1)[..., : q.shape[-1]].expand(q.shape), k.float(), v.float()).to(
+        q.dtype
+    )
+
+
+def no_tail(q, k, v):
+    """For multiples of 8: the rest of the keys is left out."""
+    n = k.shape[1] // 8 * 8
+    return unchecked(q, k[:, :n], v[:, :n]) if n else torch.zeros_like(q)
+
+
+def bias_of_enough_keys(q, k, v, bias=None):
+    """Takes the first seqlen_k entries of a row of the bias."""
+    return unchecked(q, k, v, bias=None if bias is None else bias[..., : k.shape[1]])
+
+
+def half_alone(q, k, v):
+    """Right in every dtype, but as exact as in bfloat16."""
+    return unchecked(q.bfloat16(), k.bfloat16(), v.bfloat16()).to(q.dtype)
+
+
+def multiples_of_8(case):
+    return "seqlen should divide by 8" if case.seqlen_k % 8 or case.seqlen_q % 8 else None
+
+
+@pytest.mark.parametrize(("forward", "supports", "named"), [
+    (first_columns, {}, "called with headdim 17, it raises no error, and out["),
+    (one_length, {}, "called with seqlen_q=8 and seqlen_k=16, it raises no error, and out["),
+    (key_head_0, {}, "called with nheads_k < nheads, it raises no error, and out["),
+    (as_if_contiguous, {}, "called with layout transposed, it raises no error, and out["),
+    (bits_of_float32, {}, "called with dtype float64, it raises no error, and out["),
+    (no_tail, dict(accepts=multiples_of_8), "(seqlen should divide by 8), it raises no error, and out["),
+    (bias_of_enough_keys, dict(bias={"vector"}), "with a bias of 9 where seqlen_k is 8, it raises no error, and there is"),
+], ids=lambda value: getattr(value, "__name__", ""))  # fmt: skip
+def test_a_wrong_answer_without_an_error_fails(forward, supports, named):
+    case = PLAIN.but(bias="vector") if "bias" in supports else PLAIN
+    found = broken(LAW.hold, Trial(declaring(forward, **supports), case, "cpu"))
+    assert named in found.headline
+    assert found.observed[0].startswith("the call: q (2, ")
+    assert found.observed[-1] == 'raise an error for such a call, support it, or declare outside="undefined"'
+
+
+@pytest.mark.parametrize(("forward", "supports"), [
+    (unchecked, {}),
+    (partial(unchecked, causal=True), dict(bias={"vector"}, causal="always")),
+    (unchecked, dict(dtypes=HALF, causal="optional", bias={"matrix"}, cross=True, gqa=True, strides=True)),
+    (half_alone, dict(dtypes={torch.bfloat16})),
+    (unchecked, dict(accepts=multiples_of_8)),
+], ids=["plain", "causal", "most", "half", "accepts"])  # fmt: skip
+def test_the_right_answer_passes(forward, supports):
+    result = verdict(forward, **supports)
+    assert result.verdict == PASS, result.message
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit("no")])
+def test_any_error_passes(error):
+    def checking(q, k, v):
+        plain = q.shape == k.shape == v.shape and q.dtype == k.dtype == torch.float32 and q.shape[-1] in (8, 16)
+        if not plain or not all(x.is_contiguous() for x in (q, k, v)):
+            raise error
+        return unchecked(q, k, v)
+
+    result = verdict(checking)
+    assert result.verdict == PASS and result.reason.startswith("errors that this law allows: ")
+
+
+def test_all_that_is_wrong_is_listed():
+    def wrong(q, k, v):
+        return torch.zeros_like(q) if q.shape[2] > k.shape[2] or q.shape[3] == 17 else unchecked(q, k, v)
+
+    found = broken(LAW.hold, Trial(declaring(wrong), PLAIN, "cpu"))
+    assert found.headline.startswith("called with headdim 17, ")
+    assert [line.partition(":")[0] for line in found.observed if "also" in line] == ["also with nheads_k < nheads"]
+
+
+def test_nothing_is_asked_where_nothing_is_promised_outside():
+    result = verdict(first_columns, outside="undefined")
+    assert (result.verdict, result.why) == (REFUSED, Reason.NOT_DECLARED)
+    assert result.reason == 'outside="undefined": calls outside of `supports` promise nothing'
+
+
+def test_no_probe_is_inside_the_promise_of_everything():
+    """What is declared is not tried: of a record that declares all, head dims, dtypes and shapes are left."""
+    case = Case(batch=2, seqlen_q=9, seqlen_k=9, nheads=3, nheads_k=3, headdim=8, bias="matrix")
+    tried = [probe.what for probe in probes(torch_math.IMPL, case)]
+    assert tried == [
+        "headdim 1025",
+        "dtype float64",
+        "q in float32 and k, v in float16",
+        "one key more in v than in k",
+        "one batch more in k and v than in q",
+        "nheads=3 and nheads_k=4",
+        "one column more in k and v than in q",
+        "a bias of 10 where seqlen_q is 9",
+        "a bias of 10 where seqlen_k is 9",
+        "a bias of 8 where seqlen_k is 9",
+        "a bias of three dimensions",
+        "a bias in float64",
+    ]
