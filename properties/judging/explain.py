@@ -15,11 +15,13 @@ from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from properties.judging.beside import Beside
 from properties.judging.plan import Plan
+from properties.judging.traced import trace_failure
 from properties.law import Law
 from properties.trial import Trial
 
 REPEATS = 3
-SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way: repeating shows no race"
+SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
+NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
 
 
 def explain(
@@ -38,14 +40,19 @@ def explain(
     `beside`: what became of the law without what is special about this case.
     """
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
+    traced = trace_failure(law, impl, case) if again and plan.goes_on else None
     if again and not unsteady:
         same, repeated = _repeats(law, impl, case, broken.headline, plan)
         if same:
             observed += _investigated(broken) + _neighbours(law, impl, case, plan)
-        observed += repeated
+        observed += [NO_RACE] if same and traced is None else repeated
     elif again and flaky:  # a law about races has already repeated the call, more often
         same, repeated = _repeats(law, impl, case, broken.headline, plan)
         observed += [] if same else repeated
+    if traced is not None:
+        observed += traced.lines
+    if traced is not None and traced.findings:
+        broken.headline, unsteady = f"{broken.headline} ({traced.phrase})", True
     parts = [
         broken.headline,
         f"  {impl.name}   {case}",
