@@ -76,6 +76,7 @@ void begin_block(Block& in, unsigned linear, unsigned first_slot) {
         thread.since_new = 0;
     }
     for (unsigned i : order_of(count)) in.ready.push_back(static_cast<uint16_t>(i));
+    if (options.by_warp) in.rank = order_of((count + WARP - 1) / WARP);
 }
 
 Thread& take_ready(Block& in) {
@@ -83,7 +84,11 @@ Thread& take_ready(Block& in) {
         in.ready.erase(in.ready.begin(), in.ready.begin() + static_cast<long>(in.next_ready));
         in.next_ready = 0;
     }
-    if (options.seed) {
+    if (options.by_warp) {
+        auto sooner = [&in](uint16_t a, uint16_t b) { return in.rank[a / WARP] < in.rank[b / WARP]; };
+        auto from = in.ready.begin() + static_cast<long>(in.next_ready);
+        std::iter_swap(from, std::min_element(from, in.ready.end(), sooner));
+    } else if (options.seed) {
         size_t left = in.ready.size() - in.next_ready;
         std::swap(in.ready[in.next_ready], in.ready[in.next_ready + random_bits() % left]);
     }
@@ -134,7 +139,7 @@ void run_blocks(std::vector<Block*>& in_flight) {
     std::vector<unsigned> order = order_of(blocks);
     static std::vector<std::unique_ptr<Block>> made;
     made.clear();
-    size_t wanted = options.switch_chance > 0 && launch->traced ? SIDE_BY_SIDE : 1, next = 0;
+    size_t wanted = launch->switched ? SIDE_BY_SIDE : 1, next = 0;
     std::vector<Block*> idle;
     uint64_t progress_when_stuck = progress;
     while (!launch->stopped && !launch->interrupted) {
@@ -257,6 +262,7 @@ LaunchStatus emulator_launch(const Request* request, char* text, size_t text_byt
     Launch running = {};
     running.request = request;
     running.traced = options.trace && request->module->traced;
+    running.switched = options.switch_chance > 0 && request->module->traced;
     running.first_serial = next_serial;
     next_serial += static_cast<uint32_t>(blocks);
     launch = &running;
@@ -275,9 +281,10 @@ LaunchStatus emulator_launch(const Request* request, char* text, size_t text_byt
     return dead ? snprintf(text, text_bytes, "the launch was stopped"), LAUNCH_STOPPED : LAUNCH_DONE;
 }
 
-// trace: whether launches of traced modules are checked; seed: order of threads and blocks; limit: seconds for one launch.
-void emulator_configure(int trace, uint64_t seed, double switch_chance, double limit) {
-    options = {trace != 0, seed, switch_chance, limit};
+// trace: whether launches of traced modules are checked; seed: order of threads and blocks; switch_chance: the probability that
+// threads are switched at an access of a traced module, checked or not; limit: seconds for one launch.
+void emulator_configure(int trace, uint64_t seed, double switch_chance, int by_warp, double limit) {
+    options = {trace != 0, seed, switch_chance, by_warp != 0, limit};
     launches = 0;
 }
 
