@@ -136,7 +136,6 @@ extern Launch* launch;
 extern Options options;
 
 bool call_was_stopped();  // a launch of this call was stopped: as on a GPU, nothing more can be launched
-uint64_t random_bits();
 void wait_here();  // back to the scheduler, until the thread is made ready
 void yield_now();  // back to the scheduler, at the end of the ready queue
 [[noreturn]] void stop_launch();  // called in a kernel: the launch ends here
@@ -148,6 +147,13 @@ void make_ready(Block& in, Thread& thread);
 void switch_at_random();  // at an access: perhaps another thread goes on first
 void detect_spinning(uintptr_t address, uintptr_t pc);
 void finish_copies(Thread& thread, unsigned before_batch);  // of the batches with a lower number
+
+// ---- order.cpp ----------------------------------------------------------------------------------------------------
+
+void seed_random(uint64_t seed);
+uint64_t random_bits();
+std::vector<unsigned> order_of(unsigned n);  // in which n threads, warps or blocks run
+Thread& take_ready(Block& in);  // the thread that runs next; one must be ready
 
 // ---- failures.cpp -------------------------------------------------------------------------------------------------
 
