@@ -16,7 +16,8 @@ class Profile:
 
     cases: int
     repeats: int = 100
-    # Calls on a CPU run in one order; what repeats find there is memory that was never written, and state that was kept.
+    # What repeats find on a CPU shows in few calls: memory that was never written, state that was kept and, in the emulator,
+    # an order of threads that changes the result.
     repeats_on_cpu: int = 25
     small: bool = False
 

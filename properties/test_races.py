@@ -1,27 +1,28 @@
 """The same call gives the same result: calls repeated with disturbed memory, and kernels traced for races."""
 
+from contextlib import nullcontext
+
 from properties.cases.case import Case
 from properties.cases.inputs import build
 from properties.checks.comparisons import check_agree
 from properties.checks.pictures import plural, share, where
 from properties.failures import LawBroken
+from properties.judging.traced import MOST_PRODUCTS, work
 from properties.law import law
 from races.poison import PATTERNS, poisoned
-from races.repeat import compare_repeats
+from races.repeat import compare_repeats, in_order, order_of
 from races.tracing import tracing
-
-TRACED = 2**20  # the most products q k of a traced case: about 0.2 s forward
-
-
-def _work(case: Case) -> int:
-    return case.batch * case.nheads * case.seqlen_q * case.seqlen_k * case.headdim
 
 
 def _traceable(case: Case) -> Case:
     """The case with fewer heads, then with shorter sequences, if tracing it would take too long."""
-    if _work(case) > TRACED:
+    if work(case) > MOST_PRODUCTS:
         case = case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1, bias_batch=1, bias_nheads=1)
-    return case if _work(case) <= TRACED else case.but(seqlen_q=min(case.seqlen_q, 70), seqlen_k=min(case.seqlen_k, 70))
+    return (
+        case
+        if work(case) <= MOST_PRODUCTS
+        else case.but(seqlen_q=min(case.seqlen_q, 70), seqlen_k=min(case.seqlen_k, 70))
+    )
 
 
 @law(
@@ -32,9 +33,10 @@ def test_repeats_agree(trial):
     """Called again with the same inputs, every output that is declared repeatable has the same bits.
 
     Other outputs (atomics sum in any order) stay within the budget. Between two calls fresh memory is filled with huge
-    numbers, NaN or zeros, and before every fourth call another case runs. After n equal repeats, p < 3/n at 95 %.
+    numbers, NaN or zeros, and before every fourth call another case runs. Kernels that run in the emulator run in other
+    orders of threads and blocks, too. After n equal repeats, p < 3/n at 95 %.
     """
-    backward = trial.backward
+    backward, emulated = trial.backward, trial.impl.traced and trial.device == "cpu"
     other = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
     turn = [0]
 
@@ -44,7 +46,8 @@ def test_repeats_agree(trial):
             trial.run(other, backward=backward)
 
     def call():
-        with poisoned(PATTERNS[turn[0] % len(PATTERNS)], trial.device, trial.nbytes):
+        order = order_of(turn[0], trial.case.seed) if emulated else nullcontext()
+        with poisoned(PATTERNS[turn[0] % len(PATTERNS)], trial.device, trial.nbytes), order:
             return dict(trial.run(backward=backward).items())
 
     found, first = compare_repeats(call, trial.repeats, disturb)
@@ -57,12 +60,14 @@ def test_repeats_agree(trial):
     for name, times in found.differing.items():
         if name in trial.impl.repeatable:
             elements = found.elements[name] > 0
+            by_order = emulated and not any(map(in_order, found.which[name]))
             each = ", ".join(f"{other} in {plural(n, 'repeat')}" for other, n in found.differing.items())
             raise LawBroken(
                 f"{name}: {times} of {found.n} repeats differ{'s' * (times == 1)} from the first call, "
                 f"in {share(elements)}, by up to {found.largest[name]:.3g}",
                 where(trial, name, elements, "differs"),
                 f"outputs that differ: {each}" if len(found.differing) > 1 else "",
+                "only where threads and blocks run in another order: in the same order the repeats agree" * by_order,
                 suggests="a race, atomics that sum in another order, or memory that was never written\n"
                 "(if this is intended, leave the output out of `repeatable`)",
             )
@@ -73,7 +78,7 @@ def test_repeats_agree(trial):
 
 @law(
     needs=("traced",), device="cpu", share=0.5, regime=("spread",), softmax_scale=False, bug="races",
-    where=lambda case: _work(case) <= TRACED, toward=_traceable,
+    where=lambda case: work(case) <= MOST_PRODUCTS, toward=_traceable,
 )  # fmt: skip
 def test_no_race_is_traced(trial):
     """No two threads of a launch access the same byte, one of them writing, without a barrier between them: races/rule.py.
@@ -88,7 +93,7 @@ def test_no_race_is_traced(trial):
         except LawBroken:
             if not found.findings:  # a finding explains more than the error that follows from it
                 raise
-    if not found.launches and not found.findings and _work(trial.case):
+    if not found.launches and not found.findings and work(trial.case):
         raise LawBroken(
             "traced=True, but no traced kernel was launched",
             "run the kernels in the emulator when the tensors are on the CPU, or declare traced=False",

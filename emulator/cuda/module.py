@@ -158,7 +158,7 @@ class Function:
 
     def _run(self, arguments: tuple, shape: _Shape | None) -> float | int | None:
         watching = watch.current()
-        entry = self.file.entries(traced=watching is not None)[self.name]
+        entry = self.file.entries(traced=watch.needs_traced_build())[self.name]
         values = self._values(entry.types, arguments)
         tensors = [(self._name(i), a) for i, a in enumerate(arguments) if isinstance(a, torch.Tensor)]
         with memory_of(tensors) as memory:

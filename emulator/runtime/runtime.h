@@ -100,6 +100,7 @@ struct Block {
     unsigned alive, waiting;
     std::vector<Thread> threads;
     std::vector<Warp> warps;
+    std::vector<unsigned> rank;  // of each warp, if the threads run by warp
     std::vector<uint16_t> ready;
     size_t next_ready;
     std::vector<Cell> shared_static, shared_dynamic;  // shadow of this block's shared memory
@@ -111,7 +112,9 @@ struct Block {
 
 struct Launch {
     const Request* request;
-    bool traced;
+    bool traced;  // every access is checked
+    bool switched;  // threads are switched at accesses, traced or not
+    uint64_t until_switch;  // accesses that are not checked
     uint32_t first_serial;  // of block 0
     uintptr_t code, code_bytes;  // where the module is loaded: sites are offsets from here
     int os_thread;
@@ -123,6 +126,7 @@ struct Options {
     bool trace = false;
     uint64_t seed = 0;
     double switch_chance = 0;
+    bool by_warp = false;  // the warps of a block run one after another, in a random order, each until it waits for others
     double limit = 60;  // seconds for one launch
 };
 
@@ -132,7 +136,6 @@ extern Launch* launch;
 extern Options options;
 
 bool call_was_stopped();  // a launch of this call was stopped: as on a GPU, nothing more can be launched
-uint64_t random_bits();
 void wait_here();  // back to the scheduler, until the thread is made ready
 void yield_now();  // back to the scheduler, at the end of the ready queue
 [[noreturn]] void stop_launch();  // called in a kernel: the launch ends here
@@ -141,8 +144,16 @@ void release_if_complete(Block& in);
 void complete_warp_op(Block& in, const Thread& arrived);
 void complete_without(Block& in, const Thread& gone);  // warp operations that waited for a lane that has now returned
 void make_ready(Block& in, Thread& thread);
+void switch_at_random();  // at an access: perhaps another thread goes on first
 void detect_spinning(uintptr_t address, uintptr_t pc);
 void finish_copies(Thread& thread, unsigned before_batch);  // of the batches with a lower number
+
+// ---- order.cpp ----------------------------------------------------------------------------------------------------
+
+void seed_random(uint64_t seed);
+uint64_t random_bits();
+std::vector<unsigned> order_of(unsigned n);  // in which n threads, warps or blocks run
+Thread& take_ready(Block& in);  // the thread that runs next; one must be ready
 
 // ---- failures.cpp -------------------------------------------------------------------------------------------------
 
@@ -246,6 +257,7 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
 // ---- shadow.cpp ---------------------------------------------------------------------------------------------------
 
 void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc);  // of the running thread, before it is made
+void pass_access(uintptr_t address, uintptr_t pc);  // the same without a check: threads are switched
 void check_copy(const Copy& copy, bool begins);
 void forget_shadows();  // all cells are gone
 void record_uninitialised_reads(Block& of);  // those that are left when a block ends

@@ -8,7 +8,6 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
-#include <numeric>
 
 namespace emulator {
 
@@ -24,7 +23,6 @@ constexpr unsigned MOST_IN_FLIGHT = 32;  // if a block may be waiting for one th
 constexpr uint64_t SPINNING = 1 << 20;  // accesses to the same few addresses, after which a thread counts as waiting
 
 std::mutex launch_lock;
-uint64_t random_state;
 uint32_t next_serial = 1;
 uint64_t launches = 0;
 uint64_t progress = 0;  // how often a thread returned or reached a barrier
@@ -32,15 +30,6 @@ bool dead = false;  // see call_was_stopped
 Fault fault;
 
 void body() { launch->request->entry(launch->request->params); }
-
-// The order in which n threads or blocks run: in sequence for seed 0, else shuffled.
-std::vector<unsigned> order_of(unsigned n) {
-    std::vector<unsigned> order(n);
-    std::iota(order.begin(), order.end(), 0u);
-    if (options.seed)
-        for (unsigned i = n; i > 1; --i) std::swap(order[i - 1], order[random_bits() % i]);
-    return order;
-}
 
 // In a signal handler: the launch ends here, and record_fault says where.
 void on_fault(int signal, uintptr_t address, uintptr_t pc) {
@@ -76,18 +65,7 @@ void begin_block(Block& in, unsigned linear, unsigned first_slot) {
         thread.since_new = 0;
     }
     for (unsigned i : order_of(count)) in.ready.push_back(static_cast<uint16_t>(i));
-}
-
-Thread& take_ready(Block& in) {
-    if (in.next_ready > 4096) {
-        in.ready.erase(in.ready.begin(), in.ready.begin() + static_cast<long>(in.next_ready));
-        in.next_ready = 0;
-    }
-    if (options.seed) {
-        size_t left = in.ready.size() - in.next_ready;
-        std::swap(in.ready[in.next_ready], in.ready[in.next_ready + random_bits() % left]);
-    }
-    return in.threads[in.ready[in.next_ready++]];
+    if (options.by_warp) in.rank = order_of((count + WARP - 1) / WARP);
 }
 
 bool has_ready(const Block& in) { return in.next_ready < in.ready.size(); }
@@ -134,7 +112,7 @@ void run_blocks(std::vector<Block*>& in_flight) {
     std::vector<unsigned> order = order_of(blocks);
     static std::vector<std::unique_ptr<Block>> made;
     made.clear();
-    size_t wanted = options.switch_chance > 0 && launch->traced ? SIDE_BY_SIDE : 1, next = 0;
+    size_t wanted = launch->switched ? SIDE_BY_SIDE : 1, next = 0;
     std::vector<Block*> idle;
     uint64_t progress_when_stuck = progress;
     while (!launch->stopped && !launch->interrupted) {
@@ -197,13 +175,6 @@ void run_grid() {
 
 }  // namespace
 
-uint64_t random_bits() {  // splitmix64
-    uint64_t z = (random_state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
 bool call_was_stopped() { return dead; }
 
 void wait_here() { leave_fiber(now->fiber); }
@@ -257,12 +228,13 @@ LaunchStatus emulator_launch(const Request* request, char* text, size_t text_byt
     Launch running = {};
     running.request = request;
     running.traced = options.trace && request->module->traced;
+    running.switched = options.switch_chance > 0 && request->module->traced;
     running.first_serial = next_serial;
     next_serial += static_cast<uint32_t>(blocks);
     launch = &running;
     block = nullptr;
     fault = {};
-    random_state = options.seed * 0x2545F4914F6CDD1Du + launches;
+    seed_random(options.seed * 0x2545F4914F6CDD1Du + launches);
     enter_module(request->module);
     watch_signals(options.limit, on_fault);
     run_grid();
@@ -275,9 +247,10 @@ LaunchStatus emulator_launch(const Request* request, char* text, size_t text_byt
     return dead ? snprintf(text, text_bytes, "the launch was stopped"), LAUNCH_STOPPED : LAUNCH_DONE;
 }
 
-// trace: whether launches of traced modules are checked; seed: order of threads and blocks; limit: seconds for one launch.
-void emulator_configure(int trace, uint64_t seed, double switch_chance, double limit) {
-    options = {trace != 0, seed, switch_chance, limit};
+// trace: whether launches of traced modules are checked; seed: order of threads and blocks; switch_chance: the probability that
+// threads are switched at an access of a traced module, checked or not; limit: seconds for one launch.
+void emulator_configure(int trace, uint64_t seed, double switch_chance, int by_warp, double limit) {
+    options = {trace != 0, seed, switch_chance, by_warp != 0, limit};
     launches = 0;
 }
 

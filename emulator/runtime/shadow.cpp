@@ -177,18 +177,30 @@ void settle_value() {
     unsettled.record = -1;
 }
 
+void switch_at_random() {
+    if (!launch->switched || (random_bits() >> 11) * 0x1p-53 >= options.switch_chance) return;
+    bool saved = in_copy;
+    in_copy = false;
+    yield_now();
+    in_copy = saved;
+}
+
+// Counts down to the next switch, as a random number for each access would take most of the time.
+void pass_access(uintptr_t address, uintptr_t pc) {
+    if (launch->until_switch--) return;
+    launch->until_switch = random_bits() % static_cast<uint64_t>(2 / options.switch_chance + 1);
+    stop_if_requested(pc);
+    bool own = address - reinterpret_cast<uintptr_t>(now->fiber->stack) < STACK;  // the thread's local memory
+    if (!own) yield_now();
+}
+
 void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     if (!bytes) return;
     if (address - reinterpret_cast<uintptr_t>(now->fiber->stack) < STACK) return;  // the thread's own local memory
     settle_value();
     stop_if_requested(pc);
     now->left_early = false;
-    if (options.switch_chance > 0 && (random_bits() >> 11) * 0x1p-53 < options.switch_chance) {
-        bool saved = in_copy;
-        in_copy = false;
-        yield_now();
-        in_copy = saved;
-    }
+    switch_at_random();
     detect_spinning(address, pc);
     Region* region = region_of(address);
     if (!region || !region->allows(address, bytes)) {
@@ -243,5 +255,7 @@ void forget_shadows() {
 using namespace emulator;
 
 extern "C" void emulator_access(const void* place, size_t bytes, What what, uintptr_t pc) {
-    if (now && launch->traced) check_access(reinterpret_cast<uintptr_t>(place), bytes, what, pc);
+    if (!now) return;
+    if (launch->traced) check_access(reinterpret_cast<uintptr_t>(place), bytes, what, pc);
+    else if (launch->switched) pass_access(reinterpret_cast<uintptr_t>(place), pc);
 }

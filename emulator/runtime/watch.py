@@ -1,4 +1,4 @@
-"""Switches the checking of launches on: the interface between the runtime and whoever collects its observations."""
+"""Switches the checking of launches on, or another order of threads: the interface between the runtime and its users."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from emulator.runtime.library import runtime
 LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much for a CPU
 
 _current: Watch | None = None
+_switching = False  # threads are switched at accesses, which only the traced build announces
 _lock = threading.RLock()
 
 
@@ -33,6 +34,31 @@ class Watch:
 def current() -> Watch | None:
     """The checking that is on in this process; None in plain mode, in which a family raises what was observed."""
     return _current
+
+
+def needs_traced_build() -> bool:
+    """Whether a kernel family runs the build that announces its accesses: they are checked, or threads switched there."""
+    return _current is not None or _switching
+
+
+@contextmanager
+def ordered(seed: int, switch: float = 0.0, by_warp: bool = False) -> Iterator[None]:
+    """Run launches inside this block in another order, without checking; inside `watching` its own order stays.
+
+    seed, switch: as of `watching`. by_warp: warps run one after another in a random order, each until it waits for others.
+    """
+    global _switching
+    with _lock:
+        if _current is not None or _switching:
+            yield
+            return
+        _configure(False, seed, switch, LIMIT, by_warp)
+        _switching = switch > 0
+        try:
+            yield
+        finally:
+            _switching = False
+            _configure(False, 0, 0.0, LIMIT)
 
 
 @contextmanager
@@ -56,7 +82,11 @@ def watching(observe: Callable[[list[Observation]], None], seed: int, switch: fl
             runtime().emulator_forget_shadows()
 
 
-def _configure(trace: bool, seed: int, switch: float, limit: float) -> None:
+def _configure(trace: bool, seed: int, switch: float, limit: float, by_warp: bool = False) -> None:
     runtime().emulator_configure(
-        ctypes.c_int(trace), ctypes.c_uint64(seed), ctypes.c_double(switch), ctypes.c_double(limit)
+        ctypes.c_int(trace),
+        ctypes.c_uint64(seed),
+        ctypes.c_double(switch),
+        ctypes.c_int(by_warp),
+        ctypes.c_double(limit),
     )

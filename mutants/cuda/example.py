@@ -62,6 +62,13 @@ MUTANTS = [
         dict(seqlen_q=2),
     ),
     planted(
+        "last_factor_waits_for_its_warp_alone",
+        ((f"__syncthreads();  {BARRIERS[4]}", f"__syncwarp();  {BARRIERS[4]}"),),
+        "a barrier of the warp where other warps read: right in the order in which a CPU runs threads",
+        dict(seqlen_q=24, seqlen_k=24),
+        law="test_repeats_agree",
+    ),
+    planted(
         "rows_behind_the_last_are_loaded",
         (
             (

@@ -18,9 +18,9 @@ PLURAL = {"query": "queries", "key": "keys"}
 LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column"}
 
 
-def plural(n: int, word: str) -> str:
+def plural(n: int, word: str, words: str = "") -> str:
     """3, "key" -> "3 keys"."""
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+    return f"{n} {word}" if n == 1 else f"{n} {words or word + 's'}"
 
 
 def share(marked: torch.Tensor) -> str:

@@ -7,26 +7,64 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
-from properties.cases.features import FEATURES
+from properties.cases.features import FEATURES, Feature
 from properties.cases.strategies import Draws, fitted
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
 from properties.law import laws
 from properties.trial import Trial
 
 ANYTHING = Draws.of(layout=FEATURES["layout"].values)
 
+
+@dataclass(frozen=True)
+class Tried:
+    """What trying the contract out found.
+
+    problems: each in a line that says what to change; [] if the contract is kept. left_out: the sizes and values of features
+    that show one while others do not, so that laws are judged without them. judged: False if every call shows one.
+    """
+
+    problems: list[str]
+    left_out: tuple[LeftOut, ...] = ()
+    judged: bool = True
+
+    @property
+    def without(self) -> str:
+        """What is left out, in words."""
+        return " or ".join(map(str, self.left_out))
+
+    def narrowed(self, impl: Implementation) -> Implementation:
+        """The implementation without what is left out: `unsupported` then refuses it."""
+        accepts = impl.supports.accepts
+
+        def without(case: Case) -> str | None:
+            if any(group.holds(case) for group in self.left_out):
+                return f"the contract is broken with {self.without} (see test_contract)"
+            return accepts(case) if accepts else None
+
+        return replace(impl, supports=replace(impl.supports, accepts=without))
+
+
 # By id and device. The implementation is kept with its problems, so that its id is not used again.
-_known: dict[tuple[int, str], tuple[Implementation, list[str]]] = {}
+_known: dict[tuple[int, str], tuple[Implementation, Tried]] = {}
 
 
 def problems(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> list[str]:
-    """What breaks the contract, each in a line that says what to change; [] if nothing does. The answer is kept.
+    """The problems of `tried`."""
+    return tried(impl, device, write_down).problems
+
+
+def tried(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> Tried:
+    """Try the contract out. The answer is kept.
 
     write_down is called with each case before it is launched. Raises Undecided where this machine could not tell.
     """
@@ -35,7 +73,7 @@ def problems(impl: Implementation, device: str, write_down: Callable[[str], None
         try:
             _known[key] = (impl, _try_out(impl, device, write_down))
         except ContractError as error:
-            _known[key] = (impl, error.problems)
+            _known[key] = (impl, Tried(error.problems, judged=False))
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise Undecided("out of memory while the contract was tried") from error
@@ -43,38 +81,113 @@ def problems(impl: Implementation, device: str, write_down: Callable[[str], None
     return _known[key][1]
 
 
-def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> list[str]:
-    found: dict[str, str | None] = {}  # problem -> the first feature that showed it; None for a plain case
+def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> Tried:
+    found: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
+    left_out: list[LeftOut] = []
     stale = sorted(set(impl.known_failures) - set(laws()))
     if stale:
-        found[f"known_failures names {', '.join(stale)}: there is no such law"] = None
-    for feature, case in sample(impl):
+        found[f"known_failures names {', '.join(stale)}: there is no such law"] = []
+
+    def wrong(case: Case) -> list[str]:
         write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
-        for problem in _problems_of(impl, case, device):
-            found.setdefault(problem, feature)
-    return [problem if feature is None else f"{problem}   [with {feature}]" for problem, feature in found.items()]
+        return _problems_of(impl, case, device)
+
+    def shown(problems: list[str], words: str) -> None:
+        for problem in problems:
+            if found.get(problem) != []:
+                found.setdefault(problem, []).append(words)
+
+    plain = plain_case(impl)
+    fitting = _fitted(impl, plain)
+    at_first = wrong(fitting) if fitting else []
+    size = other_size(impl, fitting, lambda case: bool(wrong(case))) if at_first else None
+    if size is not None:
+        clue, plain = size
+        left_out.append(LeftOut((clue,)))
+        shown(at_first, clue.words)
+    else:
+        found |= {problem: [] for problem in at_first}
+    for feature, value, case in _of_features(impl, plain):
+        if any(group.holds(case) for group in left_out) or not (problems := wrong(case)):
+            continue
+        shown(problems, feature.words(value))
+        if not set(problems) <= {problem for problem, words in found.items() if not words}:
+            left_out.append(LeftOut((_all_values(impl, feature, value, case, plain, wrong),)))
+    listed = [f"{problem}   [with {', '.join(words)}]" if words else problem for problem, words in found.items()]
+    return Tried(listed, tuple(left_out), judged=size is not None or not at_first)
 
 
-def sample(impl: Implementation) -> list[tuple[str | None, Case]]:
-    """One plain case (None), and one for each value of a feature that is declared and worth a try (`Feature.tried`)."""
+def _all_values(impl: Implementation, feature: Feature, value: Any, case: Case, plain: Case, wrong: Callable) -> Clue:
+    """The clue of a value that shows a problem, and of the others of the feature, as far as they show one."""
+    others = [v for v in feature.values if v != value and v not in feature.tried and v != feature.value(plain)]
+    others = [v for v in others if feature.takes(impl.supports, v)]
+    tried = [(v, _fitted(impl, feature.changed(case, v))) for v in others]
+    values = [value, *(v for v, other in tried if other and wrong(other))]
+    return value_clue(feature, values, feature.value(plain))
+
+
+def sample(impl: Implementation) -> list[Case]:
+    """One plain case, and one for each value of a feature that is declared and worth a try (`Feature.tried`)."""
+    plain = plain_case(impl)
+    return [*filter(None, [_fitted(impl, plain)]), *(case for _, _, case in _of_features(impl, plain))]
+
+
+def plain_case(impl: Implementation) -> Case:
+    """A case of middling sizes and no feature, as it would be if it need not be accepted."""
     s = impl.supports
     headdim = min(s.headdim_list, key=lambda d: abs(d - 64))
     dtype = FEATURES["dtype"].drawn(s, None)[0]
-    plain = Case(
+    return Case(
         batch=2, seqlen_q=64, seqlen_k=64, nheads=3, nheads_k=3, headdim=headdim, dtype=dtype,
         causal=s.causal == "always",
     )  # fmt: skip
-    wanted = [(None, plain)]
+
+
+def _of_features(impl: Implementation, plain: Case) -> Iterator[tuple[Feature, Any, Case]]:
     for feature in FEATURES.values():
-        taken = [value for value in feature.tried if feature.takes(s, value) and value != feature.value(plain)]
-        wanted += [(feature.words(value), feature.changed(plain, value)) for value in taken]
-    fitting = []
-    for feature, case in wanted:
-        try:
-            fitting.append((feature, fitted(impl, case, ANYTHING)))
-        except AnotherCase:
-            continue
-    return fitting
+        for value in feature.tried:
+            if feature.takes(impl.supports, value) and value != feature.value(plain):
+                case = _fitted(impl, feature.changed(plain, value))
+                if case is not None:
+                    yield feature, value, case
+
+
+def _fitted(impl: Implementation, case: Case) -> Case | None:
+    try:
+        return fitted(impl, case, ANYTHING)
+    except AnotherCase:
+        return None
+
+
+def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], bool]) -> tuple[Clue, Case] | None:
+    """(what is special about a wrong plain case, the nearest case without it, which is not wrong), or None."""
+    for clue, nearby in _sizes(impl, plain, wrong):
+        for case in nearby:
+            case = _fitted(impl, case)
+            if case is not None and not clue.has(case) and not wrong(case):
+                return clue, case
+    return None
+
+
+def _sizes(impl: Implementation, plain: Case, wrong: Callable[[Case], bool]) -> Iterator[tuple[Clue, list[Case]]]:
+    """What a problem of the plain case may hang on, the likely ones first, and cases that are otherwise."""
+    known = impl.supports.headdim_list
+    above = [d for d in known if d > plain.headdim][:1]
+    others = dict.fromkeys([*[d for d in known if d < plain.headdim][-1:], *known[:1], *above])
+    nearby = [plain.but(headdim=d) for d in others if d != plain.headdim]
+    if nearby:
+        larger = bool(above) and known[0] < plain.headdim and wrong(plain.but(headdim=above[0]))
+        yield headdim_clue(impl, plain.headdim, larger=larger), nearby
+    n = plain.seqlen_q
+    longer = _fitted(impl, plain.but(seqlen_q=2 * n, seqlen_k=2 * n))
+    nearby = [plain.but(seqlen_q=m, seqlen_k=m) for m in (n // 2, 2 * n, n + 1)]
+    yield length_clue(n, larger=longer is not None and wrong(longer)), nearby
+    yield heads_clue(), [plain.but(batch=1, nheads=1, nheads_k=1)]
+    for name in ("dtype", "causal"):
+        feature, value = FEATURES[name], FEATURES[name].value(plain)
+        for other in feature.drawn(impl.supports, None):
+            if other != value:
+                yield value_clue(feature, [value], other), [feature.changed(plain, other)]
 
 
 def _problems_of(impl: Implementation, case: Case, device: str) -> list[str]:

@@ -13,12 +13,15 @@ from properties.cases.case import Case, CaseError
 from properties.cases.strategies import edges
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from properties.judging.beside import Beside
 from properties.judging.plan import Plan
+from properties.judging.traced import trace_failure
 from properties.law import Law
 from properties.trial import Trial
 
 REPEATS = 3
-SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way: repeating shows no race"
+SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
+NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
 
 
 def explain(
@@ -30,23 +33,33 @@ def explain(
     *,
     flaky: bool = False,
     again: bool = True,
+    beside: Beside | None = None,
 ) -> str:
-    """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched."""
+    """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched.
+
+    `beside`: what became of the law without what is special about this case.
+    """
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
+    traced = trace_failure(law, impl, case) if again and plan.goes_on else None
     if again and not unsteady:
         same, repeated = _repeats(law, impl, case, broken.headline, plan)
         if same:
             observed += _investigated(broken) + _neighbours(law, impl, case, plan)
-        observed += repeated
+        observed += [NO_RACE] if same and traced is None else repeated
     elif again and flaky:  # a law about races has already repeated the call, more often
         same, repeated = _repeats(law, impl, case, broken.headline, plan)
         observed += [] if same else repeated
+    if traced is not None:
+        observed += traced.lines
+    if traced is not None and traced.findings:
+        broken.headline, unsteady = f"{broken.headline} ({traced.phrase})", True
     parts = [
         broken.headline,
         f"  {impl.name}   {case}",
         "",
         *_section("Rule", [] if isinstance(broken, Raises) else law.rule.splitlines()),
         *_section("Observed", observed),
+        *_beside(law, impl, beside, plan),
     ]
     guesses = broken.suggests.splitlines() if broken.suggests else []
     if not isinstance(broken, Raises):
@@ -61,6 +74,13 @@ def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "")
     """The command that runs this law on this implementation and this case alone."""
     where = f" {origin}" if origin else ""
     return f"pytest {shlex.quote(law.test_id(impl.name))}{where} --case {shlex.quote(str(case))}"
+
+
+def _beside(law: Law, impl: Implementation, beside: Beside | None, plan: Plan) -> list[str]:
+    if beside is None or beside.broken is None:
+        return _section(f"Without {beside.without}", [f"right on {beside.cases} cases"]) if beside else []
+    lines = [beside.broken.headline, str(beside.case), replay_command(law, impl, beside.case, plan.origin)]
+    return _section(f"Also wrong without {beside.without}", lines)
 
 
 def _investigated(broken: LawBroken) -> list[str]:

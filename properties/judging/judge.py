@@ -7,48 +7,36 @@ impls/call.py, checks/comparisons.py compares, shrink.py takes the last steps, e
 from __future__ import annotations
 
 import time
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
-from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
+from hypothesis.errors import Unsatisfiable
 
 from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
-from properties.cases.strategies import attention_cases
 from properties.cases.support import missing, not_here, unsupported
 from properties.clock import Work
-from properties.failures import AnotherCase, LawBroken, Reason, Undecided
+from properties.failures import AnotherCase, Reason, Undecided
 from properties.judging import conformance
+from properties.judging.beside import look_beside
+from properties.judging.clues import leaving_out
 from properties.judging.explain import explain, replay_command
-from properties.judging.plan import CALLED_WITH, Plan
-from properties.judging.shrink import smallest
+from properties.judging.plan import Plan
+from properties.judging.search import ContextLost, lost_in, search
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
-from properties.trial import Meter, Trial
-
-
-class ContextLost(BaseException):
-    """The GPU context is lost: this process can launch nothing more, and Hypothesis must stop."""
-
-    def __init__(self, broken: LawBroken, case: Case):
-        super().__init__(broken.headline)
-        self.broken, self.case = broken, case
-
-
-_lost_in = ""  # the test in which this process lost its GPU context
+from properties.trial import Meter
 
 
 @dataclass
 class Outcome:
-    """Becomes a Result: verdict, reason, kind of reason, message, smallest failing case."""
+    """Becomes a Result: verdict, reason, kind of reason, message, smallest failing case, what is beside it."""
 
     verdict: str
     reason: str = ""
     why: Reason | None = None
     message: str = ""
     case: Case | None = None
+    beside: str = ""
 
 
 def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
@@ -59,6 +47,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
         plan = replace(plan, device="cpu")
     outcome = _outcome(law, impl, plan, meter)
     result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
+    result.beside = outcome.beside
     result.message, result.cases, result.worst_z = outcome.message, meter.cases, meter.worst_z
     result.seconds = time.perf_counter() - started
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
@@ -70,44 +59,58 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
 def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcome:
     if outcome := _not_judged(law, impl, plan):
         return outcome
+    contract = conformance.Tried([])
     try:
         with meter.clock.counts(Work.RUNNING):
-            problems = conformance.problems(impl, plan.device, plan.write_down) if plan.try_contract else []
-        if problems:
-            what = f"the contract is broken (see test_contract): {problems[0]}"
+            if plan.try_contract:
+                contract = conformance.tried(impl, plan.device, plan.write_down)
+        if not contract.judged or (plan.case and any(group.holds(plan.case) for group in contract.left_out)):
+            what = f"the contract is broken (see test_contract): {contract.problems[0]}"
             return Outcome(UNKNOWN, what, Reason.CONTRACT)
+        if contract.left_out:
+            impl, law = contract.narrowed(impl), replace(law, draws=leaving_out(law.draws, *contract.left_out))
         if plan.case is not None:
             if reason := unsupported(impl, plan.case):
                 return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
             if reason := law.draws.excludes(plan.case):
                 return Outcome(REFUSED, reason, Reason.NO_CASE)
         with meter.clock.counts(Work.DRAWING):
-            broken, case, flaky = _search(law, impl, plan, meter)
+            broken, case, flaky = search(law, impl, plan, meter)
     except Undecided as undecided:
         return Outcome(UNKNOWN, str(undecided), undecided.why)
     except ContractError as error:
         return Outcome(FAIL, error.problems[0], message="\n".join(error.problems))
-    except AnotherCase:
-        return Outcome(REFUSED, meter.note or "the law says nothing about this case", Reason.NO_CASE)
-    except Unsatisfiable:
-        none = "no case that the law wants lies in what the implementation supports"
-        return Outcome(REFUSED, meter.note or none, Reason.NO_CASE)
+    except (AnotherCase, Unsatisfiable) as none:
+        if contract.left_out:  # they may be what the law wants
+            return Outcome(
+                UNKNOWN, f"the contract is broken (see test_contract): {contract.problems[0]}", Reason.CONTRACT
+            )
+        found = "the law says nothing about this case"
+        if isinstance(none, Unsatisfiable):
+            found = "no case that the law wants lies in what the implementation supports"
+        return Outcome(REFUSED, meter.note or found, Reason.NO_CASE)
     except ContextLost as lost:
         message = explain(law, impl, lost.case, lost.broken, plan, again=False)
         return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case)
     if broken is None:
-        return Outcome(PASS, meter.note)
+        left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
+        return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        message = explain(law, impl, case, broken, plan, flaky=flaky)  # this may add to the headline
-    return Outcome(FAIL, broken.headline, message=message, case=case)
+        goes_on = plan.goes_on and plan.case is None and not flaky
+        beside = look_beside(law, impl, case, broken, plan, meter) if goes_on else None
+        again = not lost_in()
+        message = explain(  # this may add to the headline
+            law, impl, case, broken, plan, flaky=flaky, again=again, beside=beside
+        )
+    return Outcome(FAIL, broken.headline, message=message, case=case, beside=beside.line if beside else "")
 
 
 def _not_judged(law: Law, impl: Implementation, plan: Plan) -> Outcome | None:
     """The outcome where nothing is launched; None if the law is to be judged."""
     if reason := not_here(impl, plan.device):
         return Outcome(UNKNOWN, reason, Reason.OTHER_DEVICE)
-    if _lost_in:
-        return Outcome(UNKNOWN, f"the GPU context of this process was lost in {_lost_in}", Reason.CONTEXT_LOST)
+    if lost_in():
+        return Outcome(UNKNOWN, f"the GPU context of this process was lost in {lost_in()}", Reason.CONTEXT_LOST)
     if reason := missing(impl, law.needs):
         return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
     if law.device not in (None, plan.device):
@@ -117,84 +120,3 @@ def _not_judged(law: Law, impl: Implementation, plan: Plan) -> Outcome | None:
         reason = f"law not applicable on {plan.device}, only on {law.device}"
         return Outcome(UNKNOWN, reason, Reason.LAW_OF_OTHER_DEVICE)
     return None
-
-
-def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:
-    """Run the law on drawn cases (or the given one): the smallest failure, its case, whether it comes and goes."""
-    failures: list[tuple[LawBroken, Case]] = []
-    undecided: list[Undecided] = []
-    test = law.test_id(impl.name)
-
-    def holds(case: Case) -> None:
-        plan.write_down(f"{test} {case}")
-        trial = Trial(impl, case, plan.device, meter, plan.repeats_for(impl))
-        trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
-        try:
-            with meter.clock.counts(Work.LAW):
-                law.hold(trial)
-            meter.cases += 1
-        except LawBroken as broken:
-            meter.cases += 1
-            failures.append((broken, case))
-            meter.clock.from_now_on(Work.SHRINKING)
-            if plan.device == "cuda" and not trial.device_works():
-                global _lost_in
-                _lost_in = test
-                raise ContextLost(broken, case) from None
-            raise
-        except Undecided as reason:
-            undecided.append(reason)
-            raise
-
-    if plan.case is not None:
-        try:
-            holds(plan.case)
-        except LawBroken as broken:
-            return broken, plan.case, False
-        return None, None, False
-    try:
-        _drawn(law, impl, plan)(holds)()
-    except LawBroken as broken:
-        case = next(c for b, c in reversed(failures) if b is broken)
-        return *smallest(law, impl, case, broken, holds), False
-    except (FlakyFailure, FlakyReplay):
-        if undecided and not failures:  # memory sufficed in one run of the case and not in the other
-            raise undecided[0] from None
-        # The same case failed once and held once. That is the finding; trying again would hide it.
-        broken, case = min(failures, key=lambda found: _size(found[1]))
-        broken.headline = f"not on every run: {broken.headline}"
-        return broken, case, True
-    return None, None, False
-
-
-def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
-    """holds(case) -> a function that Hypothesis runs on the cases of this law, implementation and plan."""
-    name = f"{law.chapter}.{law.name}.{impl.name}"
-    configured = settings(
-        max_examples=plan.cases_for(impl, law.share),
-        database=None,  # the same cases in every run; a failing case is kept as its replay line
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        derandomize=False,
-        print_blob=False,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
-    strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
-    number = zlib.crc32(f"{plan.seed} {name}".encode())
-
-    def drawn(holds: Callable[[Case], None]) -> Callable[[], None]:
-        def on_drawn(case: Case) -> None:
-            try:
-                holds(case)
-            except AnotherCase:
-                reject()
-
-        return seed(number)(configured(given(case=strategy)(on_drawn)))
-
-    return drawn
-
-
-def _size(case: Case) -> tuple[int, ...]:
-    return (case.seqlen_q + case.seqlen_k, case.batch * case.nheads, case.headdim, case.seed)

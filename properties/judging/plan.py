@@ -23,6 +23,7 @@ class Plan:
     small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
     try_contract: bool = True  # before the law; False where it is known to be kept
+    goes_on: bool = True  # after a failure: without what is special about its case, and traced; False if only it counts
     origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
 
     def cases_for(self, impl: Implementation, share: float) -> int:

@@ -27,6 +27,7 @@ class Result:
     message: str = ""
     replay: str = ""
     smallest: str = ""
+    beside: str = ""  # of a failure: what became of the law without what is special about the smallest case
     known: str = ""  # the reason in known_failures, if this failure is an expected one
 
     def as_dict(self) -> dict:

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from oracle import Z_LIMIT
+from properties.judging.beside import ALSO
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 from properties.plugin import times
 
@@ -162,6 +163,8 @@ def print_table(report: Report, console: Console) -> None:
             failures.append(
                 (result["impl"], "known failure", f"{text} ({known})") if known else (result["impl"], FAIL, text)
             )
+            if result.get("beside", "").startswith(ALSO):
+                failures.append((result["impl"], FAIL, f"{result['law']}: {result['beside']}"))
     for impl, verdict, text in remarks(report.results) + failures:
         line = f"[{COLOURS[verdict]}]{verdict:7}[/]  {escape(impl)}  {escape(text)}"
         console.print(line, highlight=False, soft_wrap=True)

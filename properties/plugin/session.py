@@ -60,7 +60,7 @@ class Judge:
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """The verdict of the contract check, in the same form as a law's."""
         result = Result(impl.name, "test_contract", "test_contract_is_kept", PASS)
-        started = time.perf_counter()
+        started, judged = time.perf_counter(), NOT_JUDGED
         if isinstance(impl, Unloadable):
             found, result.verdict = [impl.problem], FAIL
         elif isinstance(impl, Absent):
@@ -69,7 +69,8 @@ class Judge:
             found, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
-                found = conformance.problems(impl, self.plan.device, self.write_down)
+                tried = conformance.tried(impl, self.plan.device, self.write_down)
+                found, judged = tried.problems, _judged(tried)
             except Undecided as undecided:
                 found, result.verdict, result.reason, result.why = [], UNKNOWN, str(undecided), undecided.why
         if found:
@@ -77,7 +78,7 @@ class Judge:
             result.replay = " ".join(
                 f"pytest 'properties/test_contract.py::{result.law}[{impl.name}]' {self.options.get(impl.name, '')}".split()
             )
-            result.message = _contract_message(impl.name, found, result.replay)
+            result.message = _contract_message(impl.name, found, judged, result.replay)
         result.seconds = time.perf_counter() - started
         return result
 
@@ -100,9 +101,19 @@ def conclude(result: Result, impl: Implementation | Absent | Unloadable) -> None
         pytest.skip(f"{result.verdict}: {result.reason}")
 
 
-def _contract_message(name: str, problems: list[str], replay: str) -> str:
+NOT_JUDGED = "Its laws are not judged until it is kept."
+
+
+def _judged(tried: conformance.Tried) -> str:
+    """What becomes of the laws of an implementation that does not keep the contract."""
+    if not tried.judged:
+        return NOT_JUDGED
+    return f"Its laws are judged without {tried.without}." if tried.left_out else "Its laws are judged."
+
+
+def _contract_message(name: str, problems: list[str], judged: str, replay: str) -> str:
     first, *rest = problems[0].splitlines()
     lines = [f"{name} does not keep the contract: {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]
-    lines += ["", "The contract is docs/adding-an-implementation.md. Its laws are not judged until it is kept.", ""]
+    lines += ["", f"The contract is docs/adding-an-implementation.md. {judged}", ""]
     return "\n".join([*lines, "Replay", f"  {replay}", ""])

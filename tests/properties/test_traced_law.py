@@ -9,7 +9,10 @@ import pytest
 from impls import ContractError, torch_math
 from impls.registry import from_file
 from mutants import ALL
-from mutants.judging import judge_mutant, plan
+from mutants.cuda.example import planted
+from mutants.judging import judge_mutant, of_mutant, plan
+from mutants.mutant import build
+from properties.cases.case import parse_case
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, REFUSED
@@ -69,3 +72,48 @@ def test_a_promise_of_traced_kernels_that_launches_none_is_broken():
     empty = replace(torch_math.IMPL, traced=True)
     result = judge(LAW, empty, Plan(examples=4))
     assert result.verdict == FAIL and result.reason.startswith("traced=True, but no traced kernel was launched")
+
+
+# --- a value law that fails -------------------------------------------------------------------------------------------
+
+VALUES = laws()["test_out_matches_the_definition"]
+SCALED_TWICE = planted(
+    "scores_are_scaled_twice",
+    (("? softmax_scale * sum :", "? softmax_scale * softmax_scale * sum :"),),
+    "softmax_scale is applied twice",
+)
+
+
+def message_of(mutant, **changed):
+    how = replace(of_mutant(mutant, plan(examples=10)), goes_on=True, **changed)
+    return judge(VALUES, build(mutant), how)
+
+
+def test_wrong_values_of_a_racy_kernel_show_the_race():
+    """Threads run in one order on a CPU, so repeating gives the same wrong values each time."""
+    mutant = next(m for m in ALL if m.name == "cuda_scores_are_read_before_they_are_written")
+    result = message_of(mutant)
+    lines = r"flash_forward.cu:\d+ and flash_forward.cu:\d+"
+    assert result.verdict == FAIL and re.search(rf" is nan, should be .* \(race, {lines}\)$", result.reason)
+    observed = result.message.split("Observed\n")[1].split("Suggests")[0]
+    assert re.search(rf"  traced:\n    race: dynamic shared memory\[\d+\], .*, no barrier between, {lines}\n", observed)
+    assert "repeating shows no race" not in observed and "docs/bugs.md#races" in result.message
+
+
+def test_wrong_values_without_a_race_were_traced():
+    result = message_of(SCALED_TWICE)
+    assert result.verdict == FAIL and "race" not in result.reason
+    assert "  traced (1 launch): no race, and no access out of bounds\n" in result.message
+    assert "repeating shows no race" not in result.message and "docs/bugs.md#tolerances" in result.message
+
+
+def test_what_is_too_large_is_not_traced(monkeypatch):
+    monkeypatch.setattr("properties.judging.traced.MOST_PRODUCTS", 1)
+    result = message_of(SCALED_TWICE, case=parse_case("seqlen_q=1 seqlen_k=2 headdim=8"))
+    assert result.verdict == FAIL and "  not traced: the case is too large\n" in result.message
+
+
+def test_kernels_that_cannot_be_traced_are_judged_by_repeats():
+    wrong = replace(torch_math.IMPL, forward=lambda q, *x, **options: (q, q[..., 0].transpose(1, 2)))
+    result = judge(VALUES, wrong, Plan(examples=4, try_contract=False))
+    assert result.verdict == FAIL and "repeating shows no race" in result.message and "traced" not in result.message

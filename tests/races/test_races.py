@@ -1,16 +1,26 @@
 """Repeating finds differences between calls, and states the bound on their probability if there are none."""
 
 import itertools
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from emulator.observation import Kind
+from emulator.runtime.watch import ordered
 from impls import torch_math
+from impls.registry import from_file
+from mutants import ALL
+from mutants.judging import judge_mutant, plan
+from mutants.mutant import build
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS
 from properties.law import laws
-from races.repeat import compare_repeats
+from races.repeat import compare_repeats, in_order, order_of
+from races.tracing import tracing
 from tests.trials import implementation
 
 REPEATS_AGREE = laws()["test_repeats_agree"]
@@ -144,3 +154,62 @@ def test_outputs_that_are_not_declared_repeatable_may_differ():
     impl = implementation(wrong_in_one_call_of_twenty, "not_declared", **DECLARED)
     object.__setattr__(impl, "repeatable", frozenset({"lse"}))
     assert judge(REPEATS_AGREE, impl, PLAN).verdict == PASS
+
+
+# --- other orders of threads ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waits_for_its_warp(gxx):
+    """A kernel with a barrier that is too small: right in the order in which the emulator runs threads by itself."""
+    return next(mutant for mutant in ALL if mutant.name == "cuda_last_factor_waits_for_its_warp_alone")
+
+
+def test_a_race_that_another_order_shows_is_seen(waits_for_its_warp):
+    found = judge_mutant(waits_for_its_warp, plan())
+    assert found.verdict == FAIL
+    assert "only where threads and blocks run in another order: in the same order the repeats agree" in found.message
+
+
+def test_one_order_of_threads_does_not_show_it(waits_for_its_warp, monkeypatch):
+    monkeypatch.setattr("properties.test_races.in_order", lambda repeat: True)
+    monkeypatch.setattr("properties.test_races.order_of", lambda repeat, seed: nullcontext())
+    assert judge_mutant(waits_for_its_warp, replace(plan(), examples=60)).verdict == PASS
+
+
+def test_a_seed_is_one_order_of_warps_and_not_that_of_the_first_call(waits_for_its_warp):
+    impl = build(waits_for_its_warp)
+    q, k, v = (torch.randn(1, 24, 1, 8, generator=torch.Generator().manual_seed(n)) for n in range(3))
+
+    def out(seed):
+        with ordered(seed, by_warp=seed > 0):
+            return impl.forward(q, k, v)[0].nan_to_num(7.0)
+
+    results = [out(seed) for seed in (1, 1, 0)]
+    assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("repeat", range(5))
+def test_no_order_disturbs_a_correct_kernel(gxx, repeat):
+    """Its barriers are passed by all threads, whichever come first; the traced build gives the same bits as the plain one."""
+    (entry,) = from_file(str(Path(__file__).parents[2] / "docs/examples/flash_forward.py"))
+    q, k, v = (torch.randn(2, 65, 3, 20, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    want = entry.impl.forward(q, k, v)
+    with order_of(repeat, 7):
+        got = entry.impl.forward(q, k, v)
+    assert all(map(torch.equal, got, want))
+
+
+def test_few_repeats_have_every_kind_of_order():
+    assert [in_order(repeat) for repeat in range(5)] == [True, False, False, False, True]
+
+
+def test_tracing_keeps_its_own_order(waits_for_its_warp):
+    """A law that repeats calls may be traced."""
+    impl = build(waits_for_its_warp)
+    q = torch.ones(1, 24, 1, 8)
+    with tracing() as found, order_of(2, 0):
+        impl.forward(q, q, q)
+    assert [finding.kind for finding in found.findings] == [Kind.RACE]
+    with order_of(1, 0):
+        impl.forward(q, q, q)

@@ -1,0 +1,88 @@
+"""After a failure: the law goes on without what is special about the smallest case, so that one defect hides no other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hypothesis.errors import Unsatisfiable
+
+from impls.contract import ContractError, Implementation
+from properties.cases.case import Case
+from properties.cases.support import unsupported
+from properties.failures import AnotherCase, LawBroken, Undecided
+from properties.judging.clues import LeftOut, clues_of, leaving_out
+from properties.judging.plan import Plan
+from properties.judging.search import ContextLost, check_context, search
+from properties.law import Law
+from properties.trial import Meter, Trial
+
+ALSO = "also wrong"  # how the line of another failure begins
+SEEDS = 2  # beside the case's own: random numbers may hide that another value of a feature is wrong, too
+MOST_SECONDS = 10.0  # for finding out what the clue is
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What became of the law without the clue: the other failure and its case, or on how many cases it was right."""
+
+    without: str
+    cases: int = 0
+    broken: LawBroken | None = None
+    case: Case | None = None
+
+    @property
+    def line(self) -> str:
+        """In one line."""
+        if self.broken is None:
+            return f"right on {self.cases} cases without {self.without}"
+        return f"{ALSO} without {self.without}: {self.broken.headline}"
+
+
+def look_beside(
+    law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan, meter: Meter
+) -> Beside | None:
+    """Judge the law without the clue of a failure: one more search. None where there is no clue, or nothing is decided."""
+    try:
+        left_out = LeftOut(clues_of(law, impl, case, _failing_as(law, impl, broken, plan)))
+    except ContextLost:
+        return None
+    if not left_out.clues:
+        return None
+    others, own = replace(law, draws=leaving_out(law.draws, left_out)), Meter(clock=meter.clock)
+    try:
+        found, smallest, _ = search(others, impl, plan, own)
+    except ContextLost as lost:
+        found, smallest = lost.broken, lost.case
+    except (Undecided, AnotherCase, Unsatisfiable, ContractError):
+        return None
+    meter.cases += own.cases
+    if found is None and not own.cases:
+        return None
+    return Beside(str(left_out), own.cases, found, smallest)
+
+
+def _failing_as(law: Law, impl: Implementation, broken: LawBroken, plan: Plan) -> Callable[[Case], bool]:
+    """-> whether a case fails, too: by an exception if the failure was one, by a wrong result if it was one."""
+    stop, test = time.perf_counter() + MOST_SECONDS, law.test_id(impl.name)
+
+    def fails(case: Case) -> bool:
+        if unsupported(impl, case) or law.draws.excludes(case):
+            return False
+        for seed in dict.fromkeys((case.seed, *range(SEEDS))):
+            if time.perf_counter() > stop:
+                return False
+            trial = Trial(impl, case.but(seed=seed), plan.device, repeats=plan.repeats_for(impl))
+            plan.write_down(f"{test} {trial.case}")
+            try:
+                law.hold(trial)
+            except LawBroken as found:
+                check_context(trial, found, test)
+                if type(found) is type(broken):
+                    return True
+            except (AnotherCase, Undecided):
+                pass
+        return False
+
+    return fails

@@ -1,0 +1,235 @@
+"""What a smallest failing case has beside the plainest one, and how a law goes on without it.
+
+A clue is a negative scale, a mask, a head dim, a dtype, ...: the failure needs it, as shrinking could not take it away. If
+cases are left out that have all clues of a failure, what fails then is another defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from impls.contract import Implementation
+from properties.cases.case import Case, CaseError, text_of
+from properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, Feature
+from properties.cases.strategies import TOGETHER, Draws
+from properties.cases.support import may_have_empty_rows
+from properties.law import Law
+
+# Below this length hardly anything is left to judge, so that a case of such a length is no clue by its length.
+SHORT = 8
+
+
+@dataclass(frozen=True)
+class Clue:
+    """Something that a case may have. without: a case like it that does not have it (CaseError if there is none)."""
+
+    words: str
+    has: Callable[[Case], bool]
+    without: Callable[[Case], Case]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Cases that have all of these clues."""
+
+    clues: tuple[Clue, ...]
+
+    def __str__(self) -> str:
+        together = " together" if len(self.clues) > 1 else ""
+        return " and ".join(clue.words for clue in self.clues) + together
+
+    def holds(self, case: Case) -> bool:
+        """Whether a case is left out."""
+        return all(clue.has(case) for clue in self.clues)
+
+
+def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
+    """The same draws without these cases. A drawn one loses a clue, so that nearly as many cases are left."""
+
+    def where(case: Case) -> bool:
+        return not any(group.holds(case) for group in groups) and (draws.where is None or draws.where(case))
+
+    def toward(case: Case) -> Case:
+        case = draws.toward(case)
+        for group in groups:
+            case = next(_lacking_one(group, case), case) if group.holds(case) else case
+        return case
+
+    def _lacking_one(group: LeftOut, case: Case):
+        for clue in group.clues:
+            try:
+                changed = clue.without(case)
+            except CaseError:
+                continue
+            if narrowed.excludes(changed) is None:
+                yield changed
+
+    narrowed = replace(draws, where=where, toward=toward)
+    return narrowed
+
+
+def value_clue(feature: Feature, values: list, simplest: Any) -> Clue:
+    """The clue that a feature has one of these values."""
+    words = ", ".join([feature.words(values[0]), *map(text_of, values[1:])])
+    return Clue(words, lambda case: feature.value(case) in values, lambda case: feature.changed(case, simplest))
+
+
+def headdim_clue(impl: Implementation, headdim: int, *, larger: bool) -> Clue:
+    """The clue that the head dim is this one, or this one or larger."""
+
+    def has(case: Case) -> bool:
+        return case.headdim >= headdim if larger else case.headdim == headdim
+
+    left = [d for d in impl.supports.headdim_list if d < headdim or (d > headdim and not larger)]
+
+    def without(case: Case) -> Case:
+        if not left:
+            raise CaseError(f"no head dim but {headdim}")
+        return case.but(headdim=left[case.headdim % len(left)])
+
+    return Clue(f"headdim {headdim}{' or more' if larger else ''}", has, without)
+
+
+def length_clue(n: int, *, larger: bool) -> Clue:
+    """The clue that one of the lengths is n, or n or more."""
+
+    def has(case: Case) -> bool:
+        return any(m >= n if larger else m == n for m in (case.seqlen_q, case.seqlen_k))
+
+    def shorter(m: int) -> int:
+        return 1 + (m - 1) % (n - 1) if m >= n else m
+
+    return Clue(
+        f"a length of {n}{' or more' if larger else ''}",
+        has,
+        lambda case: case.but(seqlen_q=shorter(case.seqlen_q), seqlen_k=shorter(case.seqlen_k)),
+    )
+
+
+def heads_clue() -> Clue:
+    """The clue that there is more than one head."""
+    return Clue(
+        "more than one head",
+        lambda case: case.batch * case.nheads > 1,
+        lambda case: case.but(batch=1, nheads=1, nheads_k=1),
+    )
+
+
+def clues_of(law: Law, impl: Implementation, case: Case, fails: Callable[[Case], bool]) -> tuple[Clue, ...]:
+    """The clues of a smallest failing case; () if it is as plain as the law's cases get.
+
+    fails(case): whether another case fails in the same way. Values of a feature that fail as well are part of the clue.
+    """
+    empty, masks = may_have_empty_rows(impl, case), {"causal", "bias"}
+    found = [
+        _of_empty_rows(impl) if empty else None,
+        *(_of_feature(law, impl, case, name, fails) for name in (*TOGETHER, "bias") if not empty or name not in masks),
+        *([] if empty else _of_bias(law, case, fails)),
+        _of_headdim(impl, case, fails),
+        *_of_heads(law, case),
+        None if empty else _of_cross(law, case, fails),
+    ]
+    found = [clue for clue in found if clue is not None]
+    return tuple(found or _of_lengths(law, case))
+
+
+def _of_feature(law: Law, impl: Implementation, case: Case, name: str, fails: Callable[[Case], bool]) -> Clue | None:
+    feature, values = FEATURES[name], law.draws.values(name, impl)
+    value = feature.value(case)
+    if value not in values[1:] or fails(feature.changed(case, values[0])):
+        return None
+    others = [v for v in values[1:] if v != value and fails(feature.changed(case, v))]
+    return value_clue(feature, [value, *others], values[0])
+
+
+def _of_bias(law: Law, case: Case, fails: Callable[[Case], bool]) -> list[Clue]:
+    """Of the details of a bias."""
+    found = []
+    for name in BIAS_DETAILS if case.bias else ():
+        value, plain = getattr(case, name), NO_BIAS[name]
+        if name == "bias_mask" and plain not in law.draws.bias_mask:
+            plain = law.draws.bias_mask[0]
+        if value == plain:
+            continue
+        kept = (plain,)
+        if name == "bias_mask":
+            masks = law.draws.bias_mask
+            kept = tuple(m for m in masks if m != value and not fails(case.but(bias_mask=m)))
+        found.append(_detail(name, value, plain, kept))
+    return found
+
+
+def _detail(name: str, value: Any, plain: Any, kept: tuple) -> Clue:
+    words = {"bias_batch": "a bias for each batch", "bias_nheads": "a bias for each head"}
+    return Clue(
+        words.get(name, f"{name} {text_of(value)}"),
+        lambda case: case.bias is not None and getattr(case, name) not in kept,
+        lambda case: case.but(**{name: plain}),
+    )
+
+
+def _of_empty_rows(impl: Implementation) -> Clue:
+    """Whichever mask leaves a row without a key: the masks themselves are no clue then."""
+    return Clue(
+        "rows that may see no key",
+        lambda case: may_have_empty_rows(impl, case),
+        lambda case: case.but(bias_mask="none", seqlen_k=max(case.seqlen_q, case.seqlen_k)),
+    )
+
+
+def _of_headdim(impl: Implementation, case: Case, fails: Callable[[Case], bool]) -> Clue | None:
+    known = impl.supports.headdim_list
+    if case.headdim == known[0] or fails(case.but(headdim=known[0])):
+        return None
+    next_larger = next((d for d in known if d > case.headdim), None)
+    larger = next_larger is not None and fails(case.but(headdim=next_larger))
+    return headdim_clue(impl, case.headdim, larger=larger)
+
+
+def _of_heads(law: Law, case: Case) -> list[Clue]:
+    """Of batch and heads."""
+    found = []
+    if case.batch > 1:
+        least = case.batch
+        found.append(Clue(f"batch {least} or more", lambda c: c.batch >= least, lambda c: c.but(batch=1)))
+    if case.nheads != case.nheads_k and law.draws.gqa is None:
+        found.append(value_clue(FEATURES["gqa"], [True], False))
+    elif case.nheads == case.nheads_k > 1:
+        heads = case.nheads_k
+        found.append(
+            Clue(
+                f"{heads} or more heads of k and v",
+                lambda c: c.nheads_k >= heads,
+                lambda c: c.but(nheads=c.nheads // c.nheads_k, nheads_k=1),
+            )
+        )
+    return found
+
+
+def _of_cross(law: Law, case: Case, fails: Callable[[Case], bool]) -> Clue | None:
+    """Only if equal lengths are right: sizes shrink one by one, so that lengths may differ for nothing."""
+    lengths = case.seqlen_q, case.seqlen_k
+    if lengths[0] == lengths[1] or law.draws.cross is not None:
+        return None
+    if any(fails(case.but(seqlen_q=n, seqlen_k=n)) for n in sorted(lengths, reverse=True)):
+        return None
+    return value_clue(FEATURES["cross"], [True], False)
+
+
+def _of_lengths(law: Law, case: Case) -> list[Clue]:
+    """Of the lengths, if nothing else is special."""
+    least = {name: max(1, getattr(law.draws, name)[0]) for name in ("seqlen_q", "seqlen_k")}
+    tops = {name: n for name in least if (n := getattr(case, name)) > least[name] and n >= SHORT}
+    if not tops:
+        return []
+
+    def without(c: Case) -> Case:
+        return c.but(**{name: least[name] + (getattr(c, name) - least[name]) % (n - least[name])
+                        for name, n in tops.items()})  # fmt: skip
+
+    words = " and ".join(f"{name} of {n}" for name, n in tops.items())
+    if len(tops) == 2 and case.seqlen_q == case.seqlen_k:
+        words = f"lengths of {case.seqlen_q}"
+    return [Clue(f"{words} or more", lambda c: all(getattr(c, name) >= n for name, n in tops.items()), without)]
