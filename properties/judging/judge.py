@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
+from properties.cases.drawing import draw_each
 from properties.cases.strategies import attention_cases
 from properties.cases.support import missing, not_here, unsupported
 from properties.clock import Work
@@ -152,7 +152,7 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
             return broken, plan.case, False
         return None, None, False
     try:
-        _drawn(law, impl, plan)(holds)()
+        _draw_each(law, impl, plan, holds)
     except LawBroken as broken:
         case = next(c for b, c in reversed(failures) if b is broken)
         return *smallest(law, impl, case, broken, holds), False
@@ -166,33 +166,11 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
     return None, None, False
 
 
-def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
-    """holds(case) -> a function that Hypothesis runs on the cases of this law, implementation and plan."""
-    name = f"{law.chapter}.{law.name}.{impl.name}"
-    configured = settings(
-        max_examples=plan.cases_for(impl, law.share),
-        database=None,  # the same cases in every run; a failing case is kept as its replay line
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        derandomize=False,
-        print_blob=False,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
+def _draw_each(law: Law, impl: Implementation, plan: Plan, holds: Callable[[Case], None]) -> None:
+    """holds(case) for the cases of this law, implementation and plan."""
+    number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
     strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
-    number = zlib.crc32(f"{plan.seed} {name}".encode())
-
-    def drawn(holds: Callable[[Case], None]) -> Callable[[], None]:
-        def on_drawn(case: Case) -> None:
-            try:
-                holds(case)
-            except AnotherCase:
-                reject()
-
-        return seed(number)(configured(given(case=strategy)(on_drawn)))
-
-    return drawn
+    draw_each(strategy, number, plan.cases_for(impl, law.share), holds)
 
 
 def _size(case: Case) -> tuple[int, ...]:
