@@ -16,7 +16,8 @@ class Reason(Enum):
     """Why a law has no verdict of pass or fail. results.json holds the value as `why`, beside the reason in words."""
 
     NOT_DECLARED = "not declared"  # refused: the implementation does not declare what the law, or the given case, needs
-    NO_CASE = "no case"  # refused: no case, or not the given one, is both wanted by the law and supported
+    # refused: no case, or not the given one, is both wanted by the law and supported; unknown: none is supported at all
+    NO_CASE = "no case"
     NOT_INSTALLED = "not installed"  # refused: what the implementation is written in is not there
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run

@@ -10,19 +10,24 @@ import re
 from collections.abc import Callable
 
 import torch
+from hypothesis.errors import Unsatisfiable
 
 from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
+from properties.cases.drawing import draw_each
 from properties.cases.features import FEATURES
-from properties.cases.strategies import Draws, fitted
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from properties.cases.strategies import Draws, attention_cases, fitted
+from properties.cases.support import unsupported
+from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory
 from properties.law import laws
 from properties.trial import Trial
 
 ANYTHING = Draws.of(layout=FEATURES["layout"].values)
 
+DRAWN = 5  # cases, of which the largest becomes the plain one: with one query and one head all layouts are alike
+
 # By id and device. The implementation is kept with its problems, so that its id is not used again.
-_known: dict[tuple[int, str], tuple[Implementation, list[str]]] = {}
+_known: dict[tuple[int, str], tuple[Implementation, list[str] | Undecided]] = {}
 
 
 def problems(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> list[str]:
@@ -36,11 +41,17 @@ def problems(impl: Implementation, device: str, write_down: Callable[[str], None
             _known[key] = (impl, _try_out(impl, device, write_down))
         except ContractError as error:
             _known[key] = (impl, error.problems)
+        except Undecided as undecided:
+            if undecided.why is not Reason.NO_CASE:  # memory may suffice the next time
+                raise
+            _known[key] = (impl, undecided)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise Undecided("out of memory while the contract was tried") from error
             raise
-    return _known[key][1]
+    if isinstance(answer := _known[key][1], Undecided):
+        raise answer
+    return answer
 
 
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> list[str]:
@@ -48,26 +59,46 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
     stale = sorted(set(impl.known_failures) - set(laws()))
     if stale:
         found[f"known_failures names {', '.join(stale)}: there is no such law"] = None
-    for feature, case in sample(impl):
+    for feature, case in sample(impl, device):
         write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
         for problem in _problems_of(impl, case, device):
             found.setdefault(problem, feature)
     return [problem if feature is None else f"{problem}   [with {feature}]" for problem, feature in found.items()]
 
 
-def sample(impl: Implementation) -> list[tuple[str | None, Case]]:
-    """One plain case (None), and one for each value of a feature that is declared and worth a try (`Feature.tried`)."""
+def sample(impl: Implementation, device: str = "cpu") -> list[tuple[str | None, Case]]:
+    """One plain case (None), and one for each value of a feature that is declared and worth a try (`Feature.tried`).
+
+    Raises Undecided if no case is supported, neither these nor drawn ones.
+    """
+    plain = _plain(impl)
+    if fitting := _fitting(impl, plain):
+        return fitting
+    drawn: list[Case] = []  # `accepts` may want another regime or head dim
+    try:
+        draw_each(attention_cases(impl, device, ANYTHING), 0, DRAWN, drawn.append, shrink=False)
+    except Unsatisfiable:
+        reason = f"there is no case to try the contract with: {unsupported(impl, plain)} [for {plain}]"
+        raise Undecided(reason, Reason.NO_CASE) from None
+    return _fitting(impl, max(drawn, key=lambda case: min(case.seqlen_q, case.seqlen_k) * case.nheads))
+
+
+def _plain(impl: Implementation) -> Case:
     s = impl.supports
     headdim = min(s.headdim_list, key=lambda d: abs(d - 64))
     dtype = FEATURES["dtype"].drawn(s, None)[0]
-    plain = Case(
+    return Case(
         batch=2, seqlen_q=64, seqlen_k=64, nheads=3, nheads_k=3, headdim=headdim, dtype=dtype,
         causal=s.causal == "always",
     )  # fmt: skip
+
+
+def _fitting(impl: Implementation, plain: Case) -> list[tuple[str | None, Case]]:
+    """The plain case, and those that have another feature, as far as they are supported."""
     wanted = [(None, plain)]
     for feature in FEATURES.values():
-        taken = [value for value in feature.tried if feature.takes(s, value) and value != feature.value(plain)]
-        wanted += [(feature.words(value), feature.changed(plain, value)) for value in taken]
+        taken = [value for value in feature.tried if feature.takes(impl.supports, value)]
+        wanted += [(feature.words(v), feature.changed(plain, v)) for v in taken if v != feature.value(plain)]
     fitting = []
     for feature, case in wanted:
         try:
