@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 import torch
@@ -33,6 +33,7 @@ class LawBroken(AssertionError):
 
     `suggests` is a guess read off the pattern, and is shown as one. `investigate` makes further calls, once, when the
     smallest case is known: it returns a phrase for the end of the headline, and lines for what was observed.
+    `findings` are all that is wrong, where the headline names only the first: repeats that find the same agree.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class LawBroken(AssertionError):
         *observed: str,
         suggests: str | None = None,
         investigate: Callable[[], tuple[str, list[str]]] | None = None,
+        findings: Iterable[str] = (),
     ):
         super().__init__(headline)
         self.headline = headline
         self.observed = [line for text in observed for line in text.splitlines()]
         self.suggests = suggests
         self.investigate = investigate
+        self.findings = frozenset(findings) or frozenset({headline})
 
 
 class Raises(LawBroken):

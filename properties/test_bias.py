@@ -67,7 +67,7 @@ def test_infinite_bias_hides_exactly_its_keys(trial):
     check_counts(trial, x, trial.visible() & ~hidden)
 
 
-@law(bias=True, bias_mask=("right", "left"), needs=("bias",), bug="masks")
+@law(bias=True, bias_mask=("right", "left"), needs=("bias", "keys rounded apart"), bug="masks")
 def test_keys_hidden_by_bias_change_no_bit(trial):
     """Keys that -inf hides from every query and head have no influence: with other k and v there every output stays the same.
 

@@ -18,6 +18,7 @@ from properties.law import Law
 from properties.trial import Trial
 
 REPEATS = 3
+UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way: repeating shows no race"
 
 
@@ -34,12 +35,12 @@ def explain(
     """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched."""
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
     if again and not unsteady:
-        same, repeated = _repeats(law, impl, case, broken.headline, plan)
+        same, repeated = _repeats(law, impl, case, broken, plan)
         if same:
             observed += _investigated(broken) + _neighbours(law, impl, case, plan)
         observed += repeated
     elif again and flaky:  # a law about races has already repeated the call, more often
-        same, repeated = _repeats(law, impl, case, broken.headline, plan)
+        same, repeated = _repeats(law, impl, case, broken, plan)
         observed += [] if same else repeated
     parts = [
         broken.headline,
@@ -134,13 +135,15 @@ def _listed(numbers: list[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan) -> tuple[bool, list[str]]:
-    """Whether the case fails again in the same way each time, and lines that say so."""
+def _repeats(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> tuple[bool, list[str]]:
+    """Whether the case fails again with the same findings each time, and lines that say so."""
     outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
-    same = sum(o.headline == headline for o in failed)
+    same = sum(o.findings == broken.findings for o in failed)
     if same == REPEATS:
         return True, [SAME_AGAIN]
     found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
-    why = "a race, uninitialised memory, or state kept from an earlier call"
-    return False, [found, f"the same call gives different results: {why}"]
+    always = broken.findings.intersection(*(o.findings for o in failed))
+    if len(failed) == REPEATS and always:
+        return True, [found, f"each time with: {min(always)}", f"what comes and goes beside it may be {UNSTEADY}"]
+    return False, [found, f"the same call gives different results: {UNSTEADY}"]

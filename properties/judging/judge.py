@@ -21,7 +21,7 @@ from properties.cases.support import missing, not_here, unsupported
 from properties.clock import Work
 from properties.failures import AnotherCase, LawBroken, Reason, Undecided
 from properties.judging import conformance
-from properties.judging.explain import explain, replay_command
+from properties.judging.explain import REPEATS, explain, replay_command
 from properties.judging.plan import Plan
 from properties.judging.shrink import smallest
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
@@ -123,6 +123,7 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
     """Run the law on drawn cases (or the given one): the smallest failure, its case, whether it comes and goes."""
     failures: list[tuple[LawBroken, Case]] = []
     undecided: list[Undecided] = []
+    held: set[Case] = set()
     test = law.test_id(impl.name)
 
     def holds(case: Case) -> None:
@@ -132,6 +133,7 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
             with meter.clock.counts(Work.LAW):
                 law.hold(trial)
             meter.cases += 1
+            held.add(case)
         except LawBroken as broken:
             meter.cases += 1
             failures.append((broken, case))
@@ -159,11 +161,26 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
     except (FlakyFailure, FlakyReplay):
         if undecided and not failures:  # memory sufficed in one run of the case and not in the other
             raise undecided[0] from None
+        broken, case = min(failures, key=lambda found: (found[1] not in held, _size(found[1])))
+        if case not in held and _fails_again(holds, case):  # only not at the same line of the law each time
+            return *smallest(law, impl, case, broken, holds), False
         # The same case failed once and held once. That is the finding; trying again would hide it.
-        broken, case = min(failures, key=lambda found: _size(found[1]))
         broken.headline = f"not on every run: {broken.headline}"
         return broken, case, True
     return None, None, False
+
+
+def _fails_again(holds: Callable[[Case], None], case: Case) -> bool:
+    """Whether the law is broken each time."""
+    for _ in range(REPEATS):
+        try:
+            holds(case)
+            return False
+        except LawBroken:
+            continue
+        except (AnotherCase, Undecided):
+            return False
+    return True
 
 
 def _draw_each(law: Law, impl: Implementation, plan: Plan, holds: Callable[[Case], None]) -> None:
