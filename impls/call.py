@@ -116,7 +116,8 @@ class Call:
         operands = leaves["q"], leaves["k"], leaves["v"]
         given = keywords(impl.supports, bias=leaves["bias"], **self.options)
         with torch.set_grad_enabled(differentiate):
-            out, lse = _forward_result(impl, impl.forward(*operands, **given))
+            returned = _forward_result(impl, impl.forward(*operands, **given))
+            out, lse = (_plain(name, t) for name, t in zip(("out", "lse"), returned, strict=True))
         _check_forward(impl, x, out, lse)
         if self.backward:
             self.phase = Phase.BACKWARD
@@ -125,7 +126,8 @@ class Call:
             gradients = _autograd(out, x.dout, leaves, self.wrt)
         elif self.backward:
             with torch.no_grad():
-                gradients = _backward_result(impl, x, impl.backward(x.dout, *operands, out, lse, **given))
+                gradients = _backward_result(impl, x, impl.backward(x.dout, *operands, *returned, **given))
+        gradients = {name: _plain(name, grad) for name, grad in gradients.items()}
         _check_gradients(x, gradients)
         public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
         if lse is not None:
@@ -138,6 +140,22 @@ def run(
 ) -> Outputs:
     """Call(...).run(): inputs in the implementation's layout -> Outputs in the public one."""
     return Call(impl, x, backward, wrt, **options).run()
+
+
+def _plain(name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """The same values, still differentiable, as a torch.Tensor itself.
+
+    A subclass decides by itself what comparisons and arithmetic with it give, so laws must not ask it.
+    """
+    kind = type(tensor)
+    if tensor is None or kind is torch.Tensor:
+        return tensor
+    if kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
+        raise ContractError(
+            f"{name} is a {kind.__name__}, whose __torch_dispatch__ is in the way: return a torch.Tensor"
+        )
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.as_subclass(tensor, torch.Tensor)
 
 
 def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -41,6 +41,14 @@ class Precision:
     accumulate: Literal["float32", "operand"] = "float32"
     probabilities: Literal["operand", "float32"] = "operand"
 
+    @property
+    def keys_share_rounding(self) -> bool:
+        """Whether other keys change how a key is rounded, as where blocks of k or v are quantised by one factor each.
+
+        No field declares that. If one does, this says so, and laws of hidden keys that claim equal bits do not apply.
+        """
+        return False
+
 
 @dataclass(frozen=True)
 class Supports:

@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from impls import registry
 from impls.contract import Absent, Implementation
 from oracle import score
 from properties.cases.case import REGIMES, Case
+from properties.cases.drawing import draw_each
 from properties.cases.strategies import Draws, attention_cases
 from properties.cases.support import not_here
 from properties.checks.comparisons import stored_dtype
@@ -46,10 +46,7 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
             if not result.within:
                 beyond.append(f"{name} z {result.worst_z:.3g} rms {result.rms_ratio:.3g}   {case}")
 
-    drawn = given(case=attention_cases(impl, device, Draws.of(regime=regime)))(judge)
-    configured = settings(max_examples=cases, deadline=None, database=None, phases=(Phase.generate,),
-                          suppress_health_check=list(HealthCheck))  # fmt: skip
-    seed(number)(configured(drawn))()
+    draw_each(attention_cases(impl, device, Draws.of(regime=regime)), number, cases, judge, shrink=False)
     seconds = time.perf_counter() - started
     return {"regime": regime, "cases": judged, "worst": worst, "beyond": beyond, "seconds": seconds}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 import torch
@@ -16,7 +16,8 @@ class Reason(Enum):
     """Why a law has no verdict of pass or fail. results.json holds the value as `why`, beside the reason in words."""
 
     NOT_DECLARED = "not declared"  # refused: the implementation does not declare what the law, or the given case, needs
-    NO_CASE = "no case"  # refused: no case, or not the given one, is both wanted by the law and supported
+    # refused: no case, or not the given one, is both wanted by the law and supported; unknown: none is supported at all
+    NO_CASE = "no case"
     NOT_INSTALLED = "not installed"  # refused: what the implementation is written in is not there
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
@@ -32,6 +33,7 @@ class LawBroken(AssertionError):
 
     `suggests` is a guess read off the pattern, and is shown as one. `investigate` makes further calls, once, when the
     smallest case is known: it returns a phrase for the end of the headline, and lines for what was observed.
+    `findings` are all that is wrong, where the headline names only the first: repeats that find the same agree.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class LawBroken(AssertionError):
         *observed: str,
         suggests: str | None = None,
         investigate: Callable[[], tuple[str, list[str]]] | None = None,
+        findings: Iterable[str] = (),
     ):
         super().__init__(headline)
         self.headline = headline
         self.observed = [line for text in observed for line in text.splitlines()]
         self.suggests = suggests
         self.investigate = investigate
+        self.findings = frozenset(findings) or frozenset({headline})
 
 
 class Raises(LawBroken):

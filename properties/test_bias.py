@@ -77,7 +77,7 @@ def test_out_averages_the_keys_that_a_bias_leaves(trial):
     check_averages(trial, *_hidden_or_zero(trial))
 
 
-@law(bias=True, bias_mask=("right", "left"), needs=("bias",), bug="masks")
+@law(bias=True, bias_mask=("right", "left"), needs=("bias", "keys rounded apart"), bug="masks")
 def test_keys_hidden_by_bias_change_no_bit(trial):
     """Keys that -inf hides from every query and head have no influence: with other k and v there every output stays the same.
 

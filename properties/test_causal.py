@@ -30,7 +30,7 @@ def test_out_averages_exactly_its_prefix(trial):
     check_averages(trial, trial.zeroed("q"), trial.visible())
 
 
-@law(causal=True, needs=("causal",), bug="masks")
+@law(causal=True, needs=("causal", "keys rounded apart"), bug="masks")
 def test_hidden_keys_change_no_bit(trial):
     """Keys that a query does not see cannot change it: with new k and v from some key on, the queries before stay the same.
 

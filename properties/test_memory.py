@@ -6,6 +6,7 @@ import oracle
 from impls.call import Inputs, Outputs, from_layout
 from properties.cases.beyond_32_bits import alone_on_the_gpu, batches_to_look_at, enlarged, inputs_of
 from properties.cases.case import LAYOUTS, Case
+from properties.cases.layouts import Placed
 from properties.cases.sparse_memory import spread
 from properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
 from properties.checks.pictures import element_at, number, plural, share, where
@@ -35,18 +36,24 @@ def test_inputs_come_back_unchanged(trial):
     trial.call(handed, backward=trial.backward)
     if all_same([(bits(there.buffer), there.before) for there in placed.values()]):
         return
-    for name, there in placed.items():
-        if written := there.written():
-            public = there.tensor if name == "bias" else from_layout(trial.impl, there.tensor)
-            before = getattr(trial.x, name)
-            if bool((changed := public != before).any()):
-                at = tuple(int(i) for i in changed.nonzero()[0])
-                values = f"from {number(before[at].item())} to {number(public[at].item())}"
-                raise LawBroken(f"{element_at(name, at)} changed {values} during the call ({share(changed)} changed)",
-                                where(trial, name, changed))  # fmt: skip
-            raise LawBroken(
-                f"{plural(written, 'element')} around {name} (margins, gaps between rows) changed in the call"
-            )
+    found = [_written(trial, name, there) for name, there in placed.items() if there.written()]
+    (headline, elements), *others = found
+    raise LawBroken(headline, elements, *(other for other, _ in others), findings=[each for each, _ in found])
+
+
+def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
+    """What was written of an input, or around it, and where."""
+    public = there.tensor if name == "bias" else from_layout(trial.impl, there.tensor)
+    before = getattr(trial.x, name)
+    if not bool((changed := public != before).any()):
+        return (
+            f"{plural(there.written(), 'element')} around {name} (margins, gaps between rows) changed in the call",
+            "",
+        )
+    at = tuple(int(i) for i in changed.nonzero()[0])
+    values = f"from {number(before[at].item())} to {number(public[at].item())}"
+    headline = f"{element_at(name, at)} changed {values} during the call ({share(changed)} changed)"
+    return headline, where(trial, name, changed)
 
 
 @law(layout=LAYOUTS[1:], needs=("strides",), bug="calling")

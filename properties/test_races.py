@@ -99,6 +99,7 @@ def test_no_race_is_traced(trial):
             "run the kernels in the emulator when the tensors are on the CPU, or declare traced=False",
         )
     if found.findings:
-        raise LawBroken(found.findings[0].headline, *(f"{finding}\n" for finding in found.findings))
+        headlines = [finding.headline for finding in found.findings]
+        raise LawBroken(headlines[0], *(f"{finding}\n" for finding in found.findings), findings=headlines)
     trial.meter.launches += found.launches
     trial.meter.note = f"none for {plural(trial.meter.cases + 1, 'case')} traced, {trial.meter.launches} launches"

@@ -237,9 +237,11 @@ def _within(case: Case, limits: Limits, want: Draws) -> Case:
     """The case with fewer heads, if it or its score matrix would pass what the device is given at once."""
     elements = limits.elements * min(want.stretch, limits.stretch)
     heads = case.batch * case.nheads
-    if heads <= limits.heads and heads * case.seqlen_q * case.seqlen_k <= elements:
+    matrix = case.seqlen_q * case.seqlen_k
+    if heads <= limits.heads and heads * matrix <= elements:
         return case
-    return case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1)
+    group = case.nheads // case.nheads_k
+    return case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
 
 
 def fitted(impl: Implementation, case: Case, want: Draws) -> Case:

@@ -12,17 +12,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from hypothesis.errors import Unsatisfiable
 
 from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
+from properties.cases.drawing import draw_each
 from properties.cases.features import FEATURES, Feature
-from properties.cases.strategies import Draws, fitted
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from properties.cases.strategies import Draws, attention_cases, fitted
+from properties.cases.support import unsupported
+from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory
 from properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
 from properties.law import laws
 from properties.trial import Trial
 
 ANYTHING = Draws.of(layout=FEATURES["layout"].values)
+DRAWN = 5  # cases, of which the largest becomes the plain one: with one query and one head all layouts are alike
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Tried:
 
 
 # By id and device. The implementation is kept with its problems, so that its id is not used again.
-_known: dict[tuple[int, str], tuple[Implementation, Tried]] = {}
+_known: dict[tuple[int, str], tuple[Implementation, Tried | Undecided]] = {}
 
 
 def problems(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> list[str]:
@@ -74,11 +78,17 @@ def tried(impl: Implementation, device: str, write_down: Callable[[str], None] =
             _known[key] = (impl, _try_out(impl, device, write_down))
         except ContractError as error:
             _known[key] = (impl, Tried(error.problems, judged=False))
+        except Undecided as undecided:
+            if undecided.why is not Reason.NO_CASE:  # memory may suffice the next time
+                raise
+            _known[key] = (impl, undecided)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise Undecided("out of memory while the contract was tried") from error
             raise
-    return _known[key][1]
+    if isinstance(answer := _known[key][1], Undecided):
+        raise answer
+    return answer
 
 
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> Tried:
@@ -97,7 +107,7 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
             if found.get(problem) != []:
                 found.setdefault(problem, []).append(words)
 
-    plain = plain_case(impl)
+    plain = plain_case(impl, device)
     fitting = _fitted(impl, plain)
     at_first = wrong(fitting) if fitting else []
     size = other_size(impl, fitting, lambda case: bool(wrong(case))) if at_first else None
@@ -126,14 +136,36 @@ def _all_values(impl: Implementation, feature: Feature, value: Any, case: Case, 
     return value_clue(feature, values, feature.value(plain))
 
 
-def sample(impl: Implementation) -> list[Case]:
-    """One plain case, and one for each value of a feature that is declared and worth a try (`Feature.tried`)."""
-    plain = plain_case(impl)
+def sample(impl: Implementation, device: str = "cpu") -> list[Case]:
+    """One plain case, and one for each value of a feature that is declared and worth a try (`Feature.tried`).
+
+    Raises Undecided if no case is supported, neither these nor drawn ones.
+    """
+    return _to_try(impl, plain_case(impl, device))
+
+
+def _to_try(impl: Implementation, plain: Case) -> list[Case]:
     return [*filter(None, [_fitted(impl, plain)]), *(case for _, _, case in _of_features(impl, plain))]
 
 
-def plain_case(impl: Implementation) -> Case:
-    """A case of middling sizes and no feature, as it would be if it need not be accepted."""
+def plain_case(impl: Implementation, device: str) -> Case:
+    """A case of middling sizes and no feature, as it would be if it need not be accepted; a drawn one if no such case is.
+
+    Raises Undecided if none can be drawn.
+    """
+    plain = _middling(impl)
+    if _to_try(impl, plain):
+        return plain
+    drawn: list[Case] = []  # `accepts` may want another regime or head dim
+    try:
+        draw_each(attention_cases(impl, device, ANYTHING), 0, DRAWN, drawn.append, shrink=False)
+    except Unsatisfiable:
+        reason = f"there is no case to try the contract with: {unsupported(impl, plain)} [for {plain}]"
+        raise Undecided(reason, Reason.NO_CASE) from None
+    return max(drawn, key=lambda case: min(case.seqlen_q, case.seqlen_k) * case.nheads)
+
+
+def _middling(impl: Implementation) -> Case:
     s = impl.supports
     headdim = min(s.headdim_list, key=lambda d: abs(d - 64))
     dtype = FEATURES["dtype"].drawn(s, None)[0]

@@ -14,12 +14,12 @@ from properties.cases.strategies import edges
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from properties.judging.beside import Beside
-from properties.judging.plan import Plan
+from properties.judging.plan import REPEATS, Plan
 from properties.judging.traced import trace_failure
 from properties.law import Law
 from properties.trial import Trial
 
-REPEATS = 3
+UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
 NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
 
@@ -42,12 +42,12 @@ def explain(
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
     traced = trace_failure(law, impl, case) if again and plan.goes_on else None
     if again and not unsteady:
-        same, repeated = _repeats(law, impl, case, broken.headline, plan)
+        same, repeated = _repeats(law, impl, case, broken, plan)
         if same:
             observed += _investigated(broken) + _neighbours(law, impl, case, plan)
-        observed += [NO_RACE] if same and traced is None else repeated
+        observed += [NO_RACE] if repeated == [SAME_AGAIN] and traced is None else repeated
     elif again and flaky:  # a law about races has already repeated the call, more often
-        same, repeated = _repeats(law, impl, case, broken.headline, plan)
+        same, repeated = _repeats(law, impl, case, broken, plan)
         observed += [] if same else repeated
     if traced is not None:
         observed += traced.lines
@@ -154,13 +154,15 @@ def _listed(numbers: list[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-def _repeats(law: Law, impl: Implementation, case: Case, headline: str, plan: Plan) -> tuple[bool, list[str]]:
-    """Whether the case fails again in the same way each time, and lines that say so."""
+def _repeats(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> tuple[bool, list[str]]:
+    """Whether the case fails again with the same findings each time, and lines that say so."""
     outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
-    same = sum(o.headline == headline for o in failed)
+    same = sum(o.findings == broken.findings for o in failed)
     if same == REPEATS:
         return True, [SAME_AGAIN]
     found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
-    why = "a race, uninitialised memory, or state kept from an earlier call"
-    return False, [found, f"the same call gives different results: {why}"]
+    always = broken.findings.intersection(*(o.findings for o in failed))
+    if len(failed) == REPEATS and always:
+        return True, [found, f"each time with: {min(always)}", f"what comes and goes beside it may be {UNSTEADY}"]
+    return False, [found, f"the same call gives different results: {UNSTEADY}"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from impls.contract import Implementation
 from properties.cases.case import Case
 
+REPEATS = 3  # of a failing case, to see whether it comes and goes
 CALLED_WITH = ", called with "  # between a case and what the call in progress has otherwise, where it is written down
 
 

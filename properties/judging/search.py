@@ -5,15 +5,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
 from hypothesis.errors import FlakyFailure, FlakyReplay
 
 from impls.contract import Implementation
 from properties.cases.case import Case
+from properties.cases.drawing import draw_each
 from properties.cases.strategies import attention_cases
 from properties.clock import Work
 from properties.failures import AnotherCase, LawBroken, Undecided
-from properties.judging.plan import CALLED_WITH, Plan
+from properties.judging.plan import CALLED_WITH, REPEATS, Plan
 from properties.judging.shrink import smallest
 from properties.law import Law
 from properties.trial import Meter, Trial
@@ -47,6 +47,7 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
     """Run the law on drawn cases (or the given one): the smallest failure, its case, whether it comes and goes."""
     failures: list[tuple[LawBroken, Case]] = []
     undecided: list[Undecided] = []
+    held: set[Case] = set()
     test = law.test_id(impl.name)
 
     def holds(case: Case) -> None:
@@ -57,6 +58,7 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
             with meter.clock.counts(Work.LAW):
                 law.hold(trial)
             meter.cases += 1
+            held.add(case)
         except LawBroken as broken:
             meter.cases += 1
             failures.append((broken, case))
@@ -74,47 +76,40 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
             return broken, plan.case, False
         return None, None, False
     try:
-        _drawn(law, impl, plan)(holds)()
+        _draw_each(law, impl, plan, holds)
     except LawBroken as broken:
         case = next(c for b, c in reversed(failures) if b is broken)
         return *smallest(law, impl, case, broken, holds), False
     except (FlakyFailure, FlakyReplay):
         if undecided and not failures:  # memory sufficed in one run of the case and not in the other
             raise undecided[0] from None
+        broken, case = min(failures, key=lambda found: (found[1] not in held, _size(found[1])))
+        if case not in held and _fails_again(holds, case):  # only not at the same line of the law each time
+            return *smallest(law, impl, case, broken, holds), False
         # The same case failed once and held once. That is the finding; trying again would hide it.
-        broken, case = min(failures, key=lambda found: _size(found[1]))
         broken.headline = f"not on every run: {broken.headline}"
         return broken, case, True
     return None, None, False
 
 
-def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
-    """holds(case) -> a function that Hypothesis runs on the cases of this law, implementation and plan."""
-    name = f"{law.chapter}.{law.name}.{impl.name}"
-    configured = settings(
-        max_examples=plan.cases_for(impl, law.share),
-        database=None,  # the same cases in every run; a failing case is kept as its replay line
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        derandomize=False,
-        print_blob=False,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
+def _fails_again(holds: Callable[[Case], None], case: Case) -> bool:
+    """Whether the law is broken each time."""
+    for _ in range(REPEATS):
+        try:
+            holds(case)
+            return False
+        except LawBroken:
+            continue
+        except (AnotherCase, Undecided):
+            return False
+    return True
+
+
+def _draw_each(law: Law, impl: Implementation, plan: Plan, holds: Callable[[Case], None]) -> None:
+    """holds(case) for the cases of this law, implementation and plan."""
+    number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
     strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
-    number = zlib.crc32(f"{plan.seed} {name}".encode())
-
-    def drawn(holds: Callable[[Case], None]) -> Callable[[], None]:
-        def on_drawn(case: Case) -> None:
-            try:
-                holds(case)
-            except AnotherCase:
-                reject()
-
-        return seed(number)(configured(given(case=strategy)(on_drawn)))
-
-    return drawn
+    draw_each(strategy, number, plan.cases_for(impl, law.share), holds)
 
 
 def _size(case: Case) -> tuple[int, ...]:

@@ -55,6 +55,11 @@ def test_equal_infinities_pass():
     check_same(trial(), "lse", lse, lse.clone(), "should be")
 
 
+def test_nan_equals_nan():
+    x = with_one(normal(*SHAPE), NAN)
+    check_same(trial(), "out", x, x.clone(), "should be")
+
+
 def test_empty_tensors_pass():
     check_same(trial(), "out", torch.zeros(2, 0, 3, 8), torch.zeros(2, 0, 3, 8), "should be")
 
@@ -65,7 +70,7 @@ def test_empty_tensors_pass():
         (2.0, 1.0, "out[b=1 i=4 h=2 d=7] is 2, should be 1 (1 of 240 elements wrong)"),
         (1.0 + 2**-23, 1.0, "is 1.00000012, should be 1 (1 of 240 elements wrong)"),
         (NAN, 1.0, "out[b=1 i=4 h=2 d=7] is nan, should be 1 "),
-        (NAN, NAN, "out[b=1 i=4 h=2 d=7] is nan, should be nan "),
+        (1.0, NAN, "out[b=1 i=4 h=2 d=7] is 1, should be nan "),
         (INF, -INF, "out[b=1 i=4 h=2 d=7] is inf, should be -inf "),
     ],
     ids=str,
@@ -160,11 +165,19 @@ def test_a_disagreement_of_two_results_is_located(value, times):
     assert headline == (f"out[b=1 i=4 h=2 d=7] is {number(value)}, alone it is 0{times} (1 of 240 elements wrong)")
 
 
-def test_two_nans_do_not_agree():
-    """Two broken calls must not satisfy a law that compares them."""
+def test_nan_in_both_results_is_no_difference():
+    """The laws of the definition find it. The other elements are compared."""
     a = with_one(torch.zeros(SHAPE), NAN)
-    with pytest.raises(LawBroken):
-        check_agree(trial(), "out", a, a, sigma(), "should be")
+    for check in (check_near, check_agree):
+        words = ("should be",) if check is check_agree else ()
+        check(trial(), "out", a, a.clone(), sigma(), *words)
+        other = with_one(a, 1.0, at=(0, 0, 0, 0))
+        assert broken(check, trial(), "out", other, a, sigma(), *words).headline.startswith(
+            "out[b=0 i=0 h=0 d=0] is 1, "
+        )
+        assert broken(check, trial(), "out", torch.zeros(SHAPE), a, sigma(), *words).headline.startswith(
+            "out[b=1 i=4 h=2 d=7] is 0, "
+        )
 
 
 def test_repeatable_outputs_must_have_the_same_bits():

@@ -1,14 +1,18 @@
 """Regression tests for false positives: correct kernels, computed in ways that are in use, that a law once failed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from impls import Implementation, Supports, torch_math
+from impls import Implementation, Precision, Supports, torch_math
 from properties.cases.case import parse_case
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
-from properties.judging.verdict import PASS
+from properties.judging.verdict import FAIL, PASS, REFUSED
 from properties.law import laws
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 FAILED_ONCE = Plan(
     case=parse_case("seqlen_q=16 seqlen_k=33 headdim=127 dtype=float16 batch=2 nheads=2 regime=selecting seed=30")
@@ -51,3 +55,100 @@ def test_noise_of_a_sum_includes_every_row(lengths, seed):
     case = parse_case(f"{lengths} headdim=1 dtype=float32 causal=True regime=selecting seed={seed}")
     result = judge(laws()["test_gradients_of_keys_sum_to_zero"], torch_math.IMPL, Plan(case=case))
     assert result.verdict == PASS, result.message
+
+
+def scores(q, k, scale):
+    return torch.einsum("bihd,bjhd->bhij", q, k) * scale
+
+
+def test_a_negative_scale_may_take_another_path():
+    """A kernel that knows positive scales only gets the scale in q, which is rounded before the product, not after it."""
+
+    def forward(q, k, v, *, softmax_scale=None):
+        scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+        s = scores(q.float() * scale, k.float(), 1.0) if scale < 0 else scores(q.float(), k.float(), scale)
+        return torch.einsum("bhij,bjhd->bihd", s.softmax(-1).to(v.dtype).float(), v.float()).to(q.dtype), s.logsumexp(
+            -1
+        )
+
+    supports = Supports(dtypes={torch.float32, torch.float16}, headdims=range(1, 129), softmax_scale=True)
+    by_sign = Implementation(name="by_sign", forward=forward, lse="natural", supports=supports)
+    result = judge(laws()["test_negative_scale_is_negated_q"], by_sign, Plan(examples=60))
+    assert result.verdict == PASS, result.message
+
+
+class InBlocks(Precision):
+    """Of a kernel that quantises k and v, with one factor for each block of keys."""
+
+    keys_share_rounding = True
+
+
+@pytest.mark.parametrize("law", ["test_hidden_keys_change_no_bit", "test_keys_hidden_by_bias_change_no_bit"])
+def test_hidden_keys_may_change_how_a_block_is_quantised(law):
+    """int8, with the largest |k| and |v| of 64 keys as 127: a larger hidden key makes its neighbours coarser."""
+
+    def quantised(x):
+        blocks = torch.nn.functional.pad(x.float(), (0, 0, 0, 0, 0, -x.shape[1] % 64)).unflatten(1, (-1, 64))
+        factor = blocks.abs().amax(dim=(2, 4), keepdim=True).clamp(min=1e-30) / 127
+        return ((blocks / factor).round() * factor).flatten(1, 2)[:, : x.shape[1]]
+
+    def forward(q, k, v, *, causal=False, bias=None):
+        s = scores(q.float(), quantised(k), q.shape[-1] ** -0.5)
+        if bias is not None:
+            s = s + bias
+        if causal:
+            s = s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+        p = s.softmax(-1).nan_to_num(0.0)
+        return torch.einsum("bhij,bjhd->bihd", p, quantised(v)).to(q.dtype)
+
+    supports = Supports(dtypes={torch.float16}, headdims=(16,), causal="optional", bias={"vector"})
+    declared = dict(forward=forward, supports=supports)
+    result = judge(laws()[law], Implementation(name="quantised", **declared, precision=InBlocks()), Plan(examples=20))
+    assert (result.verdict, result.reason) == (
+        REFUSED, "rounds keys together (precision), so hidden ones may change how the others are rounded"
+    )  # fmt: skip
+    assert judge(laws()[law], Implementation(name="undeclared", **declared), Plan(examples=20)).verdict == FAIL
+
+
+FORWARD_ONLY = replace(torch_math.IMPL, backward=None, supports=replace(torch_math.IMPL.supports, bias_grad=False))
+# Laws that compare results of the implementation with each other, one for each way of comparing.
+COMPARE = {
+    "test_out_doubles_with_v": {},  # bits
+    "test_memory_around_inputs_is_not_read": {},
+    "test_what_memory_held_before_does_not_matter": {},
+    "test_order_of_keys_does_not_matter": {},  # within the budget of both
+    "test_split_keys_merge_by_lse": {},  # with a sum of results
+    "test_order_of_batches_and_heads_does_not_matter": dict(repeatable=()),
+    "test_hidden_keys_change_no_bit": dict(repeatable=()),
+}
+
+
+@pytest.mark.parametrize("law", COMPARE)
+def test_nan_in_both_results_is_no_difference(law):
+    """Rows that are all NaN, here of the first query: the laws of the definition report it, others have nothing to add."""
+
+    def forward(*operands, **options):
+        out, lse = torch_math.forward(*operands, **options)
+        return out.index_fill(1, torch.tensor([0]), torch.nan), lse.index_fill(2, torch.tensor([0]), torch.nan)
+
+    impl = replace(FORWARD_ONLY, name="nan_first", forward=forward, **COMPARE[law])
+    result = judge(laws()[law], impl, Plan(examples=15, try_contract=False))
+    assert result.verdict == PASS, result.message
+    for definition in ("test_out_matches_the_definition", "test_lse_matches_the_definition"):
+        result = judge(laws()[definition], impl, Plan(examples=3, try_contract=False))
+        assert result.verdict == FAIL and " is nan, should be " in result.reason
+
+
+def test_nan_is_found_where_no_law_of_the_definition_looks():
+    """With a scale of 0, or q = 0."""
+
+    def forward(q, k, v, **options):
+        out, lse = torch_math.forward(q, k, v, **options)
+        zero = options["softmax_scale"] == 0 or not bool(q.any())
+        return (out * torch.nan, lse) if zero else (out, lse)
+
+    impl = replace(FORWARD_ONLY, name="nan_of_zero", forward=forward)
+    result = judge(laws()["test_scale_zero_is_q_zero"], impl, Plan(examples=3, try_contract=False))
+    assert result.reason.startswith(
+        "out[b=0 i=0 h=0 d=0] is nan, every score is 0, so it should be a number, such as 0 "
+    )

@@ -191,3 +191,34 @@ def test_an_accepts_that_raises_is_a_broken_contract(first_at):
     impl = replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, accepts=accepts))
     found = conformance.problems(impl, "cpu") if first_at == 0 else [judge(LAW, impl, Plan(examples=60)).reason]
     assert found[0].startswith("supports.accepts raises KeyError: 'nothing' [for seqlen_q=")
+
+
+# --- an accepts that leaves no case, or not the usual ones, for the contract ---------------------------------------------
+
+
+def refusing(accepts, forward=torch_math.forward):
+    return replace(torch_math.IMPL, forward=forward, supports=replace(torch_math.IMPL.supports, accepts=accepts))
+
+
+def test_a_contract_without_a_case_is_unknown_and_so_are_its_laws():
+    impl = refusing(lambda case: f"regime {case.regime} is too hard")
+    before = Judge.__new__(Judge)
+    before.plan, before.options = Plan(examples=3), {}
+    results = [before.contract(impl), judge(LAW, impl, before.plan)]
+    reason = "there is no case to try the contract with: regime spread is too hard [for seqlen_q=64 "
+    assert [(r.verdict, r.why, r.reason[: len(reason)]) for r in results] == 2 * [(UNKNOWN, Reason.NO_CASE, reason)]
+    assert not_green([r.as_dict() for r in results], asked_for=False, replayed=False) == "2 could not be decided"
+
+
+@pytest.mark.parametrize(
+    "accepts",
+    [
+        lambda case: None if case.regime == "mean" else "means only",
+        lambda case: None if case.headdim in range(24, 41) else "head dims of 24 to 40 only",
+    ],
+)
+def test_the_contract_is_tried_with_whatever_cases_there_are(accepts):
+    assert conformance.problems(refusing(accepts), "cpu") == []
+    wrong = refusing(accepts, lambda *operands, **options: torch_math.forward(*operands, **options)[0].transpose(1, 2))
+    (problem, *_) = conformance.problems(wrong, "cpu")
+    assert problem.startswith("forward returns out alone, but lse='natural' is declared")
