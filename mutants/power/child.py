@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
@@ -79,8 +80,12 @@ def items() -> list[str]:
 def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> None:
     """Judge a mutant by these items and send a message before and after each. The last item may be SEARCH."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends us, after it has read what was sent
-    prepare(how.device, is_worker=True)
     mutant = replace(next(m for m in ALL if m.name == name), device=how.device)
+    with suppress(
+        Exception
+    ):  # imports Triton, if it is needed, before prepare; an error comes again with the first item
+        build(mutant)
+    prepare(how.device, is_worker=True)
     try:
         for item in wanted:
             pipe.send(Begins(item))

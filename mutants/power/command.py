@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,10 +13,9 @@ from rich.console import Console
 
 from mutants.mutant import Mutant
 from mutants.power.child import How
-from mutants.power.matrix import Matrix, killers, missing_items, why_not_here
+from mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
 from mutants.power.records import Entry, Record, RecordError, entry_of, environment, merged, resumed
 from mutants.power.report import document, summary
-from properties.judging.verdict import FAIL
 from properties.profiles import PROFILES
 
 STOPPED = 130  # the exit status after Ctrl-C
@@ -60,6 +60,7 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
 
     Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, ValueError.
     """
+    say = partial(console.print, highlight=False, markup=False)
     device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: there is no GPU here")
@@ -71,21 +72,21 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
         fresh.entries[mutant.name] = _entry(mutant, device)
     names = list(fresh.entries)
     record = resumed(options.json, fresh) if options.json else fresh
-    matrix = Matrix(record, names, how, options.workers or 1, options.seconds, options.json, console.print)
-    console.print(f"{matrix.total} of {len(names)} planted bugs to judge on {device}", highlight=False)
+    matrix = Matrix(record, names, how, options.workers or 1, options.seconds, options.json, say)
+    say(f"{matrix.total} of {len(names)} planted bugs to judge on {device}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
     try:
         matrix.run()
     except KeyboardInterrupt:
         again = "the same command goes on" if options.json else "nothing was kept: name a file in --json"
-        console.print(f"stopped: {again}", highlight=False)
+        say(f"stopped: {again}")
         return STOPPED
     only = Record(record.environment, {name: record.entries[name] for name in names})
-    console.print(summary(only), highlight=False, markup=False)
+    say(summary(only))
     here = {name: entry for name, entry in only.entries.items() if not entry.elsewhere}
-    survivors = [name for name, entry in here.items() if not killers(entry) and entry.searched != FAIL]
+    survivors = [name for name, entry in here.items() if not killers(entry) and entry.searched not in KILLS]
     for name in survivors:
-        console.print(f"survives: {name}", highlight=False)
+        say(f"survives: {name}")
     if not here:
         return 2
     return 1 if survivors or any(missing_items(entry) for entry in here.values()) else 0

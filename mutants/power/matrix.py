@@ -63,6 +63,7 @@ class Matrix:
         self.record, self.how, self.workers, self.seconds, self.file, self.told = (
             record, how, workers, seconds, file, told,
         )  # fmt: skip
+        self.judge = judge_items
         self.waiting = [n for n in names if not record.entries[n].elsewhere and missing_items(record.entries[n])]
         self.total, self.losses, self.running, self.saved = len(self.waiting), {}, [], 0.0
         # A fork of a process that has imported torch starts at once, but a GPU can only be used by a new process.
@@ -86,7 +87,7 @@ class Matrix:
     def _start(self, name: str) -> None:
         left = missing_items(self.record.entries[name])
         ours, theirs = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=judge_items, args=(theirs, name, self.how, left), daemon=True)
+        process = self.context.Process(target=self.judge, args=(theirs, name, self.how, left), daemon=True)
         process.start()
         theirs.close()
         self.running.append(Running(name, process, ours, left))
@@ -173,7 +174,7 @@ def peer_killers(entry: Entry) -> list[str]:
 
 
 def line_of(name: str, entry: Entry) -> str:
-    """A finished bug in one line."""
+    """A finished bug: a line, and one with the laws that kill it."""
     by, peers = killers(entry), ", ".join(peer_killers(entry)) or "none"
     own = "" if entry.law in by else f" (its own law: {entry.searched or 'not'} in more cases)"
-    return f"{name}: {len(by)} laws{own}; other suites: {peers}; {entry.seconds:.0f} s"
+    return f"{name}: {len(by)} laws{own}; other suites: {peers}; {entry.seconds:.0f} s\n    {', '.join(by) or 'none'}"

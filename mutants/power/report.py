@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from mutants import ALL
+from mutants.judging import EXAMPLES
 from mutants.mutant import CONTRACT
 from mutants.power.child import PEER
 from mutants.power.matrix import HANG, KILLS, killers, missing_items, peer_killers
-from mutants.power.records import Entry, Record
+from mutants.power.records import Entry, Record, RecordError
 from mutants.power.rules import PEERS
-from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from properties.judging.verdict import PASS, REFUSED, UNKNOWN
 from properties.law import laws
 
 SHOWN = 3  # laws that a row names; the JSON file has all
@@ -42,9 +43,14 @@ bug that none of a suite's inputs reaches (`n/a`) counts as not caught.
 
 
 def document(records: list[Record]) -> str:
-    """The whole of docs/power.md."""
+    """The whole of docs/power.md. Raises RecordError for a bug that is no longer planted."""
+    known = {mutant.name for mutant in ALL}
+    if gone := sorted({name for record in records for name in record.entries} - known):
+        raise RecordError(f"the files have {', '.join(gone)}, which is no planted bug now: judge again into a new file")
     parts = [HEAD, *(f"- {summary(record)}" for record in records), "", RULES.rstrip("\n")]
-    parts += [f"| {peer.title} | {peer.rule} | {peer.reduced} |" for peer in PEERS]
+    for n, peer in enumerate(PEERS):
+        rule = "the same" if n and peer.rule == PEERS[n - 1].rule else peer.rule
+        parts.append(f"| {peer.title} | {rule} | {peer.reduced} |")
     for record in records:
         parts += ["", *_tables(record)]
     return "\n".join(parts) + "\n"
@@ -58,17 +64,16 @@ def judged(record: Record) -> dict[str, Entry]:
 def summary(record: Record) -> str:
     """ "On a CPU (...): N of M planted bugs are killed by a law ...", with the counts of the peers."""
     e, bugs = record.environment, judged(record)
-    killed = [name for name, entry in bugs.items() if killers(entry)]
+    at_once = [name for name, entry in bugs.items() if killers(entry)]
     later = [name for name, entry in bugs.items() if not killers(entry) and entry.searched in KILLS]
     peers = Counter(peer for entry in bugs.values() for peer in peer_killers(entry))
     counts = ", ".join(f"{peer.title} {peers[peer.name]}" for peer in PEERS)
-    with_more = f", {len(later)} more by the law that they name in more cases" if later else ""
-    only_peers = sum(bool(peer_killers(entry)) and not killers(entry) for entry in bugs.values())
+    only_peers = sum(bool(peer_killers(entry)) for name, entry in bugs.items() if name not in (*at_once, *later))
     return (
-        f"**{PLACES[e['device']]}** ({e['machine']}, {e['versions']}; profile {e['profile']}, {e['cases']} cases for each "
-        f"law, seed {e['seed']}): the laws catch **{len(killed)} of {len(bugs)}** planted bugs{with_more}. "
-        f"Of the same {len(bugs)}: {counts}. Caught by another suite and by no law: {only_peers}."
-        f"{_not_judged(record, len(bugs))}"
+        f"**{PLACES[e['device']]}** ({e['machine']}, {e['versions']}): the laws catch **{len(at_once) + len(later)} of "
+        f"{len(bugs)}** planted bugs, {len(at_once)} of them with {e['cases']} cases for each law (profile {e['profile']}, "
+        f"seed {e['seed']}), {len(later)} by the law that they name in up to {EXAMPLES} cases. Of the same {len(bugs)}: "
+        f"{counts}. Caught by another suite and by no law: {only_peers}.{_not_judged(record, len(bugs))}"
     )
 
 
@@ -112,11 +117,11 @@ def _tables(record: Record) -> list[str]:
 def _survivors(bugs: dict[str, Entry]) -> list[str]:
     lines = []
     for name, entry in bugs.items():
-        if killers(entry):
+        if killers(entry) or entry.searched in KILLS or missing_items(entry):
             continue
-        more = f"{_short(entry.law)} gives {entry.searched or 'no verdict yet'} in more cases"
         suites = ", ".join(peer_killers(entry)) or "none"
-        lines.append(f"- {name} ({entry.story}): {more}; other suites: {suites}")
+        searched = f"{_short(entry.law)} gives {entry.searched} in up to {EXAMPLES} cases"
+        lines.append(f"- {name} ({entry.story}): {searched}; other suites: {suites}")
     return lines
 
 
@@ -137,7 +142,9 @@ def _mark(verdict: str) -> str:
 def _laws_of(entry: Entry, kills: Counter) -> str:
     found = sorted(killers(entry), key=lambda law: (kills[law], law))
     if not found:
-        return f"0 ({'killed' if entry.searched == FAIL else 'survives'} in more cases)"
+        if missing_items(entry):
+            return "not finished"
+        return f"{_short(entry.law)}, in more cases" if entry.searched in KILLS else "**survives**"
     return f"{len(found)}: {', '.join(map(_short, found[:SHOWN]))}"
 
 
