@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only (a part of the name is enough)")
     parser.add_argument("--examples", type=int, help=f"cases per law (default: {EXAMPLES}; --matrix: the profile's)")
     parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--workers", type=int, help="processes (default: 1; --matrix: one for each core)")
     parser.add_argument("--messages", action="store_true", help="show each law's whole message")
     power.add_options(parser)
     options = parser.parse_args(arguments)
@@ -63,7 +63,7 @@ def _judge(chosen: list[Mutant], options: argparse.Namespace) -> int:
     for mutant in chosen:
         build(mutant)
     work = [(ALL.index(m), options.seed, options.examples or EXAMPLES) for m in chosen]
-    with multiprocessing.get_context("spawn").Pool(options.workers, torch.set_num_threads, (1,)) as pool:
+    with multiprocessing.get_context("spawn").Pool(options.workers or 1, torch.set_num_threads, (1,)) as pool:
         return _table(chosen, pool.imap(one_of_all, work), options.messages)
 
 

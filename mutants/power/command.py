@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from dataclasses import replace
 from functools import partial
@@ -37,9 +38,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=300.0,
         help="for one law on one mutant, then its process is ended (%(default)s)",
     )
-    group.add_argument("--write", type=Path, metavar="FILE", help="write the tables, as in docs/power.md")
+    group.add_argument(
+        "--write",
+        type=Path,
+        metavar="FILE",
+        help="write the tables, as docs/power.md; judges only if --matrix is given",
+    )
     group.add_argument("--from", type=Path, nargs="+", default=[], metavar="JSON", dest="records",
                        help="for --write: what runs of --matrix --json wrote, in one or more environments")  # fmt: skip
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def part(mutants: list[Mutant], shard: str | None) -> list[Mutant]:
@@ -72,7 +83,7 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
         fresh.entries[mutant.name] = _entry(mutant, device)
     names = list(fresh.entries)
     record = resumed(options.json, fresh) if options.json else fresh
-    matrix = Matrix(record, names, how, options.workers or 1, options.seconds, options.json, say)
+    matrix = Matrix(record, names, how, options.workers or cores(), options.seconds, options.json, say)
     say(f"{matrix.total} of {len(names)} planted bugs to judge on {device}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
     try:
@@ -81,6 +92,10 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
         again = "the same command goes on" if options.json else "nothing was kept: name a file in --json"
         say(f"stopped: {again}")
         return STOPPED
+    if options.write:
+        if not options.json:
+            raise RecordError("--write: name the file of this run in --json")
+        options.write.write_text(document(merged([options.json, *options.records])))
     only = Record(record.environment, {name: record.entries[name] for name in names})
     say(summary(only))
     here = {name: entry for name, entry in only.entries.items() if not entry.elsewhere}

@@ -292,6 +292,29 @@ def test_shards_are_all_mutants_once():
     assert sorted(m.name for part in parts for m in part) == [m.name for m in ALL]
 
 
+def test_one_command_judges_and_writes(tmp_path, capsys):
+    """What was judged before is in the file, so here nothing is judged again."""
+    file, to = tmp_path / "matrix.json", tmp_path / "power.md"
+    record = record_lacking(names=NAMES[:1])
+    record.environment = environment("cpu", "smoke", 2, 0)
+    record.entries[NAMES[0]].searched = "fail"
+    record.save(file)
+    arguments = ["--matrix", NAMES[0], "--device", "cpu", "--profile", "smoke", "--json", str(file), "--write", str(to)]
+    assert command.main(arguments) == 0
+    assert capsys.readouterr().out.startswith("0 of 1 planted bugs to judge on cpu\n")
+    assert f"| {NAMES[0]} | no_dout_gives_no_gradient, in more cases |" in to.read_text()
+
+
+def test_a_survivor_is_no_success(tmp_path, capsys):
+    file = tmp_path / "matrix.json"
+    record = record_lacking(names=NAMES[:1])
+    record.environment = environment("cpu", "smoke", 2, 0)
+    record.save(file)
+    arguments = ["--matrix", NAMES[0], "--device", "cpu", "--profile", "smoke", "--json", str(file)]
+    assert command.main(arguments) == 1
+    assert f"survives: {NAMES[0]}" in capsys.readouterr().out
+
+
 def test_a_gpu_bug_is_not_judged_on_a_cpu(tmp_path, capsys):
     """It is neither caught nor a survivor there, and a run that judges nothing is no success."""
     file = tmp_path / "matrix.json"
