@@ -86,12 +86,16 @@ def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> Non
     ):  # imports Triton, if it is needed, before prepare; an error comes again with the first item
         build(mutant)
     prepare(how.device, is_worker=True)
+    caught = False  # by the law that it names, so that there is nothing to search for
     try:
         for item in wanted:
+            if item == SEARCH and caught:
+                continue
             pipe.send(Begins(item))
             started = time.perf_counter()
             verdict, detail = verdict_of(item, mutant, how)
             pipe.send(Judged(item, verdict, detail, time.perf_counter() - started))
+            caught = caught or (item, verdict) == (mutant.law, FAIL)
             if not _works(how.device):
                 pipe.send(NeedsAnother())
                 return

@@ -27,9 +27,9 @@ class RecordError(ValueError):
 class Entry:
     """One planted bug: the verdict of every item (a law's name, or "peer:" and a peer's) that was judged.
 
-    details: item -> the rejected case, or the reason of another verdict than pass. key: of the edited source, because
-    verdicts of another edit are not kept. elsewhere: why it is not judged here, "" if it is. searched: the verdict of the
-    law that it names in more cases, where the usual number did not suffice.
+    details: item -> the rejected case, or the reason of another verdict than pass. key: of the edited source and the law,
+    because verdicts of another edit are not kept. elsewhere: why it is not judged here, "" if it is. searched: the verdict
+    of the law that it names in more cases, where the usual number did not suffice.
     """
 
     law: str
@@ -67,7 +67,7 @@ def environment(device: str, profile: str, cases: int, seed: int) -> dict[str, s
 
 def entry_of(mutant: Mutant, elsewhere: str) -> Entry:
     """An entry without verdicts."""
-    key = key_of(edited_source(mutant), repr(sorted(mutant.declares)), mutant.impl)
+    key = key_of(edited_source(mutant), repr(sorted(mutant.declares)), mutant.impl, mutant.law)
     return Entry(mutant.law, mutant.family.name, mutant.story, key, elsewhere)
 
 

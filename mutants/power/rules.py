@@ -1,7 +1,7 @@
 """The peers: FlashAttention's tests, PyTorch's, allclose, KernelBench's. Facts of these suites, in code of our own.
 
 The shapes on a CPU, and for interpreted kernels, are smaller than theirs; `Peer.reduced` says how. Products of parameters are
-not tried whole: each length occurs with every kind of mask, and head dims, heads and biases take turns.
+not tried whole: each length occurs with every mask and bias, and dtypes, head dims and heads take turns.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def flash_attention(impl: Implementation, size: Size) -> Iterator[Try]:
     """tests/test_flash_attn.py of Dao-AILab/flash-attention (test_flash_attn_output, test_flash_attn_causal): inputs randn in
     float16 and bfloat16; causal and not; MHA, MQA, GQA; with and without ALiBi. The largest error of out, dq, dk and dv
     against attention in float32, rounded to the dtype, is at most twice that of PyTorch operations in the same dtype, plus
-    1e-5. dbias and lse are not compared."""
+    1e-5 (as test_flash_attn_causal has it; the other allows three times for gradients). dbias and lse are not compared."""
     batch, nheads, lengths, headdims = FLASH_SIZES[size]
     headdims, grouped = turns(impl, headdims), cycle((nheads, 1, max(1, nheads // 2)))
     for ((seqlen_q, seqlen_k), dtype), causal in product(in_halves(impl, size, lengths), CAUSAL):
@@ -199,8 +199,8 @@ def allclose(impl: Implementation, size: Size) -> Iterator[Try]:
 
 def kernel_bench(tolerance: float, impl: Implementation, size: Size) -> Iterator[Try]:
     """src/kernelbench/eval.py and problem 97 of level 1 of ScalingIntelligence/KernelBench: five inputs by torch.rand at one
-    shape, not causal, out alone, torch.allclose with this atol and rtol. float32 is compared at 1e-4, and was at 1e-2 until
-    2025; float16 and bfloat16 are compared at 1e-2."""
+    shape, not causal, out alone, torch.allclose with this atol and rtol. float32 is compared at 1e-4, in early
+    versions at 1e-2; float16 and bfloat16 are compared at 1e-2."""
     half = torch.float32 not in impl.supports.dtypes
     if half and tolerance < 1e-2:
         return
