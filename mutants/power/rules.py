@@ -111,7 +111,7 @@ FUDGE_WITH_MASK = dict(out=4, dq=160, dk=25, dv=8, dbias=45)
 # Fixed tolerances, (atol, rtol).
 FIXED = {torch.float32: (1e-5, 5e-6), torch.float16: (1e-2, 1e-2), torch.bfloat16: (5e-2, 5e-2)}
 TORCH_SIZES = {  # batch, lengths of queries, of keys, head dims, heads with GQA; lengths with fixed tolerances
-    Size.WHOLE: (8, (4, 143, 2048), (4, 127, 579, 2048), (8, 59, 64), (16, 8), ()),
+    Size.WHOLE: (1, (4, 143, 2048), (4, 127, 579, 2048), (8, 59, 64), (16, 8), ()),
     Size.REDUCED: (1, (4, 143, 256), (4, 127, 256), (8, 64, 32, 128, 16), (4, 2), (267,)),
     Size.SMALLEST: (1, (4, 143), (4, 127), (8, 32), (4, 2), (130,)),
 }
@@ -236,9 +236,9 @@ PEERS = (
         "pytorch",
         "PyTorch",
         pytorch,
-        "Dtypes, head dims (8, 59, 64 of 8, 203, 256) and scales take turns; on a GPU no float32, which takes long to "
-        "compile. On a CPU batch 1, length 256 in place of 579 and 2048, head dims 8 to 128, 2 key heads with GQA, fixed "
-        "tolerances at 267. Interpreted: lengths 4, 127, 143, head dims 8, 32, float16, fixed tolerances at 130",
+        "Batch 1 of 1 and 8; dtypes, head dims (8, 59, 64 of 8, 203, 256) and scales take turns; on a GPU no float32, which "
+        "takes long to compile. On a CPU length 256 in place of 579 and 2048, head dims 8 to 128, 2 key heads with GQA, "
+        "fixed tolerances at 267. Interpreted: lengths 4, 127, 143, head dims 8, 32, float16, fixed tolerances at 130",
     ),
     Peer("allclose", "allclose 1e-2", allclose, "On a CPU: 512 in place of 1024. Interpreted: 128 alone"),
     *(
