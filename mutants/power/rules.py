@@ -65,7 +65,7 @@ FLASH_LENGTHS = (
     (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048),
 )  # fmt: skip
 FLASH_SIZES = {  # batch, heads, lengths, head dims
-    Size.WHOLE: (4, 6, FLASH_LENGTHS, (32, 64, 59, 128, 96)),
+    Size.WHOLE: (2, 6, FLASH_LENGTHS, (32, 64, 59, 128, 96)),
     Size.REDUCED: (1, 2, tuple(n for n in FLASH_LENGTHS if sum(n) <= 802), (32, 64, 59, 128, 96)),
     Size.SMALLEST: (1, 2, ((113, 203), (1, 239)), (32, 64)),
 }
@@ -229,8 +229,8 @@ PEERS = (
         "flash_attention",
         "FlashAttention",
         flash_attention,
-        "Dtypes, head dims (32, 59, 64, 96, 128 of 32 to 256) and heads take turns. On a CPU batch 1, 2 heads, lengths that "
-        "sum to 802 at most. Interpreted: lengths (113, 203) and (1, 239), head dims 32, 64, float16",
+        "Batch 2; dtypes, head dims (32, 59, 64, 96, 128 of 32 to 256) and heads take turns. On a CPU batch 1, 2 heads, "
+        "lengths that sum to 802 at most. Interpreted: lengths (113, 203) and (1, 239), head dims 32, 64, float16",
     ),
     Peer(
         "pytorch",
