@@ -3,12 +3,14 @@
     mutant.py    what a mutant is, and what a family of mutants is
     tiled/       in tensor operations          triton/  in impls/triton
     cuda/        in impls/cuda and docs/examples
-    judging.py   a mutant before its law, or before all laws
+    judging.py   a mutant before its law
+    power/       every mutant before all laws, and before the rules of other suites
 
 Each family's folder has a build.py, which says how an edited source is loaded.
 
 python -m mutants              each mutant before its law: verdict, smallest case
-python -m mutants --matrix     each mutant before all laws: which of them catch it
+python -m mutants --matrix     each mutant before all laws and other suites' rules: which of them catch it
+python -m mutants --write docs/power.md --from FILE ...     what --matrix --json FILE found, as a document
 """
 
 from mutants import cuda, tiled, triton

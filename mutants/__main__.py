@@ -1,4 +1,4 @@
-"""python -m mutants: is every planted bug caught by its law, and, with --matrix, which laws catch which bug?"""
+"""python -m mutants: is every planted bug caught by its law? With --matrix: by which laws, and by which other suites?"""
 
 from __future__ import annotations
 
@@ -7,32 +7,53 @@ import multiprocessing
 import sys
 
 import torch
+from rich.console import Console
 
 from emulator.errors import EmulatorError
-from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, build, elsewhere
+from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
 from mutants.judging import EXAMPLES, one_of_all
+from mutants.power import command as power
+from mutants.power.records import RecordError
 from properties.judging.verdict import FAIL
 from properties.law import laws
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table or the matrix; return 0 if every mutant was caught as required, 1 if not, 2 if none could be judged."""
+    """Print the table or judge the matrix; 0 if every mutant was caught as required, 1 if not, 2 if none was judged."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only (a part of the name is enough)")
-    parser.add_argument(
-        "--matrix", action="store_true", help="judge each mutant by all laws (slow; Triton and CUDA only if named)"
-    )
-    parser.add_argument("--examples", type=int, default=EXAMPLES, help="cases per law (default: %(default)s)")
+    parser.add_argument("--examples", type=int, help=f"cases per law (default: {EXAMPLES}; --matrix: the profile's)")
     parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--workers", type=int, help="processes (default: 1; --matrix: one for each core)")
     parser.add_argument("--messages", action="store_true", help="show each law's whole message")
+    power.add_options(parser)
     options = parser.parse_args(arguments)
-    chosen = [m for m in ALL if not options.names or any(name in m.name for name in options.names)]
-    if unknown := [name for name in options.names if not any(name in m.name for m in ALL)]:
-        print(f"no mutant is called {' or '.join(unknown)}; there are:", *(m.name for m in ALL), sep="\n  ")
-        return 2
-    if options.matrix and not options.names:
-        chosen = [m for m in chosen if not m.family.slow]
+    for name, value in (
+        ("--workers", options.workers),
+        ("--examples", options.examples),
+        ("--seconds", options.seconds),
+    ):
+        if value is not None and value <= 0:
+            parser.error(f"{name} {value}: should be more than 0")
+    console = Console(soft_wrap=True)
+    try:
+        if options.write and not options.matrix:
+            return power.write(options, console)
+        chosen = [m for m in ALL if not options.names or any(name in m.name for name in options.names)]
+        if unknown := [name for name in options.names if not any(name in m.name for m in ALL)]:
+            print(f"no mutant is called {' or '.join(unknown)}; there are:", *(m.name for m in ALL), sep="\n  ")
+            return 2
+        for mutant in chosen:
+            edited_source(mutant)
+            if mutant.law not in (CONTRACT, *laws()):
+                parser.error(f"mutant {mutant.name} names {mutant.law}, which is not a law")
+        return power.judge(chosen, options, console) if options.matrix else _judge(chosen, options)
+    except (MutantError, EmulatorError, RecordError, ValueError) as error:
+        parser.error(str(error))
+
+
+def _judge(chosen: list[Mutant], options: argparse.Namespace) -> int:
+    """Each mutant by the law that it names."""
     for mutant in [m for m in chosen if elsewhere(m)]:
         print(f"- {mutant.name}: {elsewhere(mutant)}")
         chosen.remove(mutant)
@@ -40,16 +61,10 @@ def main(arguments: list[str] | None = None) -> int:
         print("nothing was judged: none of these mutants can be judged here, for the reasons above")
         return 2
     for mutant in chosen:
-        try:
-            build(mutant)
-        except (MutantError, EmulatorError) as error:
-            parser.error(str(error))
-        if mutant.law not in (CONTRACT, *laws()):
-            parser.error(f"mutant {mutant.name} names {mutant.law}, which is not a law")
-    work = [(ALL.index(m), options.seed, options.examples, options.matrix) for m in chosen]
-    with multiprocessing.get_context("spawn").Pool(options.jobs, torch.set_num_threads, (1,)) as pool:
-        results = pool.imap(one_of_all, work)
-        return _matrix(chosen, results) if options.matrix else _table(chosen, results, options.messages)
+        build(mutant)
+    work = [(ALL.index(m), options.seed, options.examples or EXAMPLES) for m in chosen]
+    with multiprocessing.get_context("spawn").Pool(options.workers or 1, torch.set_num_threads, (1,)) as pool:
+        return _table(chosen, pool.imap(one_of_all, work), options.messages)
 
 
 def _table(chosen: list[Mutant], results, messages: bool) -> int:
@@ -68,24 +83,6 @@ def _table(chosen: list[Mutant], results, messages: bool) -> int:
               sep="\n", flush=True)  # fmt: skip
     print(f"{caught} of {len(chosen)} mutants caught, {small} of them by a case as small as promised, in {spent:.0f} s")
     return 0 if small == len(chosen) else 1
-
-
-def _matrix(chosen: list[Mutant], results) -> int:
-    """For each mutant the laws that catch it; at the end, for each law, how many it catches, and which only it catches."""
-    caught_by: dict[str, list[str]] = {}
-    own_law = 0
-    for number, (mutant, (verdicts, seconds)) in enumerate(zip(chosen, results, strict=True), 1):
-        caught_by[mutant.name] = [name for name, verdict in verdicts.items() if verdict == FAIL]
-        own_law += mutant.law in caught_by[mutant.name]
-        print(
-            f"[{number} of {len(chosen)}, {seconds:.0f} s] {mutant.name}: caught by {len(caught_by[mutant.name])} laws"
-        )
-        print(f"    {', '.join(caught_by[mutant.name]) or 'none'}", flush=True)
-    print(f"\n{'law':50} mutants  caught by this law only")
-    for name in [CONTRACT, *laws()]:
-        alone = [mutant for mutant, names in caught_by.items() if names == [name]]
-        print(f"{name:50} {sum(name in names for names in caught_by.values()):7}  {', '.join(alone)}")
-    return 0 if own_law == len(chosen) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Judges mutants: by the law that must catch each, and, for the matrix, by all laws."""
+"""Judges a mutant by one law, or by the contract."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from properties.trial import Trial
 
 # Hypothesis stops at the first failure, so many examples cost little for a mutant and make sure that it is caught.
 EXAMPLES = 300
+NOT_BUILT = "could not be built for CUDA tensors"  # as impls/cuda/extension.py says it
 REPEATS = 12  # a fault in 1 call of 20 must show in 30 cases of 12 repeats
 
 
@@ -32,7 +33,7 @@ def plan(seed: int = 0, examples: int = EXAMPLES) -> Plan:
 def judge_mutant(mutant: Mutant, how: Plan) -> Result:
     """The verdict of the law that the mutant names; "fail" is what it should be."""
     if mutant.law == CONTRACT:
-        return _contract_result(mutant)
+        return contract_result(mutant)
     return judge(laws()[mutant.law], build(mutant), of_mutant(mutant, how))
 
 
@@ -46,14 +47,6 @@ def of_mutant(mutant: Mutant, how: Plan) -> Plan:
     return replace(how, device=mutant.device, examples=examples, try_contract=how.try_contract and not traced)
 
 
-def catches(law: Law | None, mutant: Mutant, how: Plan) -> str:
-    """The verdict of a law, or of the contract if it is None. The first failure ends it: no shrinking, no explanation."""
-    if law is None:
-        return _contract_result(mutant).verdict
-    found = first_failure(law, mutant, how)
-    return found.verdict if isinstance(found, Result) else FAIL
-
-
 def first_failure(law: Law, mutant: Mutant, how: Plan) -> tuple[LawBroken, Case] | Result:
     """The first failure and its case, as they were drawn: no shrinking, no explanation; the Result if there is none."""
     try:
@@ -63,19 +56,14 @@ def first_failure(law: Law, mutant: Mutant, how: Plan) -> tuple[LawBroken, Case]
         return caught.broken, caught.case
 
 
-def one_of_all(work: tuple[int, int, int, bool]) -> tuple[Result | dict[str, str], float]:
-    """(number in ALL, seed, examples, by all laws?) -> its Result, or the verdict of every law; and the seconds it took.
+def one_of_all(work: tuple[int, int, int]) -> tuple[Result, float]:
+    """(number in ALL, seed, examples) -> the Result of the law that it names, and the seconds it took.
 
     A function of the module that takes numbers, because it is pickled to run in other processes.
     """
-    number, seed, examples, matrix = work
-    mutant, how = ALL[number], plan(seed, examples)
+    number, seed, examples = work
     started = time.perf_counter()
-    if not matrix:
-        return judge_mutant(mutant, how), time.perf_counter() - started
-    verdicts = {CONTRACT: catches(None, mutant, how)}
-    verdicts |= {name: catches(law, mutant, how) for name, law in laws().items()}
-    return verdicts, time.perf_counter() - started
+    return judge_mutant(ALL[number], plan(seed, examples)), time.perf_counter() - started
 
 
 class _Caught(BaseException):
@@ -97,7 +85,8 @@ def _ending_at_once(function):
     return ending
 
 
-def _contract_result(mutant: Mutant) -> Result:
+def contract_result(mutant: Mutant) -> Result:
+    """The verdict of the contract check. An edit that does not compile was not judged, so it is unknown."""
     impl = build(mutant)
     problems = conformance.problems(impl, mutant.device)
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
@@ -107,10 +96,15 @@ def _contract_result(mutant: Mutant) -> Result:
 
 
 def _does_not_compile(impl: Implementation, device: str) -> bool:
-    """Whether the edited CUDA file does not compile for the CPU. Found by a call, because problems are only messages."""
+    """Whether the edited CUDA file does not compile. Found by a call, because problems are only messages."""
     plain = conformance.sample(impl)[0]
     try:
         Trial(impl, plain, device).run()
     except LawBroken as broken:
-        return isinstance(broken.__cause__, CompileError)
+        return broken.__cause__ is not None and is_not_compiled(broken.__cause__)
     return False
+
+
+def is_not_compiled(error: BaseException) -> bool:
+    """Whether an edited CUDA file could not be compiled, for the CPU or for a GPU: then the mutant was not judged."""
+    return isinstance(error, CompileError) or (isinstance(error, RuntimeError) and NOT_BUILT in str(error))

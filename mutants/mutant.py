@@ -32,15 +32,13 @@ class Family:
     """A kind of sources in which mutants are planted, and how an edited one is loaded.
 
     folder: what a mutant's `source` is relative to. load(mutant, edited text) -> the module that holds its implementations.
-    lacking(mutant) -> what this process lacks to judge it; "" if nothing. slow: kernels are interpreted or simulated, so
-    the matrix of all laws leaves its mutants out unless they are named.
+    lacking(mutant) -> what this process lacks to judge it; "" if nothing.
     """
 
     name: str
     folder: Path
     load: Callable[[Mutant, str], ModuleType]
     lacking: Callable[[Mutant], str] = lambda mutant: ""
-    slow: bool = False
 
     def __repr__(self) -> str:
         return f"Family({self.name})"

@@ -65,8 +65,8 @@ def lacking(mutant: Mutant) -> str:
     return ""
 
 
-KERNELS = Family("cuda", IMPLS / "cuda", load_kernels, lacking, slow=True)
-EXAMPLE = Family("cuda example", ROOT / "docs" / "examples", load_example, lacking, slow=True)
+KERNELS = Family("cuda", IMPLS / "cuda", load_kernels, lacking)
+EXAMPLE = Family("cuda example", ROOT / "docs" / "examples", load_example, lacking)
 
 
 def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):

@@ -49,7 +49,7 @@ def lacking(mutant: Mutant) -> str:
     return ""
 
 
-TRITON = Family("triton", IMPLS / "triton", load, lacking, slow=True)
+TRITON = Family("triton", IMPLS / "triton", load, lacking)
 
 
 def planted(*, impl: str = "triton_fa2", **fields: Any) -> Mutant:

@@ -1,0 +1,164 @@
+"""One planted bug in a process of its own: each law up to its first failure, then each peer. Verdicts go through a pipe.
+
+A kernel that writes out of bounds, hangs or ends the process harms no other bug.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+
+import torch
+
+from emulator.errors import EmulatorError
+from impls import Implementation
+from mutants import ALL
+from mutants.cuda.build import KERNELS
+from mutants.judging import EXAMPLES, contract_result, first_failure, is_not_compiled
+from mutants.mutant import CONTRACT, Mutant, build
+from mutants.power.peers import judge_peer
+from mutants.power.rules import PEERS
+from properties.failures import Undecided
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, UNKNOWN, Result
+from properties.law import laws
+from properties.plugin.process import prepare
+
+PEER = "peer:"  # begins the items that are peers
+SEARCH = "search"  # the item that judges the named law again, in more cases
+
+
+@dataclass(frozen=True)
+class How:
+    """How every bug is judged; a plain record, as it is sent to other processes."""
+
+    device: str
+    cases: int
+    repeats: int
+    small: bool
+    seed: int
+
+    def plan(self) -> Plan:
+        """For judge."""
+        return Plan(self.device, self.cases, self.seed, self.repeats, small=self.small)
+
+
+@dataclass(frozen=True)
+class Begins:
+    """An item is about to be judged."""
+
+    item: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict of an item."""
+
+    item: str
+    verdict: str
+    detail: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class NeedsAnother:
+    """The process lost its GPU: another one has to go on."""
+
+
+Message = Begins | Judged | NeedsAnother
+
+
+def items() -> list[str]:
+    """What every bug is judged by, in this order."""
+    return [CONTRACT, *laws(), *(PEER + peer.name for peer in PEERS)]
+
+
+def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> None:
+    """Judge a mutant by these items and send a message before and after each. The last item may be SEARCH."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends us, after it has read what was sent
+    mutant = replace(next(m for m in ALL if m.name == name), device=how.device)
+    with suppress(
+        Exception
+    ):  # imports Triton, if it is needed, before prepare; an error comes again with the first item
+        build(mutant)
+    prepare(how.device, is_worker=True)
+    caught = False  # by the law that it names, so that there is nothing to search for
+    try:
+        for item in wanted:
+            if item == SEARCH and caught:
+                continue
+            pipe.send(Begins(item))
+            started = time.perf_counter()
+            verdict, detail = verdict_of(item, mutant, how)
+            pipe.send(Judged(item, verdict, detail, time.perf_counter() - started))
+            caught = caught or (item, verdict) == (mutant.law, FAIL)
+            if not _works(how.device):
+                pipe.send(NeedsAnother())
+                return
+    except BrokenPipeError:  # the parent is gone
+        return
+
+
+def verdict_of(item: str, mutant: Mutant, how: How) -> tuple[str, str]:
+    """The verdict of one item, and the rejected case or the reason. What cannot be judged is unknown, never an exception."""
+    judge: Callable[[], tuple[str, str]]
+    if item.startswith(PEER):
+        judge = lambda: _of_peer(item.removeprefix(PEER), mutant, how)  # noqa: E731
+    elif CONTRACT in (item, mutant.law if item == SEARCH else ""):
+        judge = lambda: _words(contract_result(mutant))  # noqa: E731
+    else:
+        law = laws()[mutant.law if item == SEARCH else item]
+        plan = replace(how.plan(), examples=EXAMPLES, small=False) if item == SEARCH else how.plan()
+        judge = lambda: _words(first_failure(law, mutant, plan))  # noqa: E731
+    try:
+        return judge()
+    except Undecided as undecided:
+        return UNKNOWN, str(undecided)
+    except EmulatorError as error:  # the edited file does not compile, so nothing was judged
+        return UNKNOWN, _first_line(error)
+    except Exception as error:
+        return UNKNOWN, f"judging it raises {type(error).__name__}: {_first_line(error)}"
+
+
+def _of_peer(name: str, mutant: Mutant, how: How) -> tuple[str, str]:
+    peer = next(peer for peer in PEERS if peer.name == name)
+    return judge_peer(peer, whole(mutant), lambda: whole(replace(mutant, edits=())), how.device)
+
+
+def whole(mutant: Mutant) -> Implementation:
+    """The edited implementation with all that it supports. Many bugs declare less, so that few cases suffice for the laws.
+
+    CUDA kernels keep their head dims, because mutants of them have one instance (ONE_INSTANCE of fa1.cu and fa2.cu).
+    """
+    impl = build(replace(mutant, declares={}))
+    if mutant.family is KERNELS and "supports" in mutant.declares:
+        supports = replace(impl.supports, headdims=mutant.declares["supports"].headdims)
+        impl = replace(impl, supports=supports, tile=mutant.declares["tile"])
+    return impl
+
+
+def _words(found) -> tuple[str, str]:
+    if isinstance(found, Result):
+        return found.verdict, found.reason
+    broken, case = found
+    if broken.__cause__ is not None and is_not_compiled(broken.__cause__):
+        return UNKNOWN, broken.headline
+    return FAIL, f"{broken.headline} [{case}]"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+def _works(device: str) -> bool:
+    if device != "cuda":
+        return True
+    try:
+        torch.cuda.synchronize()
+        return True
+    except RuntimeError:
+        return False

@@ -1,0 +1,127 @@
+"""python -m mutants --matrix, which judges, and --write FILE --from RECORD ..., which writes docs/power.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from mutants.mutant import Mutant
+from mutants.power.child import How
+from mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
+from mutants.power.records import Entry, Record, RecordError, entry_of, environment, merged, resumed
+from mutants.power.report import document, summary
+from properties.profiles import PROFILES
+
+STOPPED = 130  # the exit status after Ctrl-C
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that only the matrix has."""
+    group = parser.add_argument_group("--matrix", "each mutant before all laws, and before the rules of other suites")
+    group.add_argument("--matrix", action="store_true", help="judge; with --json it goes on where it stopped")
+    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
+    group.add_argument(
+        "--profile", choices=tuple(PROFILES), default="quick", help="cases per law (default: %(default)s)"
+    )
+    group.add_argument("--json", type=Path, metavar="FILE", help="where the results are kept")
+    group.add_argument("--shard", metavar="I/N", help="the I-th of N parts of the mutants")
+    group.add_argument(
+        "--seconds",
+        type=float,
+        default=300.0,
+        help="for one law on one mutant, then its process is ended (%(default)s)",
+    )
+    group.add_argument(
+        "--write",
+        type=Path,
+        metavar="FILE",
+        help="write the tables, as docs/power.md; judges only if --matrix is given",
+    )
+    group.add_argument("--from", type=Path, nargs="+", default=[], metavar="JSON", dest="records",
+                       help="for --write: what runs of --matrix --json wrote, in one or more environments")  # fmt: skip
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def part(mutants: list[Mutant], shard: str | None) -> list[Mutant]:
+    """Every n-th mutant, from the i-th on, for "i/n". Raises ValueError that names the value."""
+    if shard is None:
+        return mutants
+    try:
+        i, n = (int(text) for text in shard.split("/"))
+        if not 1 <= i <= n:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"--shard {shard}: should be I/N with 1 <= I <= N, such as 1/2") from None
+    return mutants[i - 1 :: n]
+
+
+def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -> int:
+    """Judge the chosen mutants; 0 if a law kills each of them, 1 if not, 2 if none could be judged.
+
+    Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, ValueError.
+    """
+    say = partial(console.print, highlight=False, markup=False)
+    device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: there is no GPU here")
+    profile = PROFILES[options.profile]
+    cases = options.examples or profile.cases
+    how = How(device, cases, profile.repeats_on(device), profile.small, options.seed)
+    fresh = Record(environment(device, options.profile, cases, options.seed))
+    for mutant in part(chosen, options.shard):
+        fresh.entries[mutant.name] = _entry(mutant, device)
+    names = list(fresh.entries)
+    record = resumed(options.json, fresh) if options.json else fresh
+    matrix = Matrix(record, names, how, options.workers or cores(), options.seconds, options.json, say)
+    say(f"{matrix.total} of {len(names)} planted bugs to judge on {device}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
+    try:
+        matrix.run()
+    except KeyboardInterrupt:
+        again = "the same command goes on" if options.json else "nothing was kept: name a file in --json"
+        say(f"stopped: {again}")
+        return STOPPED
+    if options.write:
+        if not options.json:
+            raise RecordError("--write: name the file of this run in --json")
+        options.write.write_text(document(merged([options.json, *options.records])))
+    only = Record(record.environment, {name: record.entries[name] for name in names})
+    say(summary(only))
+    here = {name: entry for name, entry in only.entries.items() if not entry.elsewhere}
+    survivors = [name for name, entry in here.items() if not killers(entry) and entry.searched not in KILLS]
+    for name in survivors:
+        say(f"survives: {name}")
+    if not here:
+        return 2
+    return 1 if survivors or any(missing_items(entry) for entry in here.values()) else 0
+
+
+def _entry(mutant: Mutant, device: str) -> Entry:
+    """An entry without verdicts; a bug that shows on a GPU only is not judged on a CPU."""
+    reason = "shows on a GPU only" if (mutant.device, device) == ("cuda", "cpu") else ""
+    empty = entry_of(mutant, reason)
+    if not reason:
+        empty.elsewhere = why_not_here(replace(mutant, device=device), device)
+    return empty
+
+
+def write(options: argparse.Namespace, console: Console) -> int:
+    """Write the document and print its summary lines. Raises RecordError."""
+    if not options.records:
+        raise RecordError("--write: name the JSON files in --from")
+    records = merged(options.records)
+    options.write.write_text(document(records))
+    for record in records:
+        console.print(summary(record), highlight=False, markup=False)
+    return 0

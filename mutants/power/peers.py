@@ -1,0 +1,135 @@
+"""Other suites as judges: each tries its usual inputs and shapes on an implementation, and accepts or rejects by its rule.
+
+A try is one call: what it looks like, its inputs, and the rule. A try that the implementation does not declare to support is
+left out, as that suite's user would leave it out. What a peer rejects without the planted bug, too, is its false alarm and
+does not count as caught.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+from impls import Implementation, call
+from impls.call import Inputs, Outputs
+from mutants.judging import is_not_compiled
+from properties.cases.case import Case
+from properties.cases.features import keywords_of
+from properties.cases.support import unsupported
+from properties.failures import Undecided, is_out_of_memory
+from properties.judging.verdict import FAIL, PASS, REFUSED
+
+SLOW = 0.1  # an implementation that is judged on a smaller share of the cases gets the smallest shapes
+
+
+class Size(Enum):
+    """How large a peer's shapes are."""
+
+    WHOLE = "on a GPU"
+    REDUCED = "on a CPU"
+    SMALLEST = "interpreted on a CPU"
+
+    @classmethod
+    def of(cls, impl: Implementation, device: str) -> Size:
+        """The size for an implementation on "cpu" or "cuda"."""
+        if device == "cuda":
+            return cls.WHOLE
+        return cls.SMALLEST if impl.share_on(device) < SLOW else cls.REDUCED
+
+
+class Draw:
+    """Random tensors of one try, always the same ones."""
+
+    def __init__(self, case: Case, device: str):
+        self.device = device
+        self.generator = torch.Generator(device).manual_seed(zlib.crc32(str(case).encode()))
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """Standard normal, float32."""
+        return torch.randn(shape, generator=self.generator, device=self.device)
+
+    def uniform(self, *shape: int) -> torch.Tensor:
+        """U[0, 1), float32."""
+        return torch.rand(shape, generator=self.generator, device=self.device)
+
+
+@dataclass(frozen=True)
+class Try:
+    """One call that a peer makes. accepts(implementation, inputs, what came back) is the peer's rule."""
+
+    case: Case
+    inputs: Callable[[Draw], Inputs]
+    accepts: Callable[[Implementation, Inputs, Outputs], bool]
+    backward: bool = True
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another suite. tries(implementation, size) yields its calls; its docstring is the rule. reduced: what is smaller."""
+
+    name: str
+    title: str
+    tries: Callable[[Implementation, Size], Iterable[Try]]
+    reduced: str
+
+    @property
+    def rule(self) -> str:
+        """What it does, and where that is written."""
+        function = getattr(self.tries, "func", self.tries)  # of a partial
+        return " ".join((function.__doc__ or "").split())
+
+
+def judge_peer(
+    peer: Peer, impl: Implementation, unedited: Callable[[], Implementation], device: str
+) -> tuple[str, str]:
+    """Verdict and detail: fail and the case that it rejects, pass and how many it accepts, refused if none is supported.
+
+    unedited: makes the implementation without the planted bug, which is called where the peer rejects something.
+    """
+    accepted, false_alarms = 0, []
+    for attempt in peer.tries(impl, Size.of(impl, device)):
+        if unsupported(impl, attempt.case):
+            continue
+        if _accepted(attempt, impl, device):
+            accepted += 1
+        elif not _works(device) or _accepted(attempt, unedited(), device):
+            return FAIL, str(attempt.case)
+        else:
+            false_alarms.append(str(attempt.case))
+    words = f"accepts {accepted}"
+    if false_alarms:
+        words += f", rejects {len(false_alarms)} without the bug, too, such as {false_alarms[0]}"
+    return (PASS, words) if accepted or false_alarms else (REFUSED, "none of its inputs is supported")
+
+
+def _accepted(attempt: Try, impl: Implementation, device: str) -> bool:
+    """Whether the peer takes the answer for right. An exception is a failed test, but for one that says out of memory."""
+    x = attempt.inputs(Draw(attempt.case, device))
+    turned = {name: t if name == "bias" or impl.layout == "bshd" else t.transpose(1, 2) for name, t in x.items()}
+    if attempt.case.layout == "contiguous":
+        turned = {name: tensor.contiguous() for name, tensor in turned.items()}
+    backward = attempt.backward and impl.backward is not None
+    try:
+        got = call.run(impl, Inputs(**turned), backward=backward, **keywords_of(attempt.case))
+        if device == "cuda":
+            torch.cuda.synchronize()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise Undecided(f"out of memory on {attempt.case}") from error
+        if is_not_compiled(error):
+            raise Undecided(str(error).splitlines()[0]) from error
+        return False
+    return attempt.accepts(impl, x, got)
+
+
+def _works(device: str) -> bool:
+    """False after an illegal access on a GPU, after which this process can launch nothing."""
+    try:
+        torch.zeros(1, device=device).item()
+    except RuntimeError as error:
+        return is_out_of_memory(error)
+    return True

@@ -1,0 +1,119 @@
+"""What the matrix knows, as one JSON file: who judged, and the verdict of each law and peer on each planted bug.
+
+The file is replaced as a whole, so whoever reads it, or interrupts the run, finds a complete one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+
+from emulator.build_cache import key_of
+from mutants.mutant import Mutant, edited_source
+
+SAME = ("device", "machine", "versions", "profile", "cases", "seed")  # what runs must share to be one table
+
+
+class RecordError(ValueError):
+    """A file that cannot be used: the message names it and says why."""
+
+
+@dataclass
+class Entry:
+    """One planted bug: the verdict of every item (a law's name, or "peer:" and a peer's) that was judged.
+
+    details: item -> the rejected case, or the reason of another verdict than pass. key: of the edited source and the law,
+    because verdicts of another edit are not kept. elsewhere: why it is not judged here, "" if it is. searched: the verdict
+    of the law that it names in more cases, where the usual number did not suffice.
+    """
+
+    law: str
+    family: str
+    story: str
+    key: str
+    elsewhere: str = ""
+    verdicts: dict[str, str] = field(default_factory=dict)
+    details: dict[str, str] = field(default_factory=dict)
+    searched: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Record:
+    """environment: SAME and nothing else. entries: by the mutant's name."""
+
+    environment: dict[str, str | int]
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def save(self, file: Path) -> None:
+        """Write it; the old file stays until the new one is whole."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        beside.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        os.replace(beside, file)
+
+
+def environment(device: str, profile: str, cases: int, seed: int) -> dict[str, str | int]:
+    """Where this run judges, and how."""
+    machine = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    return dict(device=device, machine=machine, versions=versions, profile=profile, cases=cases, seed=seed)
+
+
+def entry_of(mutant: Mutant, elsewhere: str) -> Entry:
+    """An entry without verdicts."""
+    key = key_of(edited_source(mutant), repr(sorted(mutant.declares)), mutant.impl, mutant.law)
+    return Entry(mutant.law, mutant.family.name, mutant.story, key, elsewhere)
+
+
+def read(file: Path) -> Record:
+    """The record in a file. Raises RecordError if it is none."""
+    try:
+        found = json.loads(file.read_text())
+        entries = {name: Entry(**fields) for name, fields in found["entries"].items()}
+        return Record({name: found["environment"][name] for name in SAME}, entries)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise RecordError(f"{file} should be a file that --matrix --json wrote ({what})") from None
+
+
+def resumed(file: Path, fresh: Record) -> Record:
+    """The fresh record, with what the file, if there is one, knows of the same bugs. Raises RecordError for another run's."""
+    if not file.exists():
+        return fresh
+    old = read(file)
+    for name in SAME:
+        if old.environment[name] != fresh.environment[name]:
+            was, now = old.environment[name], fresh.environment[name]
+            raise RecordError(f"{file} has {name} {was}, and this run has {now}: name another file, or remove it")
+    for name, entry in fresh.entries.items():
+        before = old.entries.get(name)
+        if before is not None and before.key == entry.key and not entry.elsewhere:
+            fresh.entries[name] = before
+    for name, entry in old.entries.items():  # of other names on the command line
+        fresh.entries.setdefault(name, entry)
+    return fresh
+
+
+def merged(files: list[Path]) -> list[Record]:
+    """One record for each environment, from files that may be parts of it. Raises RecordError if two disagree."""
+    records: list[Record] = []
+    for file in files:
+        new = read(file)
+        same = next((r for r in records if r.environment == new.environment), None)
+        if same is None:
+            records.append(new)
+            continue
+        for name, entry in new.entries.items():
+            known = same.entries.setdefault(name, entry)
+            if known.key != entry.key:
+                raise RecordError(f"{file} has another edit of {name} than the files before it: judge it again")
+            known.verdicts |= entry.verdicts
+            known.details |= entry.details
+            known.searched = known.searched or entry.searched
+    return sorted(records, key=lambda record: str(record.environment["device"]))
