@@ -13,7 +13,7 @@ from .budget import FORM_OF_REGIME, INDEPENDENT, LINEAR, Budget, budget, form_of
 from .conservation import conservation
 from .limits import RMS_LIMIT, Z_LIMIT, Z_WORST
 from .masks import ALIGNMENTS, Mask
-from .noise import roundoff, smallest_subnormal
+from .rounding import roundoff, smallest_subnormal
 from .score import Score, pair_score, read_scores, score
 from .variant import Variant
 

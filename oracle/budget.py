@@ -45,8 +45,10 @@ from dataclasses import dataclass
 
 import torch
 
+from .algebra import FORMS
 from .attention import Attention, Operands, operands, sum_broadcast
-from .noise import FLOAT32, FORMS, Units, noise, units
+from .noise import noise
+from .rounding import FLOAT32, Units, units
 from .variant import Variant
 
 INDEPENDENT, LINEAR = "independent", "linear"

@@ -23,7 +23,7 @@ from functools import cached_property
 import torch
 
 from .limits import RMS_LIMIT, Z_LIMIT
-from .noise import roundoff, smallest_subnormal
+from .rounding import roundoff, smallest_subnormal
 
 # At n = 1, RMS_LIMIT * (1 + SMALL_SAMPLE) = Z_LIMIT: one error, judged like one error.
 SMALL_SAMPLE = Z_LIMIT / RMS_LIMIT - 1

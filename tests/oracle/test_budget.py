@@ -11,7 +11,8 @@ from torch.nn.attention import SDPBackend
 
 import oracle
 from oracle import FORM_OF_REGIME, Z_LIMIT, Z_WORST
-from oracle.noise import FORMS, units
+from oracle.algebra import FORMS
+from oracle.rounding import units
 from tests.oracle.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
 from tests.oracle.calls import attention, budget
 
