@@ -11,9 +11,9 @@ an implementation or the suite.
 from .attention import Attention, attention
 from .budget import FORM_OF_REGIME, INDEPENDENT, LINEAR, Budget, budget, form_of
 from .conservation import conservation
-from .limits import RMS_LIMIT, Z_LIMIT
+from .limits import RMS_LIMIT, Z_LIMIT, Z_WORST
 from .masks import ALIGNMENTS, Mask
-from .noise import roundoff, smallest_subnormal
+from .rounding import roundoff, smallest_subnormal
 from .score import Score, pair_score, read_scores, score
 from .variant import Variant
 
@@ -24,6 +24,7 @@ __all__ = [
     "LINEAR",
     "RMS_LIMIT",
     "Z_LIMIT",
+    "Z_WORST",
     "Attention",
     "Budget",
     "Mask",

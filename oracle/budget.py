@@ -19,7 +19,7 @@ with its sign. Each of m lost terms is below u = 2^-24 of its sum:
     dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2)))
 
     independent   size(x) = x^2   unit(u) = u^2/3   total_n = n u^2/3 max(result^2, sum terms^2)   sigma = sqrt(E)
-    linear        size(x) = |x|   unit(u) = u       total_n = n u sum |terms|                      sigma = 1.02 E / 8
+    linear        size(x) = |x|   unit(u) = u       total_n = n u sum |terms|                      sigma = E / 6.4
 
 This is first order in u, so it applies while E_s is well below 1, and not where a score is off by about 1.
 
@@ -45,8 +45,10 @@ from dataclasses import dataclass
 
 import torch
 
+from .algebra import FORMS
 from .attention import Attention, Operands, operands, sum_broadcast
-from .noise import FLOAT32, FORMS, Units, noise, units
+from .noise import noise
+from .rounding import FLOAT32, Units, units
 from .variant import Variant
 
 INDEPENDENT, LINEAR = "independent", "linear"

@@ -37,8 +37,10 @@ from collections.abc import Collection
 
 import torch
 
+from .algebra import FORMS
 from .attention import operands, sum_broadcast
-from .noise import FLUSH, FORMS, noise, roundoff, smallest_subnormal, units
+from .noise import noise
+from .rounding import FLUSH, roundoff, smallest_subnormal, units
 from .variant import Variant
 
 # The sums over j that each law needs.

@@ -9,9 +9,9 @@ got, want and sigma are finite. n is how many rows carry the budget, (sum w)^2 /
 over a row: elements of one row share errors (of delta, of lse, of P), and a few rows may carry all of it. With n = 1 the
 rms is one error and may be as large as one error may be; the limit tightens to RMS_LIMIT as n grows.
 
-In the linear form sigma is the worst case / 8, so that z <= 8 says exactly that the worst case holds. allowed is then
-that worst case in whole, 8 sigma + u_out |want| + tiny/2, and rms_ratio is 1.5 rms(got - want) / rms(allowed), which
-cannot exceed 1.5 unless some z exceeds 8.
+In the linear form sigma is the worst case / Z_WORST, so that z = 6.4 says that every rounding was at its worst. allowed is
+then what z = 8 allows, 8 sigma + u_out |want| + tiny/2, and rms_ratio is 1.5 rms(got - want) / rms(allowed), which cannot
+exceed 1.5 unless some z exceeds 8.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functools import cached_property
 import torch
 
 from .limits import RMS_LIMIT, Z_LIMIT
-from .noise import roundoff, smallest_subnormal
+from .rounding import roundoff, smallest_subnormal
 
 # At n = 1, RMS_LIMIT * (1 + SMALL_SAMPLE) = Z_LIMIT: one error, judged like one error.
 SMALL_SAMPLE = Z_LIMIT / RMS_LIMIT - 1

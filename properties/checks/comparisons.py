@@ -10,7 +10,7 @@ import torch
 import oracle
 from impls.call import Inputs, Outputs
 from impls.contract import GRADIENTS
-from oracle import LINEAR, RMS_LIMIT, Z_LIMIT
+from oracle import LINEAR, RMS_LIMIT, Z_LIMIT, Z_WORST
 from properties.checks.pictures import element_at, number, plural, share, where
 from properties.checks.visible_keys import picture
 from properties.clock import Work
@@ -121,9 +121,14 @@ def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str) -> LawB
     return LawBroken(
         f"{headline}: {worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({share(bad)} wrong)",
         where(trial, name, bad),
-        f"off by {abs(g - w):.3g} there, where rounding explains {s:.3g} (one sigma)",
+        f"off by {abs(g - w):.3g} there, where rounding explains {_explained(trial, s)}",
         suggests=_read_off(got, want, bad),
     )
+
+
+def _explained(trial: Trial, sigma: float) -> str:
+    """What one sigma is: a deviation, or a share of the worst case."""
+    return f"{Z_WORST * sigma:.3g} at its worst" if trial.form == LINEAR else f"{sigma:.3g} (one sigma)"
 
 
 def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:

@@ -1,6 +1,8 @@
 """The budget is neither too tight nor too loose: correct kernels stay within its limits, subtly wrong ones exceed them."""
 
 import itertools
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +10,9 @@ import torch
 from torch.nn.attention import SDPBackend
 
 import oracle
-from oracle import FORM_OF_REGIME, Z_LIMIT
-from oracle.noise import FORMS, units
+from oracle import FORM_OF_REGIME, Z_LIMIT, Z_WORST
+from oracle.algebra import FORMS
+from oracle.rounding import units
 from tests.oracle.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
 from tests.oracle.calls import attention, budget
 
@@ -226,6 +229,24 @@ def test_correlated_roundings_stay_within_the_linear_form(dtype, direction):
         got = worst_roundings(q, k, v, dout, un, DIRECTIONS[direction])
         scores = {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in NAMES}
         assert all(s.within for s in scores.values()), f"{regime}: {text(scores)}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_one_product_reaches_the_worst_case_and_no_more(dtype):
+    """dv_j = P_j dout with one query. P just above a power of two rounds by nearly u: z of 6, though no term is missing."""
+    u = oracle.roundoff(dtype)
+    p = 0.5 * (1 + 10.98 * u)  # rounds to 0.5 (1 + 10 u)
+    q, k, v, dout = draw("flat", (1, 1, 2, 1, 512), dtype)
+    bias = torch.tensor([math.log(p / (1 - p)), 0.0]).view(1, 1, 1, 2)
+    want = attention(0 * q, k, v, bias=bias, dout=dout)
+    sigma = budget(0 * q, k, v, want, bias=bias, dout=dout, precision=Precision(), form="linear")
+
+    def worst_z(rounded):
+        return sigma.score("dv", (rounded * dout.double()).to(dtype)[:, :1], want.dv[:, :1]).worst_z
+
+    sigma = replace(sigma, dv=sigma.dv[:, :1])
+    assert 5.0 < worst_z(0.5 * (1 + 10 * u)) <= 1.01 * Z_WORST
+    assert worst_z(0.5 * (1 + 8 * u)) > Z_LIMIT  # truncated, with one bit less
 
 
 def test_equal_roundings_exceed_the_independent_form():

@@ -143,6 +143,12 @@ def test_the_error_is_shown_beside_its_sigma():
     assert "off by 0.0001 there, where rounding explains 1e-06 (one sigma)" in found.observed
 
 
+def test_the_error_is_shown_beside_the_worst_case_where_roundings_may_be_alike():
+    want = torch.zeros(SHAPE, dtype=torch.float64)
+    found = broken(check_near, trial(regime="flat"), "out", with_one(want.float(), 1e-4), want, sigma())
+    assert "off by 0.0001 there, where rounding explains 6.4e-06 at its worst" in found.observed
+
+
 def test_small_errors_in_all_elements_fail():
     want = torch.zeros(4, 50, 4, 50, dtype=torch.float64)
     found = broken(check_near, trial(), "out", (want + 4e-6).float(), want, torch.full_like(want, 1e-6))
