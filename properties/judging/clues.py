@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from impls.contract import Implementation
+from properties.cases.bias_masks import may_have_empty_rows
 from properties.cases.case import Case, CaseError, text_of
 from properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, Feature
 from properties.cases.strategies import TOGETHER, Draws
-from properties.cases.support import may_have_empty_rows
 from properties.law import Law
 
 # Below this length hardly anything is left to judge, so that a case of such a length is no clue by its length.
@@ -122,7 +122,7 @@ def clues_of(law: Law, impl: Implementation, case: Case, fails: Callable[[Case],
 
     fails(case): whether another case fails in the same way. Values of a feature that fail as well are part of the clue.
     """
-    empty, masks = may_have_empty_rows(impl, case), {"causal", "bias"}
+    empty, masks = may_have_empty_rows(case, impl.causal_alignment), {"causal", "bias"}
     found = [
         _of_empty_rows(impl) if empty else None,
         *(_of_feature(law, impl, case, name, fails) for name in (*TOGETHER, "bias") if not empty or name not in masks),
@@ -174,7 +174,7 @@ def _of_empty_rows(impl: Implementation) -> Clue:
     """Whichever mask leaves a row without a key: the masks themselves are no clue then."""
     return Clue(
         "rows that may see no key",
-        lambda case: may_have_empty_rows(impl, case),
+        lambda case: may_have_empty_rows(case, impl.causal_alignment),
         lambda case: case.but(bias_mask="none", seqlen_k=max(case.seqlen_q, case.seqlen_k)),
     )
 
