@@ -5,18 +5,16 @@ Only what no law can judge belongs here: whether calls go through, and whether w
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
 from properties.cases.features import FEATURES, Feature
 from properties.cases.strategies import Draws, fitted
+from properties.checks.meanings_of_lse import meaning_of_lse
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
 from properties.law import laws
@@ -201,30 +199,9 @@ def _problems_of(impl: Implementation, case: Case, device: str) -> list[str]:
     changed = [name for name, p in placed.items() if p.written()]
     found = [f"{name} is modified: inputs should come back as they were" for name in changed]
     if got.lse is not None and not changed:
-        found += _lse_problems(trial, got.lse)
+        meaning = meaning_of_lse(trial, got.lse)
+        found += [meaning.full] if meaning else []
     return found
-
-
-def _lse_problems(trial: Trial, lse: torch.Tensor) -> list[str]:
-    """Recognises the usual other meanings of "lse" by the values of one plain case."""
-    want = trial.want().lse
-    seen = want.isfinite()
-    got, want = lse.double()[seen], want[seen]
-
-    def looks_like(other: torch.Tensor) -> bool:
-        return bool(((got - other).abs() < 0.02 * (1 + other.abs())).all())
-
-    if not seen.any() or looks_like(want):
-        return []
-    if looks_like(want / math.log(2)):
-        return ['lse is in base 2: declare lse="log2", or multiply it by ln 2']
-    if trial.impl.lse == "log2" and looks_like(want * math.log(2)):
-        return ['lse is in natural log: declare lse="natural"']
-    if looks_like(-want):
-        return ["lse has the wrong sign: should be log sum_j exp(score)"]
-    if looks_like(want.exp()):
-        return ["lse is the sum itself, not its logarithm: should be log sum_j exp(score)"]
-    return []
 
 
 def _with_advice(headline: str) -> str:
