@@ -82,9 +82,6 @@ def tried(impl: Implementation, device: str, write_down: Callable[[str], None] =
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> Tried:
     found: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
     left_out: list[LeftOut] = []
-    stale = sorted(set(impl.known_failures) - set(laws()))
-    if stale:
-        found[f"known_failures names {', '.join(stale)}: there is no such law"] = []
 
     def wrong(case: Case) -> list[str]:
         write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
@@ -111,6 +108,8 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
         shown(problems, feature.words(value))
         if not set(problems) <= {problem for problem, words in found.items() if not words}:
             left_out.append(LeftOut((_all_values(impl, feature, value, case, plain, wrong),)))
+    if stale := sorted(set(impl.known_failures) - set(laws())):
+        found[f"known_failures names {', '.join(stale)}: there is no such law"] = []
     listed = [f"{problem}   [with {', '.join(words)}]" if words else problem for problem, words in found.items()]
     return Tried(listed, tuple(left_out), judged=size is not None or not at_first)
 

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
-from hypothesis.errors import FlakyFailure, FlakyReplay
+from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from impls.contract import Implementation
 from properties.cases.case import Case
@@ -85,6 +85,15 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         broken.headline = f"not on every run: {broken.headline}"
         return broken, case, True
     return None, None, False
+
+
+def has_cases(law: Law, impl: Implementation, plan: Plan) -> bool:
+    """Whether any case can be drawn. Nothing is launched."""
+    try:
+        _drawn(law, impl, plan)(lambda case: None)()
+    except Unsatisfiable:
+        return False
+    return True
 
 
 def _drawn(law: Law, impl: Implementation, plan: Plan) -> Callable:
