@@ -95,7 +95,7 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
     plain = plain_case(impl)
     fitting = _fitted(impl, plain)
     at_first = wrong(fitting) if fitting else []
-    size = other_size(impl, fitting, lambda case: bool(wrong(case))) if at_first else None
+    size = other_size(impl, fitting, wrong) if at_first else None
     if size is not None:
         clue, plain = size
         left_out.append(LeftOut((clue,)))
@@ -156,29 +156,43 @@ def _fitted(impl: Implementation, case: Case) -> Case | None:
         return None
 
 
-def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], bool]) -> tuple[Clue, Case] | None:
+def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], list[str]]) -> tuple[Clue, Case] | None:
     """(what is special about a wrong plain case, the nearest case without it, which is not wrong), or None."""
-    for clue, nearby in _sizes(impl, plain, wrong):
+
+    def right(case: Case | None) -> bool:
+        """Whether it can be tried and shows no problem."""
+        try:
+            return case is not None and not wrong(case)
+        except Undecided:
+            return False
+
+    for clue, nearby in _sizes(impl, plain, right):
         for case in nearby:
             case = _fitted(impl, case)
-            if case is not None and not clue.has(case) and not wrong(case):
+            if case is not None and not clue.has(case) and right(case):
                 return clue, case
     return None
 
 
-def _sizes(impl: Implementation, plain: Case, wrong: Callable[[Case], bool]) -> Iterator[tuple[Clue, list[Case]]]:
+def _sizes(
+    impl: Implementation, plain: Case, right: Callable[[Case | None], bool]
+) -> Iterator[tuple[Clue, list[Case]]]:
     """What a problem of the plain case may hang on, the likely ones first, and cases that are otherwise."""
+
+    def wrong_too(case: Case) -> bool:
+        case = _fitted(impl, case)
+        return case is not None and not right(case)
+
     known = impl.supports.headdim_list
     above = [d for d in known if d > plain.headdim][:1]
     others = dict.fromkeys([*[d for d in known if d < plain.headdim][-1:], *known[:1], *above])
     nearby = [plain.but(headdim=d) for d in others if d != plain.headdim]
     if nearby:
-        larger = bool(above) and known[0] < plain.headdim and wrong(plain.but(headdim=above[0]))
+        larger = known[0] < plain.headdim and any(wrong_too(plain.but(headdim=d)) for d in above)
         yield headdim_clue(impl, plain.headdim, larger=larger), nearby
     n = plain.seqlen_q
-    longer = _fitted(impl, plain.but(seqlen_q=2 * n, seqlen_k=2 * n))
     nearby = [plain.but(seqlen_q=m, seqlen_k=m) for m in (n // 2, 2 * n, n + 1)]
-    yield length_clue(n, larger=longer is not None and wrong(longer)), nearby
+    yield length_clue(n, larger=wrong_too(plain.but(seqlen_q=2 * n, seqlen_k=2 * n))), nearby
     yield heads_clue(), [plain.but(batch=1, nheads=1, nheads_k=1)]
     for name in ("dtype", "causal"):
         feature, value = FEATURES[name], FEATURES[name].value(plain)
