@@ -8,7 +8,7 @@ score(got.out, want.out, sigma.out, dtype)              the error in those units
 an implementation or the suite.
 """
 
-from .attention import Attention, attention
+from .attention import Attention, attention, row_maximum
 from .budget import FORM_OF_REGIME, INDEPENDENT, LINEAR, Budget, budget, form_of
 from .conservation import conservation
 from .limits import RMS_LIMIT, Z_LIMIT, Z_WORST
@@ -37,6 +37,7 @@ __all__ = [
     "pair_score",
     "read_scores",
     "roundoff",
+    "row_maximum",
     "score",
     "smallest_subnormal",
 ]

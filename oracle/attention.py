@@ -170,3 +170,15 @@ def attention(
         dv=heads_last(p.sum_group(dv)) if backward else None,
         dbias=dbias,
     )
+
+
+def row_maximum(q: torch.Tensor, k: torch.Tensor, variant: Variant) -> torch.Tensor:
+    """q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim) -> m (batch, nheads, seqlen_q), float64.
+
+    m_i = max_j S_ij, and 0 in rows that see no key.
+    """
+    p = operands(q, k, k, variant)
+    m = p.q.new_zeros(p.q.shape[:3])
+    for chunk in p.chunks():
+        m[:, :, chunk] = softmax(p.mask(p.products(chunk), chunk))[1].squeeze(-1)
+    return m

@@ -33,6 +33,12 @@ def frames_of(error: BaseException) -> list[str]:
     return list(shown)
 
 
+def _asserted(error: BaseException) -> str:
+    """The source line of an assertion without a text; "" for other errors."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
+
+
 @dataclass
 class Meter:
     """What one law on one implementation cost, and how close it came to the limits."""
@@ -159,6 +165,7 @@ class Trial:
                 raise Undecided(f"out of memory on {self.case}") from error
             first, *others = words_of(error).strip().splitlines() or [""]
             # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
+            first = first or _asserted(error)
             announced = others[:MESSAGE_LINES] if first.endswith(":") else []
             raise Raises(
                 f"{made.phase.value} raises {type(error).__name__}{first and f': {first}'}",

@@ -86,17 +86,22 @@ class Stored:
             ctypes.memmove(self.source, new, self.nbytes)
 
     def beside(self) -> str:
-        """Where a margin was written, in words; "" if none was."""
+        """Where a margin was written, in words, from the nearest element to the end of the farthest; "" if none was."""
         if not self.margin:
             return ""
         name = ", ".join(view.name for view in self.views)
         after = ctypes.string_at(self.address + self.nbytes, MARGIN)
         if after != _PATTERN:
-            return f"{_first_other(after)} bytes past the end of {name}"
+            return f"{self._reach(after)} bytes past the end of {name}"
         before = ctypes.string_at(self.address - MARGIN, MARGIN)
         if before != _PATTERN:
-            return f"{_first_other(before[::-1]) + 1} bytes before the start of {name}"
+            return f"{self._reach(before[::-1])} bytes before the start of {name}"
         return ""
+
+    def _reach(self, margin: bytes) -> str:
+        """ "24 to 28": how far the written elements lie, in a margin that begins at the tensor. One byte of each suffices."""
+        written = [i // self.width for i, byte in enumerate(margin) if byte != POISON]
+        return f"{written[0] * self.width} to {(written[-1] + 1) * self.width}"
 
 
 def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], list[tuple[Stored, int]]]:
@@ -115,10 +120,6 @@ def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], li
         place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start))
         starts.append((place, start))
     return found, starts
-
-
-def _first_other(text: bytes) -> int:
-    return next(i for i, byte in enumerate(text) if byte != POISON)
 
 
 class Arena:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -11,11 +12,15 @@ import oracle
 from impls.call import Inputs, Outputs
 from impls.contract import GRADIENTS
 from oracle import LINEAR, RMS_LIMIT, Z_LIMIT, Z_WORST
+from properties.checks.douts import where_it_shows
+from properties.checks.meanings_of_lse import name_lse
 from properties.checks.pictures import element_at, number, plural, share, where
-from properties.checks.visible_keys import picture
+from properties.checks.visible_keys import LSE_ITSELF, picture
 from properties.clock import Work
 from properties.failures import LawBroken
 from properties.trial import Trial
+
+Investigate = Callable[[str], tuple[str, list[str]]]  # the name of a wrong output -> as LawBroken.investigate
 
 # Doubling is exact except for numbers below 2^-126, which round in other steps or are flushed to 0. A sum of some thousand
 # terms that contains such numbers can be off by 2^-114 and so round to another neighbour. That happens below this size
@@ -30,7 +35,14 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
     backward = any(name in GRADIENTS for name in names)
     want = trial.want(x, backward=backward, **changed)
     budget = trial.budget(want, x, backward=backward, **changed)
-    _check_near(trial, [(name, getattr(got, name), getattr(want, name), getattr(budget, name)) for name in names])
+    tensors = [(name, getattr(got, name), getattr(want, name), getattr(budget, name)) for name in names]
+
+    def investigate(name: str) -> tuple[str, list[str]]:
+        if name == "lse":
+            return _meaning(trial)
+        return "", where_it_shows(trial, name, x, **changed) if name in GRADIENTS else []
+
+    _check_near(trial, tensors, investigate)
 
 
 def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor) -> None:
@@ -38,18 +50,28 @@ def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
     _check_near(trial, [(name, got, want, sigma)], nan_found_elsewhere=True)
 
 
-def _check_near(trial: Trial, tensors: list[tuple], nan_found_elsewhere: bool = False) -> None:
+def _check_near(
+    trial: Trial,
+    tensors: list[tuple],
+    investigate: Investigate | None = None,
+    nan_found_elsewhere: bool = False,
+) -> None:
     def scored(name, got, want, sigma):
         return oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
 
-    for (name, got, want, sigma), result in _scored(trial, tensors, scored, nan_found_elsewhere):
+    tensors, scores = _scored(trial, tensors, scored, nan_found_elsewhere)
+    for (name, got, want, sigma), result in zip(tensors, scores, strict=True):
         trial.meter.saw(name, result.worst_z)
         if result.worst_z > Z_LIMIT:
-            raise _beyond_budget(trial, name, got, want, sigma, result.z, "should be")
+            broken = _beyond_budget(trial, name, got, want, sigma, result.z, "should be")
+            broken.observed += _others(tensors, scores, name)
+            broken.investigate = investigate and partial(investigate, name)
+            raise broken
         if result.rms_ratio > RMS_LIMIT:
             raise LawBroken(
                 f"{name}: the error over all elements is {result.rms_ratio:.3g} times what rounding explains "
                 f"(rms; {RMS_LIMIT} allowed)",
+                *_others(tensors, scores, name),
                 f"no single element exceeds its limit: the worst has z {number(result.worst_z)}, {Z_LIMIT:g} allowed",
                 suggests="a systematic loss of precision: a sum in too narrow a type, a cast too early, or tf32 undeclared",
             )
@@ -69,26 +91,41 @@ def _check_agree(trial: Trial, pairs: list[tuple], what: str) -> None:
     def scored(name, got, want, sigma):
         return oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
 
-    for (name, got, want, sigma), result in _scored(trial, pairs, scored, nan_found_elsewhere=True):
+    pairs, scores = _scored(trial, pairs, scored, nan_found_elsewhere=True)
+    for (name, got, want, sigma), result in zip(pairs, scores, strict=True):
         trial.meter.saw(name, result.worst_z)
         if result.worst_z > Z_LIMIT:
-            raise _beyond_budget(trial, name, got, want, sigma, result.z, what)
+            broken = _beyond_budget(trial, name, got, want, sigma, result.z, what)
+            broken.observed += _others(pairs, scores, name)
+            raise broken
 
 
-def _scored(trial: Trial, tensors: list[tuple], scored: Callable, nan_found_elsewhere: bool) -> Iterator[tuple]:
-    """((name, got, want, sigma), its score) of each. The scores are read at once, as every answer of a GPU is waited for.
+def _others(tensors: list[tuple], scores: list[oracle.Score], wrong: str) -> list[str]:
+    """A line that says which of the other outputs are right and which are wrong."""
+    others = [(name, score.within) for (name, *_), score in zip(tensors, scores, strict=True) if name != wrong]
+    parts = [(what, [name for name, within in others if within == is_right])
+             for what, is_right in (("right", True), ("wrong, too", False))]  # fmt: skip
+    said = [f"{what}: {', '.join(names)}" for what, names in parts if names]
+    return ["   ".join(said)] if said else []
 
-    nan_found_elsewhere: `want` is made of the implementation's results, so NaN in both is no difference; the law of the
-    definition finds it.
+
+def _scored(
+    trial: Trial, tensors: list[tuple], scored: Callable[..., oracle.Score], nan_found_elsewhere: bool
+) -> tuple[list[tuple], list[oracle.Score]]:
+    """(name, got, want, sigma) of each, and its score. Scores are read at once, as every answer of a GPU is waited for.
+
+    nan_found_elsewhere: `want` is made of the implementation's results, so NaN in both is no difference, and is 0 in what
+    comes back; the law of the definition finds it.
     """
     with trial.meter.clock.counts(Work.BUDGET):
         scores = [scored(*tensor) for tensor in tensors]
         oracle.read_scores(scores)
-    for (name, got, want, sigma), result in zip(tensors, scores, strict=True):
-        if nan_found_elsewhere and result.worst_z == math.inf and bool((nan := got.isnan() & want.isnan()).any()):
-            got, want = got.masked_fill(nan, 0.0), want.masked_fill(nan, 0.0)
-            result = scored(name, got, want, sigma)
-        yield (name, got, want, sigma), result
+    if nan_found_elsewhere:
+        for n, (name, got, want, sigma) in enumerate(tensors):
+            if scores[n].worst_z == math.inf and bool((nan := got.isnan() & want.isnan()).any()):
+                tensors[n] = (name, got.masked_fill(nan, 0.0), want.masked_fill(nan, 0.0), sigma)
+                scores[n] = scored(*tensors[n])
+    return tensors, scores
 
 
 def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:
@@ -214,8 +251,19 @@ def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
         f"{element_at('lse', at)} is {number(lse[at].item())}, should be ln {w} "
         "(every score is 0, so exp(lse) counts the keys)",
         suggests=_count_pattern(got - want, bad),
-        investigate=lambda: picture(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
+        investigate=lambda: _picture_or_meaning(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
     )
+
+
+def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple) -> tuple[str, list[str]]:
+    phrase, lines = picture(trial, x, seen, at)
+    return _meaning(trial, phrase) if phrase == LSE_ITSELF else (phrase, lines)
+
+
+def _meaning(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
+    """What lse is instead, as LawBroken.investigate gives it."""
+    meaning = name_lse(trial)
+    return (f"lse is {meaning.short}", [meaning.full]) if meaning else (otherwise, [])
 
 
 def _count_pattern(off: torch.Tensor, bad: torch.Tensor) -> str | None:

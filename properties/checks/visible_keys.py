@@ -13,6 +13,7 @@ from properties.trial import Trial
 
 MOST_KEYS = 512  # more would take too many calls for a message
 SHOWN_KEYS, SHOWN_QUERIES = 12, 4
+LSE_ITSELF = "out has the right keys, so lse itself is wrong"
 LEGEND = "1 attended   0 masked   . missing   ! extra"
 
 
@@ -44,7 +45,7 @@ def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
     if not wrong:
         own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding moves it by 2^-9 at most
-        return ("padding has weight, too" if own < 0.99 else "out has the right keys, so lse itself is wrong"), []
+        return ("padding has weight, too" if own < 0.99 else LSE_ITSELF), []
     missing = [j for j in wrong if want[i, j]]
     extra = [j for j in wrong if not want[i, j]]
     phrases = [f"{_keys(keys)} {what}" for keys, what in ((missing, "missing"), (extra, "extra")) if keys]

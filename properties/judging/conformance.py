@@ -5,13 +5,11 @@ Only what no law can judge belongs here: whether calls go through, and whether w
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from hypothesis.errors import Unsatisfiable
 
 from impls.contract import ContractError, Implementation
@@ -20,6 +18,7 @@ from properties.cases.drawing import draw_each
 from properties.cases.features import FEATURES, Feature
 from properties.cases.strategies import Draws, attention_cases, fitted
 from properties.cases.support import unsupported
+from properties.checks.meanings_of_lse import meaning_of_lse
 from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory
 from properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
 from properties.law import laws
@@ -94,9 +93,6 @@ def tried(impl: Implementation, device: str, write_down: Callable[[str], None] =
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> Tried:
     found: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
     left_out: list[LeftOut] = []
-    stale = sorted(set(impl.known_failures) - set(laws()))
-    if stale:
-        found[f"known_failures names {', '.join(stale)}: there is no such law"] = []
 
     def wrong(case: Case) -> list[str]:
         write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
@@ -110,7 +106,7 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
     plain = plain_case(impl, device)
     fitting = _fitted(impl, plain)
     at_first = wrong(fitting) if fitting else []
-    size = other_size(impl, fitting, lambda case: bool(wrong(case))) if at_first else None
+    size = other_size(impl, fitting, wrong) if at_first else None
     if size is not None:
         clue, plain = size
         left_out.append(LeftOut((clue,)))
@@ -123,6 +119,8 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
         shown(problems, feature.words(value))
         if not set(problems) <= {problem for problem, words in found.items() if not words}:
             left_out.append(LeftOut((_all_values(impl, feature, value, case, plain, wrong),)))
+    if stale := sorted(set(impl.known_failures) - set(laws())):
+        found[f"known_failures names {', '.join(stale)}: there is no such law"] = []
     listed = [f"{problem}   [with {', '.join(words)}]" if words else problem for problem, words in found.items()]
     return Tried(listed, tuple(left_out), judged=size is not None or not at_first)
 
@@ -191,29 +189,43 @@ def _fitted(impl: Implementation, case: Case) -> Case | None:
         return None
 
 
-def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], bool]) -> tuple[Clue, Case] | None:
+def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], list[str]]) -> tuple[Clue, Case] | None:
     """(what is special about a wrong plain case, the nearest case without it, which is not wrong), or None."""
-    for clue, nearby in _sizes(impl, plain, wrong):
+
+    def right(case: Case | None) -> bool:
+        """Whether it can be tried and shows no problem."""
+        try:
+            return case is not None and not wrong(case)
+        except Undecided:
+            return False
+
+    for clue, nearby in _sizes(impl, plain, right):
         for case in nearby:
             case = _fitted(impl, case)
-            if case is not None and not clue.has(case) and not wrong(case):
+            if case is not None and not clue.has(case) and right(case):
                 return clue, case
     return None
 
 
-def _sizes(impl: Implementation, plain: Case, wrong: Callable[[Case], bool]) -> Iterator[tuple[Clue, list[Case]]]:
+def _sizes(
+    impl: Implementation, plain: Case, right: Callable[[Case | None], bool]
+) -> Iterator[tuple[Clue, list[Case]]]:
     """What a problem of the plain case may hang on, the likely ones first, and cases that are otherwise."""
+
+    def wrong_too(case: Case) -> bool:
+        case = _fitted(impl, case)
+        return case is not None and not right(case)
+
     known = impl.supports.headdim_list
     above = [d for d in known if d > plain.headdim][:1]
     others = dict.fromkeys([*[d for d in known if d < plain.headdim][-1:], *known[:1], *above])
     nearby = [plain.but(headdim=d) for d in others if d != plain.headdim]
     if nearby:
-        larger = bool(above) and known[0] < plain.headdim and wrong(plain.but(headdim=above[0]))
+        larger = known[0] < plain.headdim and any(wrong_too(plain.but(headdim=d)) for d in above)
         yield headdim_clue(impl, plain.headdim, larger=larger), nearby
     n = plain.seqlen_q
-    longer = _fitted(impl, plain.but(seqlen_q=2 * n, seqlen_k=2 * n))
     nearby = [plain.but(seqlen_q=m, seqlen_k=m) for m in (n // 2, 2 * n, n + 1)]
-    yield length_clue(n, larger=longer is not None and wrong(longer)), nearby
+    yield length_clue(n, larger=wrong_too(plain.but(seqlen_q=2 * n, seqlen_k=2 * n))), nearby
     yield heads_clue(), [plain.but(batch=1, nheads=1, nheads_k=1)]
     for name in ("dtype", "causal"):
         feature, value = FEATURES[name], FEATURES[name].value(plain)
@@ -233,30 +245,9 @@ def _problems_of(impl: Implementation, case: Case, device: str) -> list[str]:
     changed = [name for name, p in placed.items() if p.written()]
     found = [f"{name} is modified: inputs should come back as they were" for name in changed]
     if got.lse is not None and not changed:
-        found += _lse_problems(trial, got.lse)
+        meaning = meaning_of_lse(trial, got.lse)
+        found += [meaning.full] if meaning and meaning.another else []
     return found
-
-
-def _lse_problems(trial: Trial, lse: torch.Tensor) -> list[str]:
-    """Recognises the usual other meanings of "lse" by the values of one plain case."""
-    want = trial.want().lse
-    seen = want.isfinite()
-    got, want = lse.double()[seen], want[seen]
-
-    def looks_like(other: torch.Tensor) -> bool:
-        return bool(((got - other).abs() < 0.02 * (1 + other.abs())).all())
-
-    if not seen.any() or looks_like(want):
-        return []
-    if looks_like(want / math.log(2)):
-        return ['lse is in base 2: declare lse="log2", or multiply it by ln 2']
-    if trial.impl.lse == "log2" and looks_like(want * math.log(2)):
-        return ['lse is in natural log: declare lse="natural"']
-    if looks_like(-want):
-        return ["lse has the wrong sign: should be log sum_j exp(score)"]
-    if looks_like(want.exp()):
-        return ["lse is the sum itself, not its logarithm: should be log sum_j exp(score)"]
-    return []
 
 
 def _with_advice(headline: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 
-from impls.contract import Implementation
+from impls.contract import ContractError, Implementation
 from properties.cases.case import Case, CaseError
 from properties.cases.strategies import edges
 from properties.cases.support import unsupported
@@ -89,7 +89,7 @@ def _investigated(broken: LawBroken) -> list[str]:
         return []
     try:
         phrase, lines = broken.investigate()
-    except (LawBroken, Undecided):
+    except (LawBroken, Undecided, ContractError):
         return []
     except RuntimeError as error:
         if is_out_of_memory(error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from hypothesis.errors import FlakyFailure, FlakyReplay
+from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from impls.contract import Implementation
 from properties.cases.case import Case
@@ -90,6 +90,15 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         broken.headline = f"not on every run: {broken.headline}"
         return broken, case, True
     return None, None, False
+
+
+def has_cases(law: Law, impl: Implementation, plan: Plan) -> bool:
+    """Whether any case can be drawn. Nothing is launched."""
+    try:
+        _draw_each(law, impl, plan, lambda case: None)
+    except Unsatisfiable:
+        return False
+    return True
 
 
 def _fails_again(holds: Callable[[Case], None], case: Case) -> bool:

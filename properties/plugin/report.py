@@ -164,7 +164,7 @@ def print_table(report: Report, console: Console) -> None:
                 (result["impl"], "known failure", f"{text} ({known})") if known else (result["impl"], FAIL, text)
             )
             if result.get("beside", "").startswith(ALSO):
-                failures.append((result["impl"], FAIL, f"{result['law']}: {result['beside']}"))
+                failures.append((result["impl"], failures[-1][1], f"{result['law']}: {result['beside']}"))
     for impl, verdict, text in remarks(report.results) + failures:
         line = f"[{COLOURS[verdict]}]{verdict:7}[/]  {escape(impl)}  {escape(text)}"
         console.print(line, highlight=False, soft_wrap=True)

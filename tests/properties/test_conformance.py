@@ -11,7 +11,7 @@ from properties.failures import Reason
 from properties.judging import conformance
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS, UNKNOWN
+from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from properties.law import laws
 from properties.plugin.session import Judge
 
@@ -80,6 +80,13 @@ def test_a_law_that_wants_the_broken_part_alone_is_unknown():
     result = judge(BIASED, impl, Plan(examples=6))
     assert (result.verdict, result.why) == (UNKNOWN, Reason.CONTRACT)
     assert result.reason.startswith("the contract is broken (see test_contract): forward raises RuntimeError")
+
+
+def test_a_law_that_wants_what_is_not_declared_is_refused():
+    """With or without the broken part: no case is both wanted and supported."""
+    plain = replace(torch_math.IMPL.supports, cross=False, bias="none", bias_grad=False)
+    impl = raising(PARTS["headdim 64"], supports=plain)
+    assert judge(laws()["test_rows_without_keys_give_zero"], impl, Plan(examples=6)).verdict == REFUSED
 
 
 def test_a_given_case_of_the_broken_part_is_unknown():

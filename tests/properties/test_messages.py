@@ -45,6 +45,7 @@ MEASURED = re.compile(
 PREFIX = test_causal.test_query_sees_exactly_its_prefix.law
 OUT = test_forward.test_out_matches_the_definition.law
 GRADIENTS = test_backward.test_gradients_match_the_definition.law
+LSE = test_forward.test_lse_matches_the_definition.law
 HELD_BEFORE = test_memory.test_what_memory_held_before_does_not_matter.law
 UNCHANGED = test_memory.test_inputs_come_back_unchanged.law
 REPEATS = test_races.test_repeats_agree.law
@@ -136,6 +137,28 @@ def lse_in_base_2(q, k, v):
     return out, lse / torch.log(torch.tensor(2.0))
 
 
+def two_defects(q, k, v, *, softmax_scale=None):
+    """The sign of the scale is lost, and the last row of a partial tile is off."""
+    default = q.shape[-1] ** -0.5
+    scale = default if softmax_scale is None else abs(softmax_scale)
+    return (last_row_off if q.shape[1] > 64 and q.shape[1] % 64 else plain)(q * (scale / default), k, v)
+
+
+def dv_doubled(dout, q, k, v, out, lse):
+    """dv += P^T dout twice."""
+    p, scale = attention(q, k, v)[2], q.shape[-1] ** -0.5
+    ds = p * (torch.einsum("bihd,bjhd->bhij", dout, v) - (dout * out).sum(-1).transpose(1, 2)[..., None]) * scale
+    dq, dk = torch.einsum("bhij,bjhd->bihd", ds, k), torch.einsum("bhij,bihd->bjhd", ds, q)
+    return dq, dk, 2 * torch.einsum("bhij,bihd->bjhd", p, dout)
+
+
+def sum_as_lse(q, k, v):
+    """Right for the lengths that the contract check tries."""
+    out, lse, _ = attention(q, k, v)
+    m = (torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5).amax(-1)
+    return out, lse if q.shape[1] % 32 == 0 else (lse - m).exp()
+
+
 def implementation(forward, name: str = "", supports=None, **changed) -> Implementation:
     least = dict(dtypes={torch.float32}, headdims=range(1, 65))
     return Implementation(
@@ -152,6 +175,9 @@ FAILURES: dict[str, tuple[Law, Implementation]] = {
     "exception": (OUT, implementation(no_kernel_for_long_keys)),
     "input_modified": (UNCHANGED, implementation(scales_q_in_place)),
     "race": (REPEATS, implementation(wrong_in_one_of_41)),
+    "two_defects": (OUT, implementation(two_defects, supports=dict(softmax_scale=True))),
+    "dv_doubled": (GRADIENTS, implementation(plain, "dv_doubled", backward=dv_doubled)),
+    "sum_as_lse": (LSE, implementation(sum_as_lse)),
     "flaky": (OUT_AT_65, implementation(wrong_once, supports=dict(headdims={1}))),
 }
 BREAK_A_RULE = [name for name in FAILURES if name != "exception"]
@@ -213,6 +239,11 @@ FIRST_LINES = {
     "race": r"out: 1 of 40 repeats differs from the first call, in 1 of 24 elements, by up to #",
     "exception": r"forward raises RuntimeError: CUDA error: invalid configuration argument",
     "input_modified": r"q\[b=0 i=0 h=0 d=0\] changed from # to # during the call \(1 of 1 element changed\)",
+    "two_defects": r"out\[b=0 i=0 h=0 d=0\] is #, should be #: " + TIMES + r" \(2 of 2 elements wrong\)",
+    "dv_doubled": r"dv\[b=0 j=0 h=0 d=0\] is #, should be #: " + TIMES + r" \(1 of 1 element wrong\)",
+    "sum_as_lse": r"lse\[b=0 h=0 i=0\] is 1, should be #: "
+    + TIMES
+    + r" \(1 of 1 element wrong\): lse is the row sum l",
     "flaky": INTERMITTENT + r"out\[b=0 i=64 h=0 d=0\] is #, should be #: " + TIMES + r" \(1 of 65 elements wrong\)",
 }
 

@@ -1,5 +1,7 @@
 """An implementation that raises or breaks its contract fails the law, with the message of the error."""
 
+import runpy
+
 import pytest
 
 from impls import torch_math
@@ -25,6 +27,15 @@ def test_an_exception_fails_the_law_with_its_message():
 def test_an_exception_without_message_has_no_colon():
     t = Trial(implementation(raising(AssertionError())), trial().case, "cpu")
     assert broken(t.run).headline == "forward raises AssertionError"
+
+
+def test_an_assertion_without_text_shows_its_line(tmp_path):
+    """In a file of its own, as pytest gives assertions in tests a text."""
+    path = tmp_path / "asserts.py"
+    path.write_text("def forward(q, k, v):\n    assert q.shape[1] % 64 == 0\n    return q\n")
+    forward = runpy.run_path(str(path))["forward"]
+    t = Trial(implementation(forward), trial().case, "cpu")
+    assert broken(t.run).headline == "forward raises AssertionError: assert q.shape[1] % 64 == 0"
 
 
 @pytest.mark.parametrize("backward, phase", [(False, "forward"), (True, "backward")])

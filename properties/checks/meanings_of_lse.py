@@ -1,0 +1,73 @@
+"""Recognises what lse is where it is not lse: the row sum, the row maximum, a logarithm of another base, ..."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+import oracle
+from properties.cases.support import unsupported
+from properties.trial import Trial
+
+NEAR = 0.02  # of the value and of 1: no candidate is that near to another one in all rows
+ROWS = 16  # of a case that tells the candidates apart: with one key most are equal
+
+
+RIGHT = "should be m + log l"
+
+
+class Meaning(NamedTuple):
+    """What lse is instead: in a few words, and as a sentence that says what it should be.
+
+    another: whether this is another usual meaning of "lse", which the contract check reports, and no slip of the kernel.
+    """
+
+    short: str
+    full: str
+    another: bool = False
+
+
+def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
+    """What a wrong lse (b, h, sq) of the case's inputs is; None if it is right, or nothing known."""
+    want = trial.want().lse
+    m = oracle.row_maximum(trial.x.q, trial.x.k, trial.variant())
+    seen = want.isfinite()
+    got, want, m = lse.detach().double()[seen], want[seen], m[seen]
+
+    def is_near(other: torch.Tensor) -> bool:
+        return bool(((got - other).abs() < NEAR * (1 + other.abs())).all())
+
+    if not len(want) or is_near(want):
+        return None
+    l = (want - m).exp()
+    known = [
+        (want / math.log(2), "in base 2", 'lse is in base 2: declare lse="log2", or multiply it by ln 2', True),
+        (-want, "the negative", "lse has the wrong sign: should be log sum_j exp(score)", True),
+        (m, "the row maximum m", f"lse equals the row maximum m, without the logarithm of the row sum l: {RIGHT}"),
+        (l, "the row sum l", f"lse equals the row sum l, not its logarithm plus the maximum m: {RIGHT}"),
+        (want - m, "log l without m", f"lse equals log l, without the maximum m that was subtracted: {RIGHT}"),
+        (m + l, "m + l", f"lse equals m + l, without the logarithm of the row sum l: {RIGHT}"),
+        (m + (want - m) / math.log(2), "m + log2 l", "lse equals m + log2 l: should be m + ln l"),
+        (
+            want.exp(),
+            "the sum itself",
+            "lse is the sum itself, not its logarithm: should be log sum_j exp(score)",
+            True,
+        ),
+    ]
+    if trial.impl.lse == "log2":  # what arrives here was multiplied by ln 2
+        known.insert(0, (want * math.log(2), "in natural log", 'lse is in natural log: declare lse="natural"', True))
+    return next((Meaning(*words) for value, *words in known if is_near(value)), None)
+
+
+def name_lse(trial: Trial) -> Meaning | None:
+    """`meaning_of_lse` of one further call, on a case that is long enough to tell."""
+    case = trial.case
+    longer = case.but(seqlen_q=max(case.seqlen_q, ROWS), seqlen_k=max(case.seqlen_k, ROWS), regime="spread")
+    if unsupported(trial.impl, longer):
+        return None
+    asked = Trial(trial.impl, longer, trial.device)
+    lse = asked.run().lse
+    return None if lse is None else meaning_of_lse(asked, lse)
