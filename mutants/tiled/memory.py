@@ -50,6 +50,32 @@ MUTANTS = [
         story="rows are loaded in vectors of 8 columns, and the gap after each row is multiplied by 0",
     ),
     planted(
+        name="output_buffer_is_used_again",
+        law="test_outputs_stay_as_they_were_returned",
+        edits=(
+            ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n'),
+            (OUT, "    out = KEPT.setdefault((q.shape, q.dtype), q.new_zeros(q.shape))\n"),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the output is allocated once for each shape, so the next call overwrites what the last one returned",
+    ),
+    planted(
+        name="last_row_is_written_by_a_late_thread",
+        law="test_outputs_stay_as_they_were_returned",
+        edits=(
+            ("import torch\n", "import threading\n\nimport torch\n"),
+            (
+                "    return out, lse\n",
+                "    late = out.clone()\n"
+                "    out[:, -1:] = 0\n"
+                "    threading.Timer(0.01, lambda: out.copy_(late)).start()\n"
+                "    return out, lse\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the call returns before a thread that it started has written its part",
+    ),
+    planted(
         name="tail_is_cleared_behind_the_keys",
         law="test_inputs_come_back_unchanged",
         edits=(
