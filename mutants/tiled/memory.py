@@ -1,5 +1,8 @@
 """Memory bugs: reads or writes out of bounds, wrong strides, fresh memory assumed to be zero: docs/bugs.md#memory."""
 
+from dataclasses import replace
+
+from impls.python_tiled import IMPL
 from mutants.tiled.build import planted
 
 READ = '''    """Rows start .. start + block of x (b, h, seqlen, d), as float32; rows beyond seqlen are `padding`."""
@@ -123,6 +126,16 @@ MUTANTS = [
         edits=((OUT, "    v = v.as_strided(v.shape, v.new_empty(v.shape).stride())\n" + OUT),),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
         story="strides are computed from the shape",
+    ),
+    planted(
+        name="rows_are_taken_for_packed_if_their_elements_are",
+        law="test_any_layout_equals_the_contiguous_one",
+        edits=(
+            (OUT, "    k = k.as_strided(k.shape, k.new_empty(k.shape).stride()) if k.stride(3) == 1 else k\n" + OUT),
+        ),
+        smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
+        story='only the last stride is checked and promised (strides="last_contiguous"), the others are assumed',
+        declares=dict(supports=replace(IMPL.supports, strides="last_contiguous")),
     ),
     planted(
         name="keys_are_read_with_the_strides_of_queries",
