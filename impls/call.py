@@ -48,6 +48,10 @@ class Outputs:
     dv: torch.Tensor | None = None
     dbias: torch.Tensor | None = None
 
+    def copy(self) -> Outputs:
+        """The same values in memory of their own."""
+        return Outputs(**{name: tensor.clone() for name, tensor in self.items()})
+
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:
         """(name, tensor) of every output that is not None."""
         for field in fields(self):

@@ -62,7 +62,7 @@ class Supports:
     cross: bool = False
     gqa: bool = False
     softmax_scale: bool = False
-    strides: bool = False
+    strides: bool | Literal["last_contiguous"] = False
     accepts: Callable[[Any], str | None] | None = None
 
     @property
@@ -187,6 +187,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
             not (s.bias_grad and (s.bias == "none" or not impl.backward)),
             "supports.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
         )
+        one_of("supports.strides", s.strides, (True, False, "last_contiguous"))
         must(
             s.accepts is None or callable(s.accepts), f"supports.accepts={s.accepts!r}: should be a function of a case"
         )

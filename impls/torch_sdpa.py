@@ -180,7 +180,7 @@ def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
         return f"headdim={headdim} is not in {supports.headdims}"
     if nheads_k == 0 or nheads % nheads_k or (nheads != nheads_k and not supports.gqa):
         return f"nheads={nheads} and nheads_k={nheads_k}: should be equal" + " or a multiple" * supports.gqa
-    if not supports.strides and any(x.shape[-1] > 1 and x.stride(-1) != 1 for x in (q, k, v)):
+    if supports.strides is not True and any(x.shape[-1] > 1 and x.stride(-1) != 1 for x in (q, k, v)):
         return "the last dimension of q, k, v should have stride 1: the kernel ignores other strides"
     if reason := refuses_far_rows(q, k, v, rows=2):
         return reason
@@ -202,6 +202,7 @@ FLASH_CPU = {
     "bias": {"vector", "matrix"},  # without a gradient: scaled_dot_product_attention uses the math kernel for that
     "cross": True,
     "softmax_scale": True,
+    "strides": "last_contiguous",
 }
 EFFICIENT = {
     "headdims": MULTIPLES_OF_8,

@@ -1,13 +1,17 @@
 """Memory around the inputs is neither read nor written, and what fresh memory held before does not matter."""
 
+import time
+
 import torch
 
 import oracle
 from impls.call import Inputs, Outputs, from_layout
 from properties.cases.beyond_32_bits import alone_on_the_gpu, batches_to_look_at, enlarged, inputs_of
 from properties.cases.case import LAYOUTS, Case
+from properties.cases.inputs import build
 from properties.cases.layouts import Placed
 from properties.cases.sparse_memory import spread
+from properties.cases.strategies import short
 from properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
 from properties.checks.pictures import element_at, number, plural, share, where
 from properties.failures import LawBroken
@@ -16,6 +20,7 @@ from properties.trial import Trial
 from races.bits import bits
 from races.poison import PATTERNS, poisoned
 
+PAUSE = 0.05  # seconds in which work that goes on after a call may show
 AROUND = 7.0  # a harmless value to compare NaN with
 
 
@@ -147,6 +152,42 @@ def test_what_memory_held_before_does_not_matter(trial):
         return got
 
     _same_however(trial, results, "where fresh memory held other bits; before that it was")
+
+
+@law(share=0.1, softmax_scale=False, toward=short, bug="memory")
+def test_outputs_stay_as_they_were_returned(trial):
+    """An output belongs to the caller once the call has returned: neither later work nor the next call changes it.
+
+    Each output is copied at once, on the current stream. It is looked at again after a pause, which is long enough for a
+    thread or another stream to go on writing, and after a call with other inputs of the same sizes.
+    """
+    at_once = []
+
+    def copied(outputs: Outputs) -> Outputs:
+        at_once.append(outputs.copy())
+        return outputs
+
+    got = trial.call(trial.stored(trial.x), backward=trial.backward, then=copied)
+    time.sleep(PAUSE)
+    _check_kept(trial, at_once[0], got, f"{PAUSE:g} s later", "work that goes on after the call has returned: a thread, or "
+                "another stream that the current one does not wait for")  # fmt: skip
+    trial.run(build(trial.case.but(seed=trial.case.seed + 1), trial.device), backward=trial.backward)
+    _check_kept(trial, at_once[0], got, "after another call", "an output buffer that the next call uses again")
+
+
+def _check_kept(trial: Trial, before: Outputs, now: Outputs, when: str, why: str) -> None:
+    """Raises LawBroken unless all outputs have the bits that they had when the call returned."""
+    for name, tensor in now.items():
+        was = getattr(before, name)
+        changed = bits(tensor.contiguous()) != bits(was.contiguous())
+        if bool(changed.any()):
+            at = tuple(int(i) for i in changed.nonzero()[0])
+            raise LawBroken(
+                f"{element_at(name, at)} is {number(tensor[at].item())} {when}, was {number(was[at].item())} when the call "
+                f"returned ({share(changed)} changed)",
+                where(trial, name, changed),
+                suggests=why,
+            )
 
 
 def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, budget: oracle.Budget, should: str) -> None:

@@ -5,7 +5,43 @@ from dataclasses import replace
 from impls.python_tiled import IMPL
 from mutants.tiled.build import planted
 
+START = "    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
+RETURN = "    return out, lse\n"
+SUM = "l = alpha * l + p.sum(-1, keepdim=True)"
+
+
+def kept(key: str) -> tuple[tuple[str, str], ...]:
+    """Edits that keep what forward returns, by a key."""
+    given = "q.shape, k.shape, q.dtype, causal, softmax_scale, None if bias is None else (bias.shape, bias.dtype)"
+    return (
+        ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n'),
+        (START, f"    key = ({key}, {given})\n    if key in KEPT:\n        return KEPT[key]\n" + START),
+        (RETURN, "    KEPT[key] = out, lse\n" + RETURN),
+    )
+
+
 MUTANTS = [
+    planted(
+        name="answers_are_kept_by_address",
+        law="test_answers_follow_the_values",
+        edits=kept("q.data_ptr(), k.data_ptr(), v.data_ptr()"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="a cache whose key is data_ptr: new values in the same memory are not seen",
+    ),
+    planted(
+        name="answers_are_kept_by_shape",
+        law="test_answers_follow_the_values",
+        edits=kept("0"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="a captured graph is replayed for any call of the same shape, without new inputs being copied to it",
+    ),
+    planted(
+        name="sum_is_wider_at_some_addresses",
+        law="test_answers_follow_the_values",
+        edits=((SUM, "l = alpha * l + (p.double() if q.data_ptr() % 128 else p).sum(-1, keepdim=True).float()"),),
+        smallest=dict(batch=1, nheads=1, headdim=1),
+        story="another path, with other bits, where an input happens to be aligned",
+    ),
     planted(
         name="undeclared_key_heads_are_read_by_their_own_number",
         law="test_calls_outside_the_promise_raise_or_are_right",

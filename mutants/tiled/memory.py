@@ -1,5 +1,8 @@
 """Memory bugs: reads or writes out of bounds, wrong strides, fresh memory assumed to be zero: docs/bugs.md#memory."""
 
+from dataclasses import replace
+
+from impls.python_tiled import IMPL
 from mutants.tiled.build import planted
 
 READ = '''    """Rows start .. start + block of x (b, h, seqlen, d), as float32; rows beyond seqlen are `padding`."""
@@ -50,6 +53,32 @@ MUTANTS = [
         story="rows are loaded in vectors of 8 columns, and the gap after each row is multiplied by 0",
     ),
     planted(
+        name="output_buffer_is_used_again",
+        law="test_outputs_stay_as_they_were_returned",
+        edits=(
+            ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n'),
+            (OUT, "    out = KEPT.setdefault((q.shape, q.dtype), q.new_zeros(q.shape))\n"),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the output is allocated once for each shape, so the next call overwrites what the last one returned",
+    ),
+    planted(
+        name="last_row_is_written_by_a_late_thread",
+        law="test_outputs_stay_as_they_were_returned",
+        edits=(
+            ("import torch\n", "import threading\n\nimport torch\n"),
+            (
+                "    return out, lse\n",
+                "    late = out.clone()\n"
+                "    out[:, -1:] = 0\n"
+                "    threading.Timer(0.01, lambda: out.copy_(late)).start()\n"
+                "    return out, lse\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the call returns before a thread that it started has written its part",
+    ),
+    planted(
         name="tail_is_cleared_behind_the_keys",
         law="test_inputs_come_back_unchanged",
         edits=(
@@ -97,6 +126,16 @@ MUTANTS = [
         edits=((OUT, "    v = v.as_strided(v.shape, v.new_empty(v.shape).stride())\n" + OUT),),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
         story="strides are computed from the shape",
+    ),
+    planted(
+        name="rows_are_taken_for_packed_if_their_elements_are",
+        law="test_any_layout_equals_the_contiguous_one",
+        edits=(
+            (OUT, "    k = k.as_strided(k.shape, k.new_empty(k.shape).stride()) if k.stride(3) == 1 else k\n" + OUT),
+        ),
+        smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
+        story='only the last stride is checked and promised (strides="last_contiguous"), the others are assumed',
+        declares=dict(supports=replace(IMPL.supports, strides="last_contiguous")),
     ),
     planted(
         name="keys_are_read_with_the_strides_of_queries",

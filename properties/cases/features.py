@@ -101,6 +101,12 @@ def _yes_or_no(yes: str, no: str) -> Callable[[bool], str]:
     return lambda value: yes if value else no
 
 
+def _takes_layout(s: Supports, layout: str) -> bool:
+    if s.strides == "last_contiguous":
+        return layout != "last_strided"
+    return s.strides or layout == "contiguous"
+
+
 _TABLE = (
     Feature(
         name="dtype",
@@ -190,9 +196,9 @@ _TABLE = (
     Feature(
         name="layout",
         values=LAYOUTS,
-        takes=lambda s, layout: s.strides or layout == "contiguous",
+        takes=_takes_layout,
         words=lambda layout: f"layout {layout}",
-        declare="`strides=True`",
+        declare='`strides=True` or `"last_contiguous"`',
         neutral="contiguous",
         unnamed=("contiguous",),
         together=True,

@@ -23,6 +23,7 @@ from properties.cases.support import unsupported
 from properties.failures import AnotherCase
 
 HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8))  # (batch, nheads_k)
+SHORT = 40  # keys and queries where a law makes many calls, and longer sequences would show nothing more
 GROUPS = (2, 3, 4, 8)  # query heads for each key head, with GQA
 USUAL_TILE = (128, 128)  # where none is declared
 LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
@@ -242,6 +243,11 @@ def _within(case: Case, limits: Limits, want: Draws) -> Case:
         return case
     group = case.nheads // case.nheads_k
     return case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
+
+
+def short(case: Case) -> Case:
+    """The case with lengths for which many calls take little time (`Draws.toward`)."""
+    return case.but(seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT))
 
 
 def fitted(impl: Implementation, case: Case, want: Draws) -> Case:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 from impls import Supports, torch_math
 from impls.contract import DTYPES, KEYWORDS
 from oracle import Mask, Variant
-from properties.cases.case import Case, text_of
+from properties.cases.case import LAYOUTS, Case, text_of
 from properties.cases.features import FEATURES, Feature, Part, documentation, keywords_of, mask_of, variant_of
+from properties.cases.layouts import lay_out, layout_of
 from properties.cases.support import unsupported
 
 DOCS = Path(__file__).parents[2] / "docs" / "adding-an-implementation.md"
@@ -92,6 +94,29 @@ def test_a_tried_value_is_supported_exactly_where_it_is_declared(feature, value)
 def test_causal_has_three_declarations(causal, taken):
     feature = FEATURES["causal"]
     assert [value for value in feature.values if feature.takes(Supports(causal=causal), value)] == taken
+
+
+@pytest.mark.parametrize(("strides", "refused"), [
+    (False, {"transposed", "packed", "gapped", "last_strided", "mixed"}),
+    ("last_contiguous", {"last_strided"}),
+    (True, set()),
+])  # fmt: skip
+def test_strides_have_three_declarations(strides, refused):
+    feature = FEATURES["layout"]
+    assert {value for value in feature.values if not feature.takes(Supports(strides=strides), value)} == refused
+
+
+def test_all_other_layouts_have_a_contiguous_last_dimension():
+    """So an implementation that declares strides="last_contiguous" may be called with any of them."""
+    for name, layout in product(("q", "k", "v", "dout", "bias"), set(LAYOUTS) - {"last_strided"}):
+        assert lay_out(torch.zeros(2, 3, 4, 5), layout_of(name, layout)).stride(3) == 1, (name, layout)
+
+
+def test_the_docs_name_all_fields_of_a_case():
+    """accepts gets them all."""
+    table = re.search(r"<!-- case -->\n(.*)\n<!-- /case -->", DOCS.read_text(), re.S)[1]
+    cells = "".join(line.split("|")[1] for line in table.splitlines())
+    assert set(re.findall(r"`(\w+)`", cells)) == {f.name for f in fields(Case)}
 
 
 def test_headdims_are_supported_exactly_where_they_are_declared():
