@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import torch
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from impls.contract import ContractError, Implementation
@@ -90,11 +91,16 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
     except AnotherCase:
         return Outcome(REFUSED, meter.note or "the law says nothing about this case", Reason.NO_CASE)
     except Unsatisfiable:
+        if meter.unknown:
+            return Outcome(UNKNOWN, meter.unknown, Reason.INTERPRETER)
         none = "no case that the law wants lies in what the implementation supports"
         return Outcome(REFUSED, meter.note or none, Reason.NO_CASE)
     except ContextLost as lost:
         message = explain(law, impl, lost.case, lost.broken, plan, again=False)
         return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case)
+    if broken is None and meter.unknown:
+        cases = f"; {meter.cases} cases of other dtypes hold"
+        return Outcome(UNKNOWN, meter.unknown + cases, Reason.INTERPRETER)
     if broken is None:
         return Outcome(PASS, meter.note)
     with meter.clock.counts(Work.SHRINKING):
@@ -127,6 +133,8 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
     test = law.test_id(impl.name)
 
     def holds(case: Case) -> None:
+        if meter.unknown and case.dtype == torch.bfloat16:
+            raise AnotherCase
         plan.write_down(f"{test} {case}")
         trial = Trial(impl, case, plan.device, meter, plan.repeats_for(impl))
         try:
@@ -144,6 +152,9 @@ def _search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[L
                 raise ContextLost(broken, case) from None
             raise
         except Undecided as reason:
+            if reason.why is Reason.INTERPRETER and plan.case is None:  # the law goes on with cases of other dtypes
+                meter.unknown = str(reason)
+                raise AnotherCase from None
             undecided.append(reason)
             raise
 
