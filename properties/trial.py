@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,6 +13,7 @@ import torch
 import oracle
 from impls import ContractError, Implementation, call
 from impls.call import Call, Inputs, Outputs
+from impls.interpretation import bfloat16_defect, bfloat16_launches
 from properties.cases.case import Case
 from properties.cases.features import keywords_of, mask_of, variant_of
 from properties.cases.inputs import build
@@ -19,7 +21,7 @@ from properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
 from properties.cases.random_tensors import RandomTensors
 from properties.cases.support import unsupported
 from properties.clock import Clock, Work
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory, words_of
+from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory, words_of
 
 MESSAGE_WIDTH = 200  # of an exception that a note mentions
 MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compiler's do
@@ -49,6 +51,7 @@ class Meter:
     repeats: int = 0
     launches: int = 0  # traced ones
     refusals: int = 0  # calls that raised, in a law that allows it
+    unknown: str = ""  # why the cases of one dtype could not be decided
     note: str = ""  # what the law says beside its verdict: "none in 300 repeats, p < 1 %"
 
     def saw(self, name: str, z: float) -> None:
@@ -150,14 +153,17 @@ class Trial:
         then: Callable[[Outputs], Outputs] = lambda outputs: outputs,
         **changed,
     ) -> Outputs:
-        """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done."""
+        """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done.
+
+        Raises Undecided if Triton's interpreter computed bfloat16, and does so wrongly.
+        """
+        watch = bfloat16_launches() if self.case.dtype == torch.bfloat16 else nullcontext([])
         made = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
         try:
-            with self.meter.clock.counts(Work.RUNNING):
+            with self.meter.clock.counts(Work.RUNNING), watch as interpreted:
                 got = then(made.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
-            return got
         except ContractError as error:
             raise LawBroken(error.problems[0], *error.problems[1:]) from error
         except (Exception, SystemExit) as error:
@@ -173,6 +179,9 @@ class Trial:
                 *frames_of(error),
                 "the implementation declares that it supports this case: support it, or declare less",
             ) from error
+        if interpreted and (defect := bfloat16_defect()):
+            raise Undecided(defect, Reason.INTERPRETER)
+        return got
 
     def answer(self, handed: Inputs, *, backward: bool = False) -> Outputs | None:
         """`call`, or None where it raises or runs out of memory: the note beside the verdict then counts the error.

@@ -1,0 +1,74 @@
+"""docs/adding-an-implementation.md is correct: the files in it load, and are right where they promise to be."""
+
+import re
+
+import pytest
+
+from impls.registry import from_file, from_hook
+from properties.judging import conformance
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, PASS, REFUSED
+from properties.law import laws
+from tests.impls.runs import ROOT
+
+TEXT = (ROOT / "docs" / "adding-an-implementation.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.M | re.S)
+# Those that begin with a comment with a file name.
+FILES = {found[1]: body for body in BLOCKS if (found := re.match(r"# (\w+\.py)\n", body))}
+JUDGED = {  # file -> the names of its implementations
+    "least.py": ["least"],
+    "causal_only.py": ["causal_only"],
+    "lse_forms.py": ["padded", "by_token", "apart"],
+    "with_backward.py": ["with_backward"],
+    "tiles_of_32.py": ["tiles_of_32"],
+    "my_plugin.py": ["by_hook"],
+}
+LAWS = [
+    laws()[name]
+    for name in (
+        "test_out_matches_the_definition",
+        "test_lse_matches_the_definition",
+        "test_padding_keys_count_nothing",
+        "test_query_sees_exactly_its_prefix",
+        "test_gradients_match_the_definition",
+    )
+]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def implementations(name, folder):
+    """Those of a file of the docs, loaded as --impl-from or the hook loads them."""
+    path = folder / name
+    path.write_text(FILES[name])
+    if "def pytest_attention_impls" not in FILES[name]:
+        return [entry.impl for entry in from_file(str(path))]
+    module = {}
+    exec(FILES[name], module)
+    return [entry.impl for entry in from_hook([module["pytest_attention_impls"](None)])]
+
+
+def test_every_file_is_judged():
+    assert sorted(FILES) == sorted(JUDGED)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_examples_are_right(name, tmp_path):
+    found = implementations(name, tmp_path)
+    assert [impl.name for impl in found] == JUDGED[name]
+    for impl in found:
+        assert conformance.problems(impl, "cpu") == []
+        results = [judge(law, impl, Plan(examples=12)) for law in LAWS]
+        assert {result.verdict for result in results} <= {PASS, REFUSED}, [result.message for result in results]
+        assert results[0].verdict == PASS
+        if impl.lse:
+            assert results[1].verdict == PASS
+
+
+@pytest.mark.parametrize("wrong", ["lse[:, :, : q.shape[1]] + 0.1", "lse", "lse.view(q.shape[:3]).mT"])
+def test_another_form_of_lse_is_noticed(wrong, tmp_path):
+    """So that the examples above are judged at all."""
+    (tmp_path / "wrong.py").write_text(FILES["lse_forms.py"].replace("lse[:, :, : q.shape[1]]", wrong))
+    impl = from_file(str(tmp_path / "wrong.py"))[0].impl
+    assert conformance.problems(impl, "cpu") or judge(LAWS[1], impl, Plan(examples=12)).verdict == FAIL
