@@ -4,6 +4,7 @@ import torch
 
 from impls.call import Outputs
 from properties.cases.features import mask_of
+from properties.checks import bits
 from properties.checks.comparisons import check_agree, check_copied, check_counts, check_same, check_unchanged
 from properties.failures import LawBroken
 from properties.law import law
@@ -38,7 +39,9 @@ def test_out_averages_exactly_its_prefix(trial):
     seen = trial.visible().double()
     want = seen @ marks.double()  # (sq, d)
     got = (trial.run(x).out.double() * seen.sum(dim=1)[:, None, None]).round()
-    check_same(trial, "out*keys", got, want[None, :, None].expand_as(got), "should be")
+    want = want[None, :, None].expand_as(got)
+    got = torch.where((got - want).abs() <= bits.counted_within(trial, want), want, got)
+    check_same(trial, "out*keys", got, want, "should be")
 
 
 @law(causal=True, needs=("causal",), bug="masks")
@@ -54,6 +57,7 @@ def test_hidden_keys_change_no_bit(trial):
     changed = {name: getattr(x, name).clone() for name in ("k", "v")}
     for tensor in changed.values():
         tensor[:, first:] = random.uniform(tensor[:, first:].shape, -10, 10).to(tensor.dtype)
+    # A step of int8 or fp8 also serves the rows that changed: then within the budget.
     _same_rows(trial, x, x.with_(**changed), blind, f"as keys {first}.. are hidden from this query it should still be")
 
 
@@ -118,4 +122,5 @@ def _same_rows(trial: Trial, x, x_changed, rows: torch.Tensor, should: str) -> N
     kept = {
         name: torch.where(masks[name], tensor, getattr(before, name)) for name, tensor in after.items() if name in masks
     }
-    check_unchanged(trial, before, Outputs(**kept), should, x)
+    keeps_bits = bits.keeps_when_others_change(trial)
+    check_unchanged(trial, before, Outputs(**kept), should, x, keeps_bits=keeps_bits, other=x_changed)
