@@ -35,19 +35,24 @@ class Precision:
     multiply: products of q k and P v are exact in the operands' dtype ("operand") or rounded to "tf32".
     accumulate: sums are kept in "float32", or in the dtype of the inputs ("operand").
     probabilities: P and dS are cast to the dtype of the inputs before the second product ("operand"), or stay "float32".
+    merge: parts of the keys are merged by their running maximum and sum ("accumulator"), or by weights exp(lse_part - lse)
+    made of float32 lse ("lse").
+    scaled: softmax_scale multiplies the scores, or "q", or "k", or its root "both", which are then rounded to their dtype.
+    tile_sum: P v is summed in the dtype of the inputs over tiles of so many keys, which float32 then adds; None: it is not.
+    statistics: m, l and lse are kept in "float32", or in the dtype of the inputs ("operand").
+    quantize: for the scores, q and k are cast to "int8" or "fp8" (e4m3), or not ("none").
+    quantize_by: one step for each "tensor", "head" or "block" of rows.
     """
 
     multiply: Literal["operand", "tf32"] = "operand"
     accumulate: Literal["float32", "operand"] = "float32"
     probabilities: Literal["operand", "float32"] = "operand"
-
-    @property
-    def keys_share_rounding(self) -> bool:
-        """Whether other keys change how a key is rounded, as where blocks of k or v are quantised by one factor each.
-
-        No field declares that. If one does, this says so, and laws of hidden keys that claim equal bits do not apply.
-        """
-        return False
+    merge: Literal["accumulator", "lse"] = "accumulator"
+    scaled: Literal["scores", "q", "k", "both"] = "scores"
+    tile_sum: int | None = None
+    statistics: Literal["float32", "operand"] = "float32"
+    quantize: Literal["none", "int8", "fp8"] = "none"
+    quantize_by: Literal["tensor", "head", "block"] = "tensor"
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,13 @@ def declaration_problems(impl: Implementation) -> list[str]:
         one_of("precision.multiply", p.multiply, ("operand", "tf32"))
         one_of("precision.accumulate", p.accumulate, ("float32", "operand"))
         one_of("precision.probabilities", p.probabilities, ("operand", "float32"))
+        one_of("precision.merge", p.merge, ("accumulator", "lse"))
+        one_of("precision.scaled", p.scaled, ("scores", "q", "k", "both"))
+        one_of("precision.statistics", p.statistics, ("float32", "operand"))
+        one_of("precision.quantize", p.quantize, ("none", "int8", "fp8"))
+        one_of("precision.quantize_by", p.quantize_by, ("tensor", "head", "block"))
+        whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
+        must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
     else:
         problems.append(f"precision={p!r}: should be a Precision(...)")
     tile_fits = impl.tile is None or (len(impl.tile) == 2 and all(isinstance(n, int) and n > 0 for n in impl.tile))

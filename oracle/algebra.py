@@ -39,6 +39,11 @@ class Independent:
         return n * FLOAT32**2
 
     @staticmethod
+    def larger(result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+        """The size of a partial sum of terms: that of the result, or of a random walk."""
+        return torch.maximum(result * result, terms)
+
+    @staticmethod
     def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
         """Adding n terms: n roundings of partial sums, which grow to the result or like a random walk of the terms."""
         larger = result * result
@@ -51,9 +56,9 @@ class Independent:
         return (n * TRUNCATION * FLOAT32) ** 2
 
     @staticmethod
-    def lost(probs: torch.Tensor) -> torch.Tensor | None:
-        """The P that a float32 sum may lose entirely, and so to one side, else 0; None if there are none."""
-        small = probs.masked_fill(probs >= FLOAT32, 0.0)
+    def lost(probs: torch.Tensor, below: torch.Tensor | float = FLOAT32) -> torch.Tensor | None:
+        """The P that a sum may lose entirely, and so to one side, else 0; None if there are none."""
+        small = probs.masked_fill(probs >= below, 0.0)
         # Asking a GPU whether there are any takes longer than to carry them along.
         return small if small.is_cuda or small.any() else None
 
@@ -91,6 +96,11 @@ class Linear:
         return 4 * n**0.5 * FLOAT32
 
     @staticmethod
+    def larger(result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+        """The size of a partial sum of terms: at most that of all of them."""
+        return terms
+
+    @staticmethod
     def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
         """Adding n terms in any order: |error| <= n u sum |term|."""
         return (terms * (n * acc.u)).add_(n * acc.tiny)
@@ -101,7 +111,7 @@ class Linear:
         return 0.0
 
     @staticmethod
-    def lost(probs: torch.Tensor) -> None:
+    def lost(probs: torch.Tensor, below: torch.Tensor | float = FLOAT32) -> None:
         """Nothing beyond `total`, either."""
         return None
 

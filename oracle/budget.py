@@ -34,13 +34,15 @@ The others stay independent. spread, peaked, shifted_down, shifted_up and large 
 roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings
 do not, and what P's errors do to delta through that common sign is derived.
 Float32 operands that are multiplied as tf32 take the linear form in every regime: an element of q is rounded once for
-all keys, and one of k for all queries, so that along a row or a column the scores' errors are not independent.
+all keys, and one of k for all queries, so that along a row or a column the scores' errors are not independent. So they do
+where q or k are scaled in a half dtype, or quantised, or where a half dtype keeps the statistics of a row.
 The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key of 100 too many in
 flat: lse is off by 0.01, a thousand times what it may be.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -48,7 +50,7 @@ import torch
 from .algebra import FORMS
 from .attention import Attention, Operands, operands, sum_broadcast
 from .noise import noise
-from .rounding import FLOAT32, Units, units
+from .rounding import FLOAT32, Units, is_coarse, units
 from .variant import Variant
 
 INDEPENDENT, LINEAR = "independent", "linear"
@@ -68,7 +70,7 @@ FORM_OF_REGIME = {
 def form_of(regime: str, dtype: torch.dtype, precision: object) -> str:
     """-> the form for inputs of this regime, and operands of this dtype multiplied as `precision` says."""
     shared = precision.multiply == "tf32" and dtype == torch.float32
-    return LINEAR if shared else FORM_OF_REGIME[regime]
+    return LINEAR if shared or is_coarse(dtype, precision) else FORM_OF_REGIME[regime]
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def budget(
 ) -> Budget:
     """The arguments of `attention` and what it returned -> Budget: sigma (float64) shaped like each output of want.
 
-    Operands and outputs have q's dtype. precision has multiply, accumulate and probabilities, as impls.Precision.
+    Operands and outputs have q's dtype. precision has the fields of impls.Precision.
     form: "independent" or "linear", see the top of this file.
     """
     algebra = FORMS[form]
@@ -116,6 +118,8 @@ def budget(
     dk_heads, dv_heads = (torch.zeros_like(p.k) if backward and p.group > 1 else None for _ in range(2))
     lost_dk, lost_dv, lost_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     size_k = size(p.k) if backward else None
+    subnormal = p.k.new_zeros(*p.k.shape[:3], 1)  # the sizes of T that meet a q which may be subnormal
+    scaled_tiny = algebra.unit(un.tiny) * (size(math.sqrt(abs(p.scale))) if un.scaled == "both" else 1.0)
     size_scale = size(p.scale)
     for chunk in p.chunks():
         n = noise(p, chunk, algebra, un)
@@ -125,14 +129,19 @@ def budget(
         tk = n.t @ p.k
         dq_rows, dq_terms = p.scale * tk, size_scale * (n.size_t @ size_k)
         e_dq[:, :, chunk] = (
-            size_scale * (n.e_t @ size_k + size(n.probs @ p.k) * n.e_delta + size(tk) * n.e_lse)
+            size_scale * (n.e_t @ size_k + size(n.probs @ p.k) * n.e_delta + size(tk) * n.e_norm)
             + algebra.total(seqlen_k, un.acc, dq_rows, dq_terms)
             + size(dq_rows) * algebra.steps(4)
         )
+        if un.scaled in ("k", "both"):  # dq = T k of the rounded k
+            e_dq[:, :, chunk] += dq_terms * algebra.unit(un.u) + n.size_t.sum(-1, keepdim=True) * scaled_tiny
         size_q, size_dout = size(p.q[:, :, chunk]), size(p.dout[:, :, chunk])
-        e_t = torch.addcmul(n.e_t, n.size_p, n.e_delta).addcmul_(n.size_t, n.e_lse)
+        e_t = torch.addcmul(n.e_t, n.size_p, n.e_delta).addcmul_(n.size_t, n.e_norm)
         e_dk += e_t.mT @ size_q
         terms_dk += n.size_t.mT @ size_q
+        if un.scaled in ("q", "both"):  # dk = T^T q of the rounded q
+            e_dk += (n.size_t.mT @ size_q) * algebra.unit(un.u)
+            subnormal += n.size_t.sum(-2).unsqueeze(-1)
         e_dv += _of_dv(n, un, algebra).mT @ size_dout
         terms_dv += n.size_p.mT @ size_dout
         if dk_heads is not None:
@@ -143,9 +152,10 @@ def budget(
             e_dbias[:, :, where] += sum_broadcast(e_t, bias)
             terms_dbias[:, :, where] += sum_broadcast(n.size_t, bias)
         if n.lost is not None:
+            lost_dv += n.lost.mT @ p.dout[:, :, chunk]
+        if n.lost_delta is not None:
             by_delta = n.probs * n.lost_delta
             lost_dk += p.scale * (by_delta.mT @ p.q[:, :, chunk])
-            lost_dv += n.lost.mT @ p.dout[:, :, chunk]
             if lost_dbias is not None:
                 lost_dbias[:, :, where] += sum_broadcast(by_delta, bias)
 
@@ -157,6 +167,7 @@ def budget(
     if backward:
         n_terms = p.q.shape[2] * p.group
         e_dk *= size_scale
+        e_dk += subnormal * scaled_tiny
         if dk_heads is not None:
             e_dk += size(dk_heads) * algebra.unit(un.u_out) + algebra.unit(un.tiny_out)
             e_dv += size(dv_heads) * algebra.unit(un.u_out) + algebra.unit(un.tiny_out)
@@ -182,7 +193,7 @@ def budget(
 
 def _of_dv(n, un: Units, algebra: type) -> torch.Tensor:
     """-> (batch, nheads, i, j): the noise of P as dv sees it, computed once more from S and lse and cast."""
-    e_p = (n.e_s + n.e_lse).add_(algebra.unit(un.u_p) + 2 * algebra.unit(un.u_mul)).mul_(n.size_p)
+    e_p = (n.e_s + n.e_norm).add_(algebra.unit(un.u_p) + 2 * algebra.unit(un.u_mul)).mul_(n.size_p)
     tiny = algebra.unit(un.tiny_p)
     return e_p.add_(tiny) if n.seen is None else e_p.add_(n.seen, alpha=tiny)
 

@@ -129,14 +129,16 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
     sums = {name: p.q.new_zeros(p.q.shape[:3]) for name in wanted}
     for chunk in p.chunks():
         n = noise(p, chunk, algebra, un, of_out=False)
-        r, e_delta, e_lse = n.products, n.e_delta.squeeze(-1), n.e_lse.squeeze(-1)
+        r, e_delta, e_norm = n.products, n.e_delta.squeeze(-1), n.e_norm.squeeze(-1)
         if "t" in wanted:
             sums["t"][:, :, chunk] = n.e_t.sum(-1)
             sums["delta"][:, :, chunk] = e_delta
             sums["size_t"][:, :, chunk] = n.size_t.sum(-1)
         if "r" in wanted:
             of_r = (n.e_t * size(r)).sum(-1)
-            of_r += e_delta * size((n.probs * r).sum(-1)) + e_lse * size((n.t * r).sum(-1))
+            of_r += e_delta * size((n.probs * r).sum(-1)) + e_norm * size((n.t * r).sum(-1))
+            if n.e_scaled is not None:
+                of_r += (n.size_t * n.e_scaled).sum(-1)
             sums["r"][:, :, chunk] = of_r
             sums["terms_r"][:, :, chunk] = (n.size_t * n.qk).sum(-1)
         if "dp" in wanted:
@@ -144,9 +146,11 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
             of_p = size_dp * n.size_p
             of_dp = (of_p + n.size_t).mul_(n.e_s).add_(of_p, alpha=2 * unit(un.u_p) + 4 * unit(un.u_mul))
             of_dp.add_(size_dp if n.seen is None else size_dp.mul_(n.seen), alpha=2 * unit(un.tiny_p))
-            sums["dp"][:, :, chunk] = of_dp.sum(-1) + e_lse * size(n.delta.squeeze(-1))
+            sums["dp"][:, :, chunk] = of_dp.sum(-1) + e_norm * size(n.delta.squeeze(-1))
+            if n.e_parts is not None:
+                sums["dp"][:, :, chunk] += n.e_parts.squeeze(-1)
             sums["terms_dp"][:, :, chunk] = (n.size_p * n.dov).sum(-1)
-        if "lost" in wanted and n.lost is not None:
+        if "lost" in wanted and n.lost_delta is not None:
             sums["lost"][:, :, chunk] = n.lost_delta.squeeze(-1)
     return sums
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from . import declared
 from .attention import Operands, softmax
 from .rounding import HEADDIM_SUM, Units
 
@@ -18,6 +19,9 @@ from .rounding import HEADDIM_SUM, Units
 class Noise:
     """One chunk, (batch, nheads, i, j); e_lse, e_delta, delta (batch, nheads, i, 1); out, e_out (.., i, headdim).
 
+    e_s, e_norm: the relative noise of P = exp(S - lse) in the backward, by S and by lse, which a row shares.
+    e_scaled: what E_s has from q and k that are scaled or quantised; e_parts (.., i, 1): what sum_d dout out has from merged
+    parts and narrow sums (declared.py); None if nothing.
     qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP. lost: the P that sums
     may lose, all to one side (below), None if there are none; lost_delta (batch, nheads, i, 1): what delta then lacks.
     """
@@ -28,8 +32,10 @@ class Noise:
     seen: torch.Tensor | None  # None: every key is seen
     qk: torch.Tensor
     e_s: torch.Tensor
+    e_scaled: torch.Tensor | None
     e_out: torch.Tensor | None
     e_lse: torch.Tensor
+    e_norm: torch.Tensor
     out: torch.Tensor
     dp: torch.Tensor | None = None
     delta: torch.Tensor | None = None
@@ -37,6 +43,7 @@ class Noise:
     size_t: torch.Tensor | None = None
     dov: torch.Tensor | None = None
     e_delta: torch.Tensor | None = None
+    e_parts: torch.Tensor | None = None
     e_t: torch.Tensor | None = None
     lost: torch.Tensor | None = None
     lost_delta: torch.Tensor | None = None
@@ -70,6 +77,8 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
 
     out     E_out   += size(sum_j L v)          lse   E_lse += size(sum_j L)
     delta   E_delta += size(sum_d dout sum_j L v)
+
+    What other declarations of the precision add is derived in declared.py.
     """
     size, unit = form.size, form.unit
     seqlen_k, headdim = p.k.shape[2:]
@@ -99,6 +108,15 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     form.add(e_s, gap, form.steps(1))
     e_s.add_(form.steps(4))
     del s, gap
+    e_scaled = declared.of_scores(p, chunk, form, un, qk)
+    if e_scaled is not None:
+        e_s += e_scaled
+    dead = lse == float("-inf")
+    rows = declared.of_rows(lse.masked_fill(dead, 0.0), seqlen_k, form, un)
+    growth = None
+    if un.coarse:
+        growth = declared.of_exponent(e_s, probs)
+        e_s = growth.e_s
 
     moved = size_p * e_s
     out = probs @ p.v
@@ -107,6 +125,10 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     e_stored = form.total(seqlen_k, un.acc, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
     lost = form.lost(probs)
     lost_out = None if lost is None else lost @ p.v
+    if un.tile_sum is not None:
+        e_tiles, lost_in_tiles = declared.of_tiles(probs, p.v, form, un)
+        e_stored += e_tiles
+        lost_out = _sum(lost_out, lost_in_tiles)
     e_out = None
     if of_out:
         if form.linear:
@@ -114,25 +136,33 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         else:
             e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
         e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
+        e_out += rows.e_row * form.larger(out, terms)
         if lost_out is not None:
             e_out += size(lost_out)
         e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
-    dead = lse == float("-inf")
-    e_lse = (row_moved + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.acc.u) + form.steps(16))
+    if growth is not None:
+        row_moved = growth.row
+    e_lse = (row_moved + rows.e_lse + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.acc.u) + form.steps(16))
     if lost is not None:
         e_lse += size(lost.sum(-1, keepdim=True))
     if un.matrix:  # the scores of a row are cut to the same side: P does not see that, lse does
         form.add(e_lse, r.abs().mul_(probs).sum(-1, keepdim=True), form.truncation(headdim))
     e_lse = e_lse.masked_fill(dead, 0.0)
+    e_norm, e_s_again = e_lse, e_s
+    if growth is not None:
+        e_norm = torch.expm1(e_lse.clamp(max=declared.LARGEST_EXPONENT))
+        e_s_again = growth.grown * (1.0 + e_norm)
     common = {
         "products": r,
         "probs": probs,
         "size_p": size_p,
         "seen": seen,
         "qk": qk,
-        "e_s": e_s,
+        "e_s": e_s_again,
+        "e_scaled": e_scaled,
         "e_out": e_out,
         "e_lse": e_lse,
+        "e_norm": e_norm,
         "out": out,
         "lost": lost,
     }
@@ -149,21 +179,44 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     if un.u_mul:
         e_dp.add_(dov, alpha=2 * unit(un.u_mul))
     size_t, size_dp = size(t), size(dp)
+    e_parts = None
+    if un.merged or un.narrow:
+        e_parts = rows.e_row * form.larger(delta, (size_p * size_dp).sum(-1, keepdim=True))
     from_probs = (size_t * e_s).addcmul_(size_dp, size_p, value=unit(un.u_p) + unit(un.u_mul))
     _add_seen(from_probs, size_dp.mul_(unit(un.tiny_p)), seen)
     e_stored = e_stored + size(out) * unit(un.u_out) + unit(un.tiny_out)
     e_delta = from_probs.sum(-1, keepdim=True) + (size(dout) * e_stored).sum(-1, keepdim=True)
     e_delta += form.total(headdim, HEADDIM_SUM, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
+    if e_parts is not None:
+        e_delta += e_parts
+    if un.tile_sum is not None:
+        e_parts = _sum(e_parts, (size(dout) * e_tiles).sum(-1, keepdim=True))
     lost_delta = None
-    if lost is not None:
+    if lost_out is not None:
         lost_delta = (dout * lost_out).sum(-1, keepdim=True)
         e_delta += size(lost_delta)
-    e_t = (e_s + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))).mul_(size_t).addcmul_(size_p, e_dp)
+    e_t = (e_s_again + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))).mul_(size_t).addcmul_(size_p, e_dp)
     smallest_t = unit(un.tiny_p / (min(1.0, abs(p.scale)) or 1.0))
+    if growth is not None:
+        e_t.addcmul_(size_p * (e_s_again + e_norm), e_dp + e_delta)
     _add_seen(e_t, size(from_delta).mul_(unit(un.tiny_p)).add_(smallest_t), seen)
     return Noise(
-        **common, size_t=size_t, dp=dp, delta=delta, t=t, dov=dov, e_delta=e_delta, e_t=e_t, lost_delta=lost_delta
+        **common,
+        size_t=size_t,
+        dp=dp,
+        delta=delta,
+        t=t,
+        dov=dov,
+        e_delta=e_delta,
+        e_parts=e_parts,
+        e_t=e_t,
+        lost_delta=lost_delta,
     )
+
+
+def _sum(a: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:
+    """The sum of those that are not None."""
+    return b if a is None else a if b is None else a + b
 
 
 def _add_seen(noise: torch.Tensor, x: torch.Tensor, seen: torch.Tensor | None) -> None:

@@ -25,6 +25,9 @@ class Accumulator(NamedTuple):
 # ulp being 2 u at most, at partial sums that are half the whole in the mean: 5/16 u per product (5/32). Measured on an H200,
 # scores near -160 in float16: 1/10 to 1/5, by kernel.
 TRUNCATION = 5 / 16
+# Half a step of int8, which is from -127 to 127 times a scale; e4m3 has 3 bits of mantissa, and 448 is its largest number.
+INT8_STEPS = 254.0
+FP8 = Accumulator(2.0**-4, 2.0**-10 / 448.0)
 # One score, or one dP, is a sum over headdim, which one instruction makes in float32 whatever the operands are.
 HEADDIM_SUM = Accumulator(FLOAT32, FLUSH)
 
@@ -49,6 +52,8 @@ class Units:
     tile to tile: out, dq, dk, dv, dbias and the row sum l.
     """
 
+    u: float  # of the operands
+    tiny: float
     u_p: float
     tiny_p: float
     u_mul: float
@@ -56,10 +61,17 @@ class Units:
     u_out: float
     tiny_out: float
     matrix: bool  # whether products run on matrix units, which truncate
+    merged: bool  # whether parts are merged by float32 lse
+    scaled: str  # what softmax_scale multiplies: "scores", "q", "k" or "both"
+    tile_sum: int | None  # how many keys are summed in the operands' dtype
+    narrow: bool  # whether m, l and lse are kept in the operands' dtype
+    quantize: str  # "none", "int8" or "fp8"
+    quantize_by: str
+    coarse: bool  # whether the error of an exponent may be so large that exp is not linear in it
 
 
 def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
-    """-> what `precision` (multiply, accumulate, probabilities) means for operands of this dtype.
+    """-> what `precision` (impls.Precision, or an object with its fields) means for operands of this dtype.
 
     float16 and bfloat16 are exact in tf32, so with them it rounds only P and T, and only where they stay float32.
     terms: how many products one sum has at most. Flushed probabilities are all lost to one side, so n of them add up to n
@@ -68,12 +80,28 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
     tf32 = precision.multiply == "tf32"
     cast = torch.float32 if precision.probabilities == "float32" else dtype
     sums = dtype if precision.accumulate == "operand" else torch.float32
+    half = dtype != torch.float32
     return Units(
+        u=roundoff(dtype),
+        tiny=max(smallest_subnormal(dtype), FLUSH),
         u_p=TF32 if tf32 and cast != dtype else roundoff(cast),
         tiny_p=max(smallest_subnormal(cast), FLUSH * terms**0.5),
         u_mul=TF32 if tf32 and dtype == torch.float32 else 0.0,
         acc=Accumulator(roundoff(sums), max(smallest_subnormal(sums), FLUSH)),
         u_out=roundoff(dtype),
         tiny_out=max(smallest_subnormal(dtype), FLUSH),
-        matrix=tf32 or dtype != torch.float32,
+        matrix=tf32 or half,
+        merged=precision.merge == "lse",
+        scaled=precision.scaled,
+        tile_sum=precision.tile_sum if half else None,
+        narrow=precision.statistics == "operand" and half,
+        quantize=precision.quantize,
+        quantize_by=precision.quantize_by,
+        coarse=is_coarse(dtype, precision),
     )
+
+
+def is_coarse(dtype: torch.dtype, precision: object) -> bool:
+    """Whether q, k, or the statistics of a row are rounded to less than float32, once for many scores."""
+    rounded = precision.scaled != "scores" or precision.statistics == "operand"
+    return precision.quantize != "none" or (rounded and dtype != torch.float32)

@@ -4,6 +4,7 @@ import torch
 
 from impls.call import Outputs
 from properties.cases.features import mask_of
+from properties.checks import bits
 from properties.checks.averages import check_averages, countable
 from properties.checks.comparisons import check_agree, check_copied, check_counts, check_unchanged
 from properties.failures import LawBroken
@@ -30,7 +31,7 @@ def test_out_averages_exactly_its_prefix(trial):
     check_averages(trial, trial.zeroed("q"), trial.visible())
 
 
-@law(causal=True, needs=("causal", "keys rounded apart"), bug="masks")
+@law(causal=True, needs=("causal",), bug="masks")
 def test_hidden_keys_change_no_bit(trial):
     """Keys that a query does not see cannot change it: with new k and v from some key on, the queries before stay the same.
 
@@ -43,6 +44,7 @@ def test_hidden_keys_change_no_bit(trial):
     changed = {name: getattr(x, name).clone() for name in ("k", "v")}
     for tensor in changed.values():
         tensor[:, first:] = random.uniform(tensor[:, first:].shape, -10, 10).to(tensor.dtype)
+    # A step of int8 or fp8 also serves the rows that changed: then within the budget.
     _same_rows(trial, x, x.with_(**changed), blind, f"as keys {first}.. are hidden from this query it should still be")
 
 
@@ -107,4 +109,5 @@ def _same_rows(trial: Trial, x, x_changed, rows: torch.Tensor, should: str) -> N
     kept = {
         name: torch.where(masks[name], tensor, getattr(before, name)) for name, tensor in after.items() if name in masks
     }
-    check_unchanged(trial, before, Outputs(**kept), should, x)
+    keeps_bits = bits.keeps_when_others_change(trial)
+    check_unchanged(trial, before, Outputs(**kept), should, x, keeps_bits=keeps_bits, other=x_changed)

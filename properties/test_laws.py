@@ -7,6 +7,7 @@ import torch
 
 import oracle
 from properties.cases.strategies import LONG
+from properties.checks import bits
 from properties.checks.comparisons import NEGLIGIBLE, check_agree, check_near, check_same, combined, storing
 from properties.clock import Work
 from properties.law import law
@@ -26,7 +27,7 @@ def test_out_doubles_with_v(trial):
     once, twice = trial.run().out.double(), trial.run(x.with_(v=2 * x.v)).out.double()
     rounded = once.abs() < max(2 * torch.finfo(trial.case.dtype).tiny, NEGLIGIBLE)
     twice = torch.where(rounded, 2 * once, twice)
-    if "out" in trial.impl.repeatable:
+    if "out" in trial.impl.repeatable and bits.keeps_when_doubled(trial):
         check_same(trial, "out", twice, 2 * once, "with v doubled it should be")
     else:
         sigma = trial.budget(trial.want()).out
@@ -97,10 +98,12 @@ def test_shifting_all_scores_changes_only_lse(trial):
     moved = x.with_(k=x.k + c.to(x.k.dtype))
     before, after = trial.run(x), trial.run(moved)
     budget = trial.budget(trial.want(moved), moved)
-    check_agree(trial, "out", after.out, before.out, budget.out, "before all scores were shifted it was")
+    plain = trial.budget(trial.want())
+    sigma = torch.maximum(budget.out, plain.out)
+    check_agree(trial, "out", after.out, before.out, sigma, "before all scores were shifted it was")
     if after.lse is not None:
         shift = trial.case.scale * (x.q.double() @ c.double()).transpose(1, 2)
-        sigma = torch.maximum(budget.lse, trial.budget(trial.want(x), x).lse)
+        sigma = torch.maximum(budget.lse, plain.lse)
         check_agree(trial, "lse", after.lse, before.lse.double() + shift, sigma, "with all scores shifted it should be")
 
 
@@ -128,7 +131,9 @@ def test_split_keys_merge_by_lse(trial):
     (out_1, _, sigma_1, sigma_lse_1), (out_2, _, sigma_2, sigma_lse_2) = parts
     w_1, w_2 = (_per_row(w) for w in weights)
     whole, budget = trial.run(), trial.budget(trial.want())
-    of_lse = ((out_1 - out_2) * w_1 * w_2).abs() * (_per_row(sigma_lse_1) + _per_row(sigma_lse_2))
+    # A weight exp(lse) is off by exp(error) - 1, which is more than the error where lse is kept in a half dtype.
+    off = torch.expm1((oracle.Z_LIMIT * (sigma_lse_1 + sigma_lse_2)).clamp(max=300.0)) / oracle.Z_LIMIT
+    of_lse = ((out_1 - out_2) * w_1 * w_2).abs() * _per_row(off)
     sigma = combined(trial, budget.out, w_1 * sigma_1, w_2 * sigma_2, of_lse)
     check_near(trial, "out", whole.out, w_1 * out_1 + w_2 * out_2, sigma)
     sigma = combined(trial, budget.lse, weights[0] * sigma_lse_1, weights[1] * sigma_lse_2)

@@ -16,10 +16,6 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "autograd": (lambda impl: impl.backward == "autograd", "backward is a function, it always gives every gradient"),
     "dbias": (lambda impl: impl.gives_dbias, "gives no dbias"),
     "traced": (lambda impl: impl.traced, "declares no kernels that can be traced (traced=True)"),
-    "keys rounded apart": (
-        lambda impl: not impl.precision.keys_share_rounding,
-        "rounds keys together (precision), so hidden ones may change how the others are rounded",
-    ),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",
         'empty_rows="undefined": rows with no visible key promise nothing',

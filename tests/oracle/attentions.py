@@ -14,11 +14,17 @@ BIAS_SHAPES = ((1, 1, 1), (2, 4, 1), (1, 4, 97), (2, 4, 97))  # for draw_biased
 
 @dataclass(frozen=True)
 class Precision:
-    """The three fields that the budget reads."""
+    """The fields that the budget reads, those of impls.Precision."""
 
     multiply: str = "operand"
     accumulate: str = "float32"
     probabilities: str = "operand"
+    merge: str = "accumulator"
+    scaled: str = "scores"
+    tile_sum: int | None = None
+    statistics: str = "float32"
+    quantize: str = "none"
+    quantize_by: str = "tensor"
 
 
 def draw(regime, size, dtype, seed=0, device="cpu"):

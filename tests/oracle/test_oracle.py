@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from oracle import Mask
 from oracle.attention import operands
+from tests.oracle.attentions import Precision
 from tests.oracle.calls import attention, budget, variant
 from tests.oracle.tiled import tiled_attention
 
@@ -169,12 +170,8 @@ def test_chunks_of_queries_do_not_change_the_result(problem, scores):
     assert_same(chunked, sigma, rtol=1e-9, atol=0)
 
 
-class HalfPrecision:
-    multiply, accumulate, probabilities = "operand", "float32", "operand"
-
-
 def budget_of(*args, **keywords):
-    return budget(*args, precision=HalfPrecision, **keywords)
+    return budget(*args, precision=Precision(), **keywords)
 
 
 def test_gradients_match_finite_differences():

@@ -1,0 +1,121 @@
+"""What a declared precision adds to the noise: q and k rounded or quantised, narrow tiles and statistics, merged parts.
+
+    scaled       E_s   += unit(u) size(scale q k), for each of q and k that is scaled and rounded to its dtype
+                          + unit(tiny) sum_d size(k) for q, and size(q) for k: they may be subnormal
+    quantized    E_s   += |scale| sum_d (|k| e_q + |q| e_k + e_q e_k)          in the linear form
+                          int8: e_q = max |q| / 254, half a step; fp8 (e4m3): e_q = max(2^-4 |q|, 2^-10 max |q| / 448), with
+                          the maximum of the tensor, or of its head. (That of a block is no larger than its head's.)
+    tile_sum     E_out += total_n of each tile, n = tile_sum, in the operands' dtype, and size(sum_j L v), with L = P where P
+                          is below u times the tile's sum (independent form; noise.py says why)
+    statistics   E_lse += size(lse) unit(u) + tiles unit(u)             E_row += tiles unit(u)
+                          lse is stored rounded; l is, after each tile, of 16 keys or more; m is, but what is divided by l
+                          and added to log l is relative to the rounded m
+    merge        E_lse += size(lse) steps(1) + steps(4)                 E_row += (size(lse) + 1) steps(2) + steps(4)
+                          a part's weight exp(lse_part - lse) inherits the roundings of both. The lse of a part may be
+                          larger, but then its weight is small: w |ln w| < 1
+
+E_row is the relative noise of all that a part contributes to its row, so that out gets E_row larger(out, sum_j size(P v)),
+and delta, as a row shares it, E_row larger(delta, sum_j size(P dP)).
+
+An element of q is rounded once for all keys, so where q and k are rounded to less than float32 the form is linear
+(budget.py). There an error D of an exponent, a bound, may be so large that exp(D) - 1 is not D:
+
+    out, delta   E_s is replaced by (exp(D) - 1) / sum_j P exp(-D), as
+                 out' - out = sum_j P (e^d - 1) (v - out) / sum_j P e^d
+    lse          sum_j P E_s by ln sum_j P exp(D)
+    backward     P = exp(S - lse): E_s by (exp(D) - 1) exp(E_lse), and E_lse by exp(E_lse) - 1; errors of dP and delta meet
+                 a P that is itself larger: size(P) (E_s + E_lse) (E_dP + E_delta) is added to E_T
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from .attention import Operands
+from .rounding import FP8, INT8_STEPS, Accumulator, Units
+
+SMALLEST_TILE = 16  # keys: what one instruction of a matrix unit takes
+# exp is 10^130 there, which float64 can still square. A score that is off by more says nothing.
+LARGEST_EXPONENT = 300.0
+
+
+def of_scores(p: Operands, chunk: slice, form: type, un: Units, qk: torch.Tensor) -> torch.Tensor | None:
+    """-> what E_s gets from scaled or quantised q and k; None if they are neither. qk = sum_d size(scale q k)."""
+    noise = None
+    if un.scaled != "scores":
+        both = un.scaled == "both"
+        noise = qk * (form.unit(un.u) * (2 if both else 1))
+        tiny = form.unit(un.tiny) * (form.size(math.sqrt(abs(p.scale))) if both else 1.0)
+        if un.scaled != "k":
+            noise += tiny * form.size(p.k).sum(-1).unsqueeze(-2)
+        if un.scaled != "q":
+            noise += tiny * form.size(p.q[:, :, chunk]).sum(-1, keepdim=True)
+    if un.quantize != "none":
+        q, k = p.q[:, :, chunk].abs(), p.k.abs()
+        e_q, e_k = _step(q, p.q, un), _step(k, p.k, un)
+        of_both = abs(p.scale) * ((q + e_q) @ e_k.expand_as(k).mT + e_q.expand_as(q) @ k.mT)
+        noise = of_both if noise is None else noise + of_both
+    return noise
+
+
+def _step(x: torch.Tensor, whole: torch.Tensor, un: Units) -> torch.Tensor:
+    """|x|, and the tensor (batch, nheads, i, headdim) whose part it is -> the largest error of a quantised x."""
+    if not whole.numel():
+        return x
+    largest = whole.abs().amax() if un.quantize_by == "tensor" else whole.abs().amax((-2, -1), keepdim=True)
+    if un.quantize == "int8":
+        return (largest / INT8_STEPS).expand_as(x)
+    return torch.maximum(x * FP8.u, FP8.tiny * largest)
+
+
+class Rows(NamedTuple):
+    """(batch, nheads, i, 1) or 0.0 each: the relative noise of what a part adds to its row, and more noise of lse."""
+
+    e_row: torch.Tensor | float
+    e_lse: torch.Tensor | float
+
+
+def of_rows(lse: torch.Tensor, seqlen_k: int, form: type, un: Units) -> Rows:
+    """lse (batch, nheads, i, 1), finite -> what merging, or narrow statistics, add."""
+    e_row = e_lse = 0.0
+    if un.merged:
+        e_row = (form.size(lse) + 1.0) * form.steps(2) + form.steps(4)
+        e_lse = form.size(lse) * form.steps(1) + form.steps(4)
+    if un.narrow:
+        of_l = -(-seqlen_k // SMALLEST_TILE) * form.unit(un.u)
+        e_row, e_lse = e_row + of_l, e_lse + form.size(lse) * form.unit(un.u) + of_l
+    return Rows(e_row, e_lse)
+
+
+def of_tiles(probs: torch.Tensor, v: torch.Tensor, form: type, un: Units) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """probs (batch, nheads, i, j), v (batch, nheads, j, headdim) -> noise of out, and the part of out that is lost."""
+    acc = Accumulator(un.u, un.tiny)
+    noise, lost_out = 0.0, None
+    for start in range(0, v.shape[2], un.tile_sum):
+        keys = slice(start, start + un.tile_sum)
+        p, v_tile = probs[..., keys], v[:, :, keys]
+        noise = noise + form.total(p.shape[-1], acc, p @ v_tile, form.size(p) @ form.size(v_tile))
+        lost = form.lost(p, un.u * p.sum(-1, keepdim=True))
+        if lost is not None:
+            lost_out = lost @ v_tile if lost_out is None else lost_out + lost @ v_tile
+    return noise, lost_out
+
+
+class Growth(NamedTuple):
+    """exp(D) - 1 of a bound D on the error of S; what replaces E_s in out and delta; ln sum_j P exp(D), of lse."""
+
+    grown: torch.Tensor
+    e_s: torch.Tensor
+    row: torch.Tensor
+
+
+def of_exponent(e_s: torch.Tensor, probs: torch.Tensor) -> Growth:
+    """e_s, probs (batch, nheads, i, j) -> Growth."""
+    d = e_s.clamp(max=LARGEST_EXPONENT)
+    grown = torch.expm1(d)
+    shrunk = (probs * torch.exp(-d)).sum(-1, keepdim=True)
+    row = torch.log1p((probs * grown).sum(-1, keepdim=True))
+    return Growth(grown, grown / shrunk.masked_fill(shrunk == 0, 1.0), row)

@@ -1,0 +1,49 @@
+"""Which claims about bits a declared precision gives up, and what is compared instead."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import oracle
+from properties.trial import Trial
+
+
+def keeps_when_others_change(trial: Trial) -> bool:
+    """Whether a result stays the same if what it does not depend on changes. One step of int8 or fp8 serves many rows."""
+    return trial.impl.precision.quantize == "none"
+
+
+def keeps_when_doubled(trial: Trial) -> bool:
+    """Whether sums double with their terms. Those of one tile in float16 may be subnormal, which round in other steps."""
+    return trial.impl.precision.tile_sum is None or trial.case.dtype != torch.float16
+
+
+def keeps_when_moved(trial: Trial) -> bool:
+    """Whether powers of four may move between q and softmax_scale. Times the root of the scale, k may be subnormal."""
+    return trial.impl.precision.scaled != "both" or trial.case.dtype != torch.float16
+
+
+def copied_within(trial: Trial) -> float:
+    """By how much, relatively, a copied row of v may be off.
+
+    4 roundings in float32, as P at the row maximum may be 1 +- an ulp (exp2 of a fused multiply-add) and out = P v / P; where
+    tf32 is declared, its rounding of v (2^-10). Nothing in half dtypes, unless P is divided by an l that is itself rounded.
+    """
+    precision, dtype = trial.impl.precision, trial.case.dtype
+    if dtype == torch.float32:
+        return 2.0**-10 if precision.multiply == "tf32" else 4 * 2.0**-24
+    # the rounding of l, and that of out
+    return 4 * oracle.roundoff(dtype) if precision.statistics == "operand" else 0.0
+
+
+def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
+    """By how many keys exp(lse) may be off where it counts them: none, unless l and lse are rounded to a half dtype.
+
+    l is rounded after each tile, of 16 keys or more, and lse = ln l as it is stored.
+    """
+    if trial.impl.precision.statistics != "operand" or trial.case.dtype == torch.float32:
+        return torch.zeros_like(keys)
+    u, tiles = oracle.roundoff(trial.case.dtype), math.ceil(trial.case.seqlen_k / 16)
+    return (keys * torch.expm1(u * (tiles + keys.clamp(min=1.0).log()))).ceil()

@@ -1,0 +1,182 @@
+"""Correct attention that rounds as a `Precision` declares: whole matrices in float32, with the declared roundings put in.
+
+Each rounding is made as real kernels make it, at its worst where they differ: sums of a tile in a half dtype are rounded
+after each key, and parts are merged by the weights exp(lse_part - lse) of FlashAttention's split-KV kernel.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from impls import Implementation, Precision, Supports
+
+INF = float("inf")
+TILE = 32  # keys
+PARTS = 3  # of the keys, where they are merged by lse
+
+
+def kernel(precision: Precision, *, name: str = "rounding", backward: bool = True, **declared) -> Implementation:
+    """-> an implementation that rounds as `precision` says, in everything that it declares; multiply must be "operand"."""
+
+    def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+        s, _, _ = _scores(precision, q, k, causal, bias, softmax_scale)
+        out, lse = _forward(precision, s, _heads(v, q.shape[2]), q.dtype)
+        return out.transpose(1, 2).to(q.dtype), lse.squeeze(-1)
+
+    def gradients(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
+        return _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale)
+
+    everything = Supports(
+        dtypes={torch.float32, torch.float16, torch.bfloat16},
+        headdims=range(1, 257),
+        causal="optional",
+        bias={"vector", "matrix"},
+        bias_grad=backward,
+        cross=True,
+        gqa=True,
+        softmax_scale=True,
+        strides=True,
+    )
+    return Implementation(
+        name=name,
+        forward=forward,
+        backward=gradients if backward else None,
+        lse="natural",
+        supports=everything,
+        precision=precision,
+        **declared,
+    )
+
+
+def _heads(x: torch.Tensor, nheads: int) -> torch.Tensor:
+    """(b, sk, hk, d) -> (b, h, sk, d), float32."""
+    return x.transpose(1, 2).float().repeat_interleave(nheads // x.shape[2], 1)
+
+
+def _scores(precision, q, k, causal, bias, softmax_scale):
+    """-> S (b, h, i, j) float32, -inf where hidden; and q, k (b, h, n, d) as gradients multiply them, softmax_scale in them
+    or still to come: S = factor q k."""
+    dtype, scale = q.dtype, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
+    root = math.sqrt(abs(scale))
+    of_q, of_k = {
+        "scores": (1.0, 1.0),
+        "q": (scale, 1.0),
+        "k": (1.0, scale),
+        "both": (math.copysign(root, scale), root),
+    }[precision.scaled]
+    seqlen_q, seqlen_k = q.shape[1], k.shape[1]
+    x, y = (q.float() * of_q).to(dtype).float(), (k.float() * of_k).to(dtype).float()
+    if precision.quantize != "none":
+        x, y = _quantized(precision, x), _quantized(precision, y)
+    x, y = x.transpose(1, 2), _heads(y, q.shape[2])
+    s = x @ y.mT
+    if precision.scaled == "scores":
+        s = s * scale
+    if bias is not None:
+        s = s + bias.float()
+    if causal:
+        i, j = torch.arange(seqlen_q)[:, None], torch.arange(seqlen_k)
+        s = s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)
+    return s, x, y
+
+
+def _quantized(precision, x):
+    """x (b, n, h, d) -> x as int8 or fp8 holds it, with one scale for the tensor, for a head, or for 32 rows of a head."""
+    if not x.numel():
+        return x
+    if precision.quantize_by == "block":
+        return torch.cat(
+            [_cast(precision, rows, rows.abs().amax((1, 3), keepdim=True)) for rows in x.split(TILE, 1)], 1
+        )
+    over = (0, 1, 2, 3) if precision.quantize_by == "tensor" else (1, 3)
+    return _cast(precision, x, x.abs().amax(over, keepdim=True))
+
+
+def _cast(precision, x, largest):
+    largest = largest.masked_fill(largest == 0, 1.0)
+    if precision.quantize == "int8":
+        step = largest / 127
+        return (x / step).round().clamp(-127, 127) * step
+    step = largest / 448
+    return (x / step).to(torch.float8_e4m3fn).float() * step
+
+
+def _narrow(precision, x, dtype):
+    return x.to(dtype).float() if precision.statistics == "operand" else x
+
+
+def _forward(precision, s, v, dtype):
+    """S (b, h, i, j), v (b, h, j, d) -> out (b, h, i, d), lse (b, h, i, 1), float32."""
+    seqlen_k = s.shape[3]
+    size = -(-seqlen_k // PARTS) if precision.merge == "lse" else seqlen_k
+    parts = [slice(n, n + size) for n in range(0, seqlen_k, max(size, 1))]
+    if not parts:
+        return s.new_zeros(*s.shape[:3], v.shape[3]), s.new_full((*s.shape[:3], 1), -INF)
+    found = [_part(precision, s[..., keys], v[:, :, keys], dtype) for keys in parts]
+    if precision.merge != "lse":
+        return found[0]
+    lses = torch.cat([lse for _, lse in found], -1)
+    m = lses.amax(-1, keepdim=True)
+    safe = m.masked_fill(m == -INF, 0.0)
+    lse = _narrow(precision, torch.log(torch.exp(lses - safe).sum(-1, keepdim=True)) + safe, dtype)
+    weights = torch.exp(lses - lse.masked_fill(lse == -INF, 0.0))
+    return sum(weights[..., n : n + 1] * out for n, (out, _) in enumerate(found)), lse
+
+
+def _part(precision, s, v, dtype):
+    """One part of the keys, tile by tile, with a running maximum and sum."""
+    tile = precision.tile_sum or TILE
+    m = s.new_full((*s.shape[:3], 1), -INF)
+    l, acc = torch.zeros_like(m), s.new_zeros(*s.shape[:3], v.shape[3])
+    for n in range(0, s.shape[3], tile):
+        s_tile, v_tile = s[..., n : n + tile], v[:, :, n : n + tile]
+        m_new = _narrow(precision, torch.maximum(m, s_tile.amax(-1, keepdim=True)), dtype)
+        safe = m_new.masked_fill(m_new == -INF, 0.0)
+        p, alpha = torch.exp(s_tile - safe), torch.exp(m - safe)
+        l = _narrow(precision, alpha * l + p.sum(-1, keepdim=True), dtype)
+        acc = alpha * acc + _product(precision, p, v_tile, dtype)
+        m = m_new
+    lse = _narrow(precision, m + torch.log(l), dtype)
+    return torch.where(l == 0, 0.0, acc / l), lse
+
+
+def _product(precision, p, v, dtype):
+    p = p if precision.probabilities == "float32" else p.to(dtype).float()
+    if precision.tile_sum is None:
+        return p @ v
+    acc = p.new_zeros(*p.shape[:3], v.shape[3])
+    for j in range(v.shape[2]):
+        acc = (acc + p[..., j : j + 1] * v[:, :, j : j + 1]).to(dtype).float()
+    return acc
+
+
+def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
+    dtype, nheads, nheads_k = q.dtype, q.shape[2], k.shape[2]
+    s, x, y = _scores(precision, q, k, causal, bias, softmax_scale)
+    scale = q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
+    if precision.quantize != "none":
+        x, y = q.transpose(1, 2).float(), _heads(k, nheads)
+    lse = lse.unsqueeze(-1)
+    p = torch.exp(s - lse.masked_fill(lse == -INF, INF))
+    do, vh = dout.transpose(1, 2).float(), _heads(v, nheads)
+    delta = (do * out.transpose(1, 2).float()).sum(-1, keepdim=True)
+    ds = p * (do @ vh.mT - delta)
+    cast = (lambda t: t) if precision.probabilities == "float32" else (lambda t: t.to(dtype).float())
+    # What x and y already contain of softmax_scale is not multiplied again.
+    root = math.sqrt(abs(scale))
+    left = {"scores": (scale, scale), "q": (scale, 1.0), "k": (1.0, scale), "both": (math.copysign(root, scale), root)}
+    of_dq, of_dk = left["scores"] if precision.quantize != "none" else left[precision.scaled]
+    dq = of_dq * (cast(ds) @ y)
+    dk = of_dk * (cast(ds).mT @ x)
+    dv = cast(p).mT @ do
+
+    def heads_last(t, heads):
+        return t.unflatten(1, (heads, -1)).sum(2).transpose(1, 2).to(dtype)
+
+    grads = heads_last(dq, nheads), heads_last(dk, nheads_k), heads_last(dv, nheads_k)
+    if bias is None:
+        return grads
+    over = [n for n in range(3) if bias.shape[n] == 1 and ds.shape[n] != 1]
+    return *grads, (ds.sum(over, keepdim=True) if over else ds).to(bias.dtype)

@@ -1,0 +1,132 @@
+"""Each field of `Precision`: a kernel that rounds so passes where it is declared, fails where not, and hides no bug."""
+
+from dataclasses import replace
+
+import pytest
+
+from impls import ContractError, Precision
+from properties.calibrate import calibrate
+from properties.cases.case import REGIMES, parse_case
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, PASS, REFUSED
+from properties.law import laws
+from tests.properties.rounding_kernels import kernel
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+DECLARED = {
+    "merged by lse": Precision(merge="lse"),
+    "scaled q": Precision(scaled="q"),
+    "scaled k": Precision(scaled="k"),
+    "scaled q and k": Precision(scaled="both"),
+    "narrow tiles": Precision(tile_sum=32),
+    "narrow statistics": Precision(statistics="operand"),
+    "narrow statistics, wide P": Precision(statistics="operand", probabilities="float32"),
+    "int8 by tensor": Precision(quantize="int8"),
+    "int8 by head, narrow tiles": Precision(quantize="int8", quantize_by="head", tile_sum=32),
+    "fp8 by block": Precision(quantize="fp8", quantize_by="block"),
+    "split and scaled": Precision(merge="lse", scaled="q"),
+}
+by_declaration = pytest.mark.parametrize("precision", DECLARED.values(), ids=DECLARED)
+
+
+def of(precision, declares=None):
+    """A kernel that rounds as `precision` says. Quantised ones are for inference: gradients of the rounded q would differ."""
+    impl = kernel(precision, backward=precision.quantize == "none")
+    return replace(impl, precision=declares or precision)
+
+
+# The others combine what these round.
+ALONE = ("merged by lse", "scaled q", "scaled q and k", "narrow tiles", "narrow statistics", "int8 by tensor")
+
+
+@pytest.mark.parametrize("cases", [3, pytest.param(600, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "precision",
+    [pytest.param(p, marks=() if name in ALONE else pytest.mark.thorough, id=name) for name, p in DECLARED.items()],
+)
+def test_a_right_kernel_is_within_its_budget_in_every_regime(precision, cases):
+    for regime in REGIMES:
+        found = calibrate(of(precision), regime, cases, "cpu", 0)
+        assert found["beyond"] == []
+
+
+# The laws that claim bits, or compute on with what rounds; and, nightly, every law.
+EXPOSED = (
+    "test_hidden_keys_change_no_bit",
+    "test_keys_hidden_by_bias_change_no_bit",
+    "test_out_doubles_with_v",
+    "test_powers_of_four_move_between_q_and_scale",
+    "test_single_key_is_copied",
+    "test_winning_key_is_copied",
+    "test_padding_keys_count_nothing",
+    "test_split_keys_merge_by_lse",
+    "test_shifting_all_scores_changes_only_lse",
+    "test_v_dv_equals_out_dout",
+    "test_q_dq_equals_k_dk",
+)
+# On a CPU the others need a traced kernel or a GPU.
+LAWS = [
+    pytest.param(law, marks=() if law.name in EXPOSED else pytest.mark.thorough, id=law.name)
+    for law in laws().values()
+    if law.device != "cuda" and "traced" not in law.needs
+]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@by_declaration
+def test_a_right_kernel_keeps_the_laws(precision, law):
+    result = judge(law, of(precision), Plan(examples=8 if law.name in EXPOSED else 100, try_contract=False))
+    assert result.verdict in (PASS, REFUSED), result.message
+
+
+# What each kernel does where it declares nothing: one case of a law that fails, and the law.
+UNDECLARED = {
+    "merged by lse": ("test_out_matches_the_definition", "seqlen_k=100 headdim=1 dtype=float32 regime=shifted_down"),
+    "scaled q": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
+    "scaled k": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
+    "scaled q and k": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
+    "narrow tiles": ("test_out_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16 regime=mean"),
+    "narrow statistics": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
+    "narrow statistics, wide P": ("test_single_key_is_copied", "seqlen_k=1 headdim=48 dtype=float16"),
+    "int8 by tensor": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
+    "int8 by head, narrow tiles": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
+    "fp8 by block": ("test_out_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
+    "split and scaled": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_the_same_kernel_fails_where_it_does_not_declare_it(name):
+    law, case = UNDECLARED[name]
+    how = Plan(case=parse_case(f"seqlen_q=33 {case}"), try_contract=False)
+    undeclared = of(DECLARED[name], replace(Precision(), probabilities=DECLARED[name].probabilities))
+    assert judge(laws()[law], undeclared, how).verdict == FAIL
+    assert judge(laws()[law], of(DECLARED[name]), how).verdict == PASS
+
+
+def test_more_than_is_declared_fails():
+    """fp8 where int8 is declared, as fp8 has fewer digits near the maximum."""
+    how = Plan(case=parse_case("seqlen_q=33 seqlen_k=100 headdim=2 dtype=float16 regime=peaked"), try_contract=False)
+    law = laws()["test_lse_matches_the_definition"]
+    assert judge(law, of(Precision(quantize="fp8"), Precision(quantize="int8")), how).verdict == FAIL
+    assert judge(law, of(Precision(quantize="int8")), how).verdict == PASS
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "should"),
+    [
+        ("merge", "max", "precision.merge='max': should be one of 'accumulator', 'lse'"),
+        ("scaled", True, "precision.scaled=True: should be one of 'scores', 'q', 'k', 'both'"),
+        ("statistics", "half", "precision.statistics='half': should be one of 'float32', 'operand'"),
+        ("quantize", "int4", "precision.quantize='int4': should be one of 'none', 'int8', 'fp8'"),
+        ("quantize_by", "row", "precision.quantize_by='row': should be one of 'tensor', 'head', 'block'"),
+        ("tile_sum", 0, "precision.tile_sum=0: should be a number of keys, at least 1, or None"),
+        ("tile_sum", True, "precision.tile_sum=True: should be a number of keys, at least 1, or None"),
+    ],
+)
+def test_an_unknown_value_is_named(field, value, should):
+    with pytest.raises(ContractError) as caught:
+        kernel(Precision(**{field: value}))
+    assert should in caught.value.problems
