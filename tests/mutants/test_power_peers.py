@@ -1,6 +1,7 @@
 """The rules of other suites: each rejects a planted bug that it can see, and accepts one that it cannot."""
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from mutants import ALL
 from mutants.mutant import build
 from mutants.power.peers import Draw, Peer, Size, Try, judge_peer
 from mutants.power.references import differentiated, math_kernel, written_out
-from mutants.power.rules import FUDGE, PEERS, _at_most_twice_pytorch, _within_fudge, inputs_of
+from mutants.power.rules import FUDGE, PEERS, _at_most_twice_pytorch, _within_fudge, inputs_of, turns
 from properties.cases.case import Case
 from properties.cases.support import unsupported
 from properties.judging.verdict import FAIL, PASS, REFUSED
@@ -82,6 +83,15 @@ def test_inputs_that_are_not_supported_are_left_out():
     plain = replace(RIGHT, supports=Supports(dtypes={torch.float32}, headdims=(32,), cross=True))
     kept = [t.case for t in PEERS[0].tries(plain, Size.SMALLEST) if not unsupported(plain, t.case)]
     assert kept and all((c.causal, c.bias, c.nheads, c.dtype) == (False, None, c.nheads_k, torch.float32) for c in kept)
+
+
+def test_head_dims_of_a_kernel_compiled_for_few_are_halved():
+    """Otherwise a suite whose head dims are 32, 59, 64 ... would try 32 alone on an edited CUDA kernel."""
+    small = replace(RIGHT, supports=replace(RIGHT.supports, headdims=range(1, 33)))
+    assert list(islice(turns(small, (32, 64, 59, 128, 96)), 6)) == [32, 32, 29, 32, 24, 32]
+    assert list(islice(turns(RIGHT, (32, 59, 256)), 4)) == [32, 59, 256, 32]
+    wide = replace(RIGHT, supports=replace(RIGHT.supports, headdims=range(33, 100)))
+    assert list(islice(turns(wide, (32, 59, 128)), 3)) == [59, 64, 59]
 
 
 def test_kernel_bench_has_no_tolerance_of_1e_4_for_half():
