@@ -46,4 +46,5 @@ def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
     if trial.impl.precision.statistics != "operand" or trial.case.dtype == torch.float32:
         return torch.zeros_like(keys)
     u, tiles = oracle.roundoff(trial.case.dtype), math.ceil(trial.case.seqlen_k / 16)
-    return (keys * torch.expm1(u * (tiles + keys.clamp(min=1.0).log()))).ceil()
+    off = keys * torch.expm1(u * (tiles + keys.clamp(min=1.0).log()))
+    return (off + 0.5).floor()  # the count is rounded to a whole number

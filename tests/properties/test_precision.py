@@ -1,8 +1,9 @@
-"""Each field of `Precision`: a kernel that rounds so passes where it is declared, fails where not, and hides no bug."""
+"""Each field of `Precision`: a kernel that rounds so passes where it declares it, and fails where it does not."""
 
 from dataclasses import replace
 
 import pytest
+import torch
 
 from impls import ContractError, Precision
 from properties.calibrate import calibrate
@@ -112,6 +113,22 @@ def test_more_than_is_declared_fails():
     law = laws()["test_lse_matches_the_definition"]
     assert judge(law, of(Precision(quantize="fp8"), Precision(quantize="int8")), how).verdict == FAIL
     assert judge(law, of(Precision(quantize="int8")), how).verdict == PASS
+
+
+@pytest.mark.parametrize("law", ["test_padding_keys_count_nothing", "test_single_key_is_copied"])
+def test_narrow_statistics_hide_no_key(law):
+    """One key too many, of score 0 and v = 0: exp(lse) counts it, and a copied row is half of v."""
+    right = of(Precision(statistics="operand"))
+
+    def forward(q, k, v, *, bias=None, **keywords):
+        bias = None if bias is None else torch.nn.functional.pad(bias, (0, 1))
+        return right.forward(
+            q, *(torch.nn.functional.pad(x, (0, 0, 0, 0, 0, 1)) for x in (k, v)), bias=bias, **keywords
+        )
+
+    halves = replace(right.supports, dtypes={torch.float16, torch.bfloat16})
+    wrong = replace(right, forward=forward, backward=None, supports=replace(halves, bias_grad=False))
+    assert judge(laws()[law], wrong, Plan(examples=20, try_contract=False)).verdict == FAIL
 
 
 @pytest.mark.parametrize(
