@@ -15,6 +15,10 @@ cu = load(Path(__file__).with_name("flash_forward.cu"), "flash_forward")
 def forward(q, k, v, *, causal=False, softmax_scale=None):
     """(batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads, headdim) x 2 -> out like q, lse (b, h, seqlen_q)."""
     batch, seqlen_q, nheads, headdim = q.shape
+    if k.shape != v.shape or k.shape != (batch, k.shape[1], nheads, headdim):
+        raise ValueError(f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} do not fit together")
+    if not all(x.dtype == torch.float32 and x.is_contiguous() for x in (q, k, v)):
+        raise ValueError("q, k and v should be float32 and contiguous")
     scale = headdim**-0.5 if softmax_scale is None else softmax_scale
     out, lse = torch.empty_like(q), q.new_empty(batch, nheads, seqlen_q)
     status = cu.flash_forward(q, k, v, out, lse, batch, nheads, seqlen_q, k.shape[1], headdim, scale, causal)

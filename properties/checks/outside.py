@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from impls.call import Inputs, Outputs
-from impls.contract import GRADIENTS, Precision
+from impls.contract import GRADIENTS, Implementation, Precision
 from properties.cases.outside import Probe, other_alignment
 from properties.checks.comparisons import check_near
 from properties.failures import LawBroken
@@ -17,7 +19,7 @@ FARTHEST = 4  # how many times its own size a kernel may read behind an input: f
 
 def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
     """How a call is wrong without an error; None if it raises, or is right. Forward alone, then with its backward."""
-    at = Trial(trial.impl, probe.case, trial.device, trial.meter)
+    at = Trial(_converting(trial.impl) if probe.coarse else trial.impl, probe.case, trial.device, trial.meter)
     x = probe.change(at.x)
     try:
         for backward in (False, True)[: 1 + at.backward]:
@@ -67,6 +69,29 @@ def _amid(at: Trial, x: Inputs) -> Inputs:
     flat = x.bias is not None and x.bias.dim() == 3
     handed, _ = at.place(x.with_(bias=x.bias[None]) if flat else x, AROUND, margin)
     return handed.with_(bias=handed.bias[0]) if flat else handed
+
+
+def _converting(impl: Implementation) -> Implementation:
+    """The implementation with results in the dtypes of the contract: for an undeclared dtype only the values count."""
+
+    def forward(q, k, v, **options):
+        result = impl.forward(q, k, v, **options)
+        if isinstance(result, (tuple, list)) and len(result) == 2:
+            return _as(q.dtype, result[0]), _as(torch.float32, result[1])
+        return _as(q.dtype, result)
+
+    def backward(dout, q, k, v, out, lse, **options):
+        result = impl.backward(dout, q, k, v, out, lse, **options)
+        if not isinstance(result, (tuple, list)):
+            return result
+        inputs = (q, k, v, options.get("bias"))
+        return tuple(_as(x.dtype, grad) if x is not None else grad for x, grad in zip(inputs, result, strict=False))
+
+    return replace(impl, forward=forward, backward=backward if callable(impl.backward) else impl.backward)
+
+
+def _as(dtype: torch.dtype, result: object) -> object:
+    return result.to(dtype) if isinstance(result, torch.Tensor) else result
 
 
 def _call(x: Inputs) -> list[str]:

@@ -237,8 +237,8 @@ def test_equal_scores_give_the_mean_and_count_the_keys(tested):
 
 def test_takes_strided_inputs(tested):
     impl, device = tested
-    if not impl.supports.strides:
-        pytest.skip("promises contiguous inputs only")
+    if impl.supports.strides is not True:
+        pytest.skip("promises no strides in the last dimension")
     dtype = sorted(impl.supports.dtypes, key=str)[-1]
     wanted = case(seqlen_k=33, dtype=dtype)
     if reason := refused(impl, wanted):
