@@ -21,7 +21,11 @@ with its sign. Each of m lost terms is below u = 2^-24 of its sum:
     independent   size(x) = x^2   unit(u) = u^2/3   total_n = n u^2/3 max(result^2, sum terms^2)   sigma = sqrt(E)
     linear        size(x) = |x|   unit(u) = u       total_n = n u sum |terms|                      sigma = E / 6.4
 
-This is first order in u, so it applies while E_s is well below 1, and not where a score is off by about 1.
+This is first order in u, so it applies while E_s is well below 1, and not where a score is off by about 1. Where a declared
+precision makes E_s that large, declared.py gives what takes the place of E_s, and of E_lse in dq, dk, dv and dbias; it
+also derives what dq and dk of a rounded k or q add:
+
+    dq += unit(u) size(scale) sum_j size(T k) + unit(tiny) sum_j size(T)          dk: the same with q, over i
 
 Which form? Independent, wherever the inputs are random numbers: rounding errors are then as good as independent, their
 sum grows like a root, and the budget is tight (a correct kernel's rms error is 0.2 to 1 of it). Linear, where inputs

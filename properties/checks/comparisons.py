@@ -188,7 +188,7 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
 
 
 def check_copied(trial: Trial, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
-    """out is a row of v: the same values in a half dtype, and within what bits.py derives elsewhere."""
+    """out is a row of v: the same values, or within what bits.py derives (float32, tf32, narrow statistics)."""
     if allowed := bits.copied_within(trial):
         got = torch.where((got.double() - want.double()).abs() <= allowed * want.double().abs(), want, got)
     check_same(trial, "out", got, want, should)
