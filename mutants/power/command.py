@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,6 +76,8 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
     device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: there is no GPU here")
+    if options.write and not options.json:
+        raise ValueError(f"--write {options.write}: name a file for the results in --json")
     profile = PROFILES[options.profile]
     cases = options.examples or profile.cases
     how = How(device, cases, profile.repeats_on(device), profile.small, options.seed)
@@ -85,20 +88,24 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
     record = resumed(options.json, fresh) if options.json else fresh
     matrix = Matrix(record, names, how, options.workers or cores(), options.seconds, options.json, say)
     say(f"{matrix.total} of {len(names)} planted bugs to judge on {device}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
     try:
         matrix.run()
     except KeyboardInterrupt:
         again = "the same command goes on" if options.json else "nothing was kept: name a file in --json"
         say(f"stopped: {again}")
         return STOPPED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if options.write:
-        if not options.json:
-            raise RecordError("--write: name the file of this run in --json")
-        options.write.write_text(document(merged([options.json, *options.records])))
-    only = Record(record.environment, {name: record.entries[name] for name in names})
-    say(summary(only))
-    here = {name: entry for name, entry in only.entries.items() if not entry.elsewhere}
+        _save(options.write, merged([options.json, *options.records]))
+    return _concluded(Record(record.environment, {name: record.entries[name] for name in names}), say)
+
+
+def _concluded(record: Record, say: Callable[[str], None]) -> int:
+    """Print the summary and the survivors; the exit status."""
+    say(summary(record))
+    here = {name: entry for name, entry in record.entries.items() if not entry.elsewhere}
     survivors = [name for name, entry in here.items() if not killers(entry) and entry.searched not in KILLS]
     for name in survivors:
         say(f"survives: {name}")
@@ -121,7 +128,13 @@ def write(options: argparse.Namespace, console: Console) -> int:
     if not options.records:
         raise RecordError("--write: name the JSON files in --from")
     records = merged(options.records)
-    options.write.write_text(document(records))
+    _save(options.write, records)
     for record in records:
         console.print(summary(record), highlight=False, markup=False)
     return 0
+
+
+def _save(to: Path, records: list[Record]) -> None:
+    text = document(records)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text(text)

@@ -285,6 +285,7 @@ def test_a_bug_that_is_no_more_is_an_error_in_the_document(tmp_path, capsys):
         (["--matrix", "--shard", "x"], "--shard x"),
         (["--matrix", "--workers", "0"], "--workers 0"),
         (["--matrix", "--seconds", "-1"], "--seconds -1"),
+        (["--matrix", "--write", "power.md"], "--write power.md: name a file for the results in --json"),
         (["--write", "power.md"], "--from"),
         (["--write", "power.md", "--from", "/nowhere.json"], "/nowhere.json"),
     ),
