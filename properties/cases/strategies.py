@@ -41,13 +41,15 @@ class Limits:
 
     @classmethod
     def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
-        """The limits for "cpu" or "cuda". An implementation that is judged on a share of the cases gets fewer elements.
+        """The limits for "cpu" or "cuda". An implementation that is judged on a share of the cases gets fewer elements and heads.
 
         small: on a CPU a tile of 64 and the beginning of the next, and few heads, as an interpreter takes long for each.
         """
         if small and device == "cpu":
             return cls(70, 70, int(2**14 * share), heads=6, stretch=4)
-        return cls(130, 130, int(2**18 * share)) if device == "cpu" else cls(1100, 256, int(2**23 * share))
+        if device == "cpu":  # an interpreter takes as long for each head, however short its sequences are
+            return cls(130, 130, int(2**18 * share), heads=cls.heads if share == 1 else 12)
+        return cls(1100, 256, int(2**23 * share))
 
     def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:
         """The longest sequences for a law, and an implementation that declares this tile."""
