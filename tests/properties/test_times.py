@@ -127,14 +127,17 @@ def test_what_is_no_report_is_named(tmp_path, capsys, text):
 
 
 def test_laws_of_one_implementation_follow_each_other():
-    def item(law, impl=None):
-        judged = {} if impl is None else {"callspec": SimpleNamespace(id=impl)}
-        return SimpleNamespace(law=law, fixturenames=("judge",) if impl else (), **judged)
+    """Those that may end the process come last."""
 
-    items = [item("x", "b"), item("x", "a"), item("other"), item("y", "b"), item("y", "a")]
+    def item(law, impl=None):
+        function = SimpleNamespace(law=SimpleNamespace(last=law == "last"))
+        judged = {} if impl is None else {"callspec": SimpleNamespace(id=impl)}
+        return SimpleNamespace(law=law, fixturenames=("judge",) if impl else (), function=function, **judged)
+
+    items = [item("last", "a"), item("x", "b"), item("x", "a"), item("other"), item("y", "b"), item("y", "a")]
     made = by_implementation(items, ["a", "b"])
     assert [(i.law, getattr(i, "callspec", None) and i.callspec.id) for i in made] == [
-        ("other", None), ("x", "a"), ("y", "a"), ("x", "b"), ("y", "b"),
+        ("other", None), ("x", "a"), ("y", "a"), ("last", "a"), ("x", "b"), ("y", "b"),
     ]  # fmt: skip
 
 
