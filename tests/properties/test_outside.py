@@ -149,6 +149,20 @@ def test_all_that_is_wrong_is_listed():
     assert [line.partition(":")[0] for line in found.observed if "also" in line] == ["also with nheads_k < nheads"]
 
 
+def test_inputs_are_aligned_as_torch_aligns_them():
+    """Otherwise a wide load would be an illegal access on a GPU."""
+    offsets = set()
+
+    def looking(q, k, v):
+        offsets.update(x.data_ptr() % 64 for x in (q, k, v) if x.is_contiguous())
+        return unchecked(q, k, v)
+
+    for seqlen in (3, 7, 8):
+        case = PLAIN.but(seqlen_q=seqlen, seqlen_k=seqlen, headdim=3)
+        LAW.hold(Trial(declaring(looking, headdims={3}), case, "cpu"))
+    assert offsets == {0}
+
+
 def test_nothing_is_asked_where_nothing_is_promised_outside():
     result = verdict(first_columns, outside="undefined")
     assert (result.verdict, result.why) == (REFUSED, Reason.NOT_DECLARED)
