@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
             if mutant.law not in (CONTRACT, *laws()):
                 parser.error(f"mutant {mutant.name} names {mutant.law}, which is not a law")
         return power.judge(chosen, options, console) if options.matrix else _judge(chosen, options)
-    except (MutantError, EmulatorError, RecordError, ValueError) as error:
+    except (MutantError, EmulatorError, RecordError, power.OptionError) as error:
         parser.error(str(error))
 
 

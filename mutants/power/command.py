@@ -23,6 +23,10 @@ from properties.profiles import PROFILES
 STOPPED = 130  # the exit status after Ctrl-C
 
 
+class OptionError(ValueError):
+    """Options that cannot be used: the message names the option and its value."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that only the matrix has."""
     group = parser.add_argument_group("--matrix", "each mutant before all laws, and before the rules of other suites")
@@ -55,7 +59,7 @@ def cores() -> int:
 
 
 def part(mutants: list[Mutant], shard: str | None) -> list[Mutant]:
-    """Every n-th mutant, from the i-th on, for "i/n". Raises ValueError that names the value."""
+    """Every n-th mutant, from the i-th on, for "i/n". Raises OptionError."""
     if shard is None:
         return mutants
     try:
@@ -63,21 +67,21 @@ def part(mutants: list[Mutant], shard: str | None) -> list[Mutant]:
         if not 1 <= i <= n:
             raise ValueError
     except ValueError:
-        raise ValueError(f"--shard {shard}: should be I/N with 1 <= I <= N, such as 1/2") from None
+        raise OptionError(f"--shard {shard}: should be I/N with 1 <= I <= N, such as 1/2") from None
     return mutants[i - 1 :: n]
 
 
 def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -> int:
     """Judge the chosen mutants; 0 if a law kills each of them, 1 if not, 2 if none could be judged.
 
-    Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, ValueError.
+    Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, OptionError.
     """
     say = partial(console.print, highlight=False, markup=False)
     device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: there is no GPU here")
+        raise OptionError("--device cuda: there is no GPU here")
     if options.write and not options.json:
-        raise ValueError(f"--write {options.write}: name a file for the results in --json")
+        raise OptionError(f"--write {options.write}: name a file for the results in --json")
     profile = PROFILES[options.profile]
     cases = options.examples or profile.cases
     how = How(device, cases, profile.repeats_on(device), profile.small, options.seed)

@@ -8,6 +8,7 @@ import torch
 
 from impls import Implementation, Supports, python_tiled
 from impls.call import Outputs
+from impls.cuda.extension import _explained
 from mutants import ALL
 from mutants.mutant import build
 from mutants.power.peers import Draw, Peer, Size, Try, judge_peer
@@ -15,6 +16,7 @@ from mutants.power.references import differentiated, math_kernel, written_out
 from mutants.power.rules import FUDGE, PEERS, _at_most_twice_pytorch, _within_fudge, inputs_of, turns
 from properties.cases.case import Case
 from properties.cases.support import unsupported
+from properties.failures import Undecided
 from properties.judging.verdict import FAIL, PASS, REFUSED
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,6 +67,16 @@ def test_peer_rejects_an_exception(peer):
         raise RuntimeError("no kernel image")
 
     assert judged(peer, replace(RIGHT, forward=raises))[0] == FAIL
+
+
+def test_a_kernel_that_does_not_compile_was_not_judged():
+    """For a GPU either: an edit that nvcc refuses is no bug that anybody caught."""
+
+    def not_built(*tensors, **options):
+        raise RuntimeError(_explained("fa2", "error: expected a ;"))
+
+    with pytest.raises(Undecided, match="could not be built for CUDA tensors"):
+        judged(PEERS[0], replace(RIGHT, forward=not_built))
 
 
 def test_what_is_rejected_without_the_bug_too_is_a_false_alarm_and_no_catch():
