@@ -172,7 +172,7 @@ MUTANTS = [
             ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 128, 128"),
             ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=258, bias_mask="left"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=258, bias_mask="left"),
         story="the same, seen in out alone; the tile is not declared, and lengths still reach two tiles of 128",
         declares=dict(empty_rows="undefined", tile=None),
     ),
