@@ -12,10 +12,10 @@ The noise of lse and of delta is shared by a row i, so in dq it multiplies the r
     dbias  E_T + size(P) E_delta + size(T) E_lse, summed over what bias was broadcast over
            + total_(that many) + size(dbias) steps(1)
 
-What sums lose to one side (noise.py: L of P, and with it delta) is lost in all rows alike, so that over rows it adds up
-with its sign. Each of m lost terms is below u = 2^-24 of its sum:
+What sums lose to one side (noise.py: L of P, and with it delta), and what rounding out takes from delta, is alike in many
+rows, so that over rows it adds up with its sign. Each of m lost terms is below u = 2^-24 of its sum:
 
-    dk     += size(scale sum_i P q sum_d dout sum_j L v)          dbias  += size(sum P sum_d dout sum_j L v)
+    dk     += size(scale sum_i P q D)      dbias  += size(sum P D)      D_i = sum_d dout [sum_j L v + out - out as stored]
     dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2)))
 
     independent   size(x) = x^2   unit(u) = u^2/3   total_n = n u^2/3 max(result^2, sum terms^2)   sigma = sqrt(E)

@@ -23,7 +23,8 @@ class Noise:
     e_scaled: what E_s has from q and k that are scaled or quantised; e_parts (.., i, 1): what sum_d dout out has from merged
     parts and narrow sums (declared.py); None if nothing.
     qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP. lost: the P that sums
-    may lose, all to one side (below), None if there are none; lost_delta (batch, nheads, i, 1): what delta then lacks.
+    may lose, all to one side (below), None if there are none; lost_delta (batch, nheads, i, 1): what delta lacks by that and
+    by the rounding of out, with its sign.
     """
 
     products: torch.Tensor
@@ -77,6 +78,10 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
 
     out     E_out   += size(sum_j L v)          lse   E_lse += size(sum_j L)
     delta   E_delta += size(sum_d dout sum_j L v)
+
+    Where many rows have nearly the same out (values around 1, and many keys in each row), a half dtype rounds it to the same
+    number in all of them. So delta is wrong to the same side, which sums over rows add up: delta lacks sum_d dout (out - out
+    as stored), with its sign, in dk and dbias (budget.py).
 
     What other declarations of the precision add is derived in declared.py.
     """
@@ -195,6 +200,9 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     if lost_out is not None:
         lost_delta = (dout * lost_out).sum(-1, keepdim=True)
         e_delta += size(lost_delta)
+    if un.stored != torch.float32 and not form.linear:
+        rounded_off = (dout * (out - out.to(un.stored).double())).sum(-1, keepdim=True)
+        lost_delta = _sum(lost_delta, rounded_off)
     e_t = (e_s_again + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))).mul_(size_t).addcmul_(size_p, e_dp)
     smallest_t = unit(un.tiny_p / (min(1.0, abs(p.scale)) or 1.0))
     if growth is not None:

@@ -68,6 +68,7 @@ class Units:
     quantize: str  # "none", "int8" or "fp8"
     quantize_by: str
     coarse: bool  # whether the error of an exponent may be so large that exp is not linear in it
+    stored: torch.dtype  # of out
 
 
 def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
@@ -98,6 +99,7 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
         quantize=precision.quantize,
         quantize_by=precision.quantize_by,
         coarse=is_coarse(dtype, precision),
+        stored=dtype,
     )
 
 
