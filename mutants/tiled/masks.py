@@ -161,7 +161,7 @@ MUTANTS = [
             ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 128, 128"),
             ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=258, headdim=1, bias_mask="left"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=258, headdim=1),
         story="padding on the left hides the first tile whole: exp(-inf - -inf), though every row sees a key later",
         declares=dict(empty_rows="undefined"),
     ),
