@@ -41,6 +41,9 @@ measured. A bug that none of a suite's inputs reaches (`n/a`) counts as not caug
 The planted bugs are ours, and most were planted because a law should see them, so the numbers favour the laws: they show
 which kinds of bugs a rule cannot see, not how often such bugs occur.
 
+On a CPU the threads of an emulated kernel run one after another, so a missing barrier gives wrong values nearly always, and
+every suite sees it. On a GPU the values are mostly right; there only the law that traces accesses sees it for sure.
+
 | suite | inputs, shapes, rule | smaller here |
 |---|---|---|
 """

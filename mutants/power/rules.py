@@ -71,10 +71,10 @@ FLASH_LENGTHS = (
     (113, 211), (256, 512), (127, 512), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048),
 )  # fmt: skip
 ON_A_CPU = FLASH_LENGTHS[:7]
-FLASH_SIZES = {  # batch, heads, lengths, head dims
+FLASH_SIZES = {  # batch (2, as with 1 nobody sees whose batch a tensor is of), heads, lengths, head dims
     Size.WHOLE: (2, 6, FLASH_LENGTHS, (32, 64, 59, 128, 96)),
-    Size.REDUCED: (1, 2, ON_A_CPU, (32, 64, 59, 128, 96)),
-    Size.SMALLEST: (1, 2, ((113, 203), (1, 239)), (32, 59)),
+    Size.REDUCED: (2, 4, ON_A_CPU, (32, 64, 59, 128, 96)),
+    Size.SMALLEST: (2, 4, ((113, 203), (1, 239)), (32, 59)),
 }
 
 
@@ -118,9 +118,9 @@ FUDGE_WITH_MASK = dict(out=4, dq=160, dk=25, dv=8, dbias=45)
 # Fixed tolerances, (atol, rtol).
 FIXED = {torch.float32: (1e-5, 5e-6), torch.float16: (1e-2, 1e-2), torch.bfloat16: (5e-2, 5e-2)}
 TORCH_SIZES = {  # batch, lengths of queries, of keys, head dims, heads with GQA; lengths with fixed tolerances
-    Size.WHOLE: (1, (4, 143, 2048), (4, 127, 579, 2048), (8, 59, 64), (16, 8), ()),
-    Size.REDUCED: (1, (4, 143, 256), (4, 127, 256), (8, 203, 64, 256, 16), (4, 2), (267,)),
-    Size.SMALLEST: (1, (4, 143), (4, 127), (8, 59), (4, 2), (130,)),
+    Size.WHOLE: (2, (4, 143, 2048), (4, 127, 579, 2048), (8, 59, 64), (16, 8), ()),
+    Size.REDUCED: (2, (4, 143, 256), (4, 127, 256), (8, 203, 64, 256, 16), (4, 2), (267,)),
+    Size.SMALLEST: (2, (4, 143), (4, 127), (8, 59), (4, 2), (130,)),
 }
 
 
@@ -236,14 +236,14 @@ PEERS = (
         "flash_attention",
         "FlashAttention",
         flash_attention,
-        "Batch 2; dtypes, head dims (32, 59, 64, 96, 128 of 32 to 256) and heads take turns. On a CPU batch 1, 2 heads, 7 of "
+        "Batch 2; dtypes, head dims (32, 59, 64, 96, 128 of 32 to 256) and heads take turns. On a CPU 4 heads, 7 of "
         "14 lengths, up to 799. Interpreted: lengths (113, 203) and (1, 239), head dims 32, 59, float16",
     ),
     Peer(
         "pytorch",
         "PyTorch",
         pytorch,
-        "Batch 1 of 1 and 8; dtypes, head dims (8, 59, 64 of 8, 203, 256) and scales take turns; on a GPU no float32, which "
+        "Batch 2 of 1 and 8; dtypes, head dims (8, 59, 64 of 8, 203, 256) and scales take turns; on a GPU no float32, which "
         "takes long to compile. On a CPU length 256 in place of 579 and 2048, head dims 8 to 256, 2 key heads with GQA, "
         "fixed tolerances at 267. Interpreted: lengths 4, 127, 143, head dims 8, 59, float16, fixed tolerances at 130",
     ),
