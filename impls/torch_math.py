@@ -7,9 +7,7 @@ true float32 with torch's default, torch.backends.cuda.matmul.allow_tf32 = False
 import torch
 
 from impls import Implementation, Precision, Supports
-
-# Found by test_offsets_need_64_bits, in float32: docs/bugs.md#found-by-this-suite.
-FAR_ROWS = "with one query or one key, cuBLAS reads outside of a tensor whose rows lie more than 2^31 elements apart"
+from impls.torch_refusals import refuses_far_rows
 
 
 def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
@@ -38,12 +36,6 @@ def per_query_head(x, nheads):
     """(b, sk, hk, d) -> (b, sk, h, d): key head h // (nheads / nheads_k) for query head h."""
     group = nheads // x.shape[2]
     return x.unsqueeze(3).expand(-1, -1, -1, group, -1).flatten(2, 3)
-
-
-def refuses_far_rows(q, k, v, rows=1):
-    """None, or why cuBLAS would be wrong: offsets between the rows of dimension `rows` need more than 32 bits."""
-    far = any(x.stride(rows) * (x.shape[rows] - 1) >= 2**31 for x in (q, k, v))
-    return FAR_ROWS if far and 1 in (q.shape[rows], k.shape[rows]) else None
 
 
 def check(q, k, v, bias):

@@ -13,7 +13,19 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from impls import Implementation, Precision, Supports
-from impls.torch_math import refuses_far_rows
+from impls.torch_refusals import (
+    refuses_bias_with_causal,
+    refuses_causal_scale_not_positive,
+    refuses_cudnn_beyond_2_31,
+    refuses_empty,
+    refuses_far_rows,
+    refuses_flash_beyond_2_31,
+    refuses_half_gqa,
+    refuses_half_tiles_of_keys,
+    refuses_no_keys,
+    refuses_one_by_one,
+    refuses_scale_not_positive,
+)
 
 aten = torch.ops.aten
 FLOAT, HALF = {torch.float32}, {torch.float16, torch.bfloat16}
@@ -79,82 +91,6 @@ class _ContiguousGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient.contiguous()
-
-
-def refuses_bias_with_causal(case):
-    """scaled_dot_product_attention does not take attn_mask together with is_causal."""
-    if case.causal and case.bias:
-        return "PyTorch takes is_causal or attn_mask, not both"
-    return None
-
-
-def refuses_empty(case):
-    """The operators do not check: the one for CPUs divides by zero and ends the process."""
-    if 0 in (case.batch, case.seqlen_q, case.seqlen_k):
-        return "the operator needs a batch and seqlens of at least 1"
-    return None
-
-
-def refuses_no_keys(case):
-    """Found by test_no_keys_give_zero (torch 2.13, half dtypes on a CPU): docs/bugs.md#found-by-this-suite."""
-    if case.seqlen_k == 0:
-        return "with seqlen_k = 0, PyTorch's math attention may return uninitialised memory"
-    return None
-
-
-def refuses_half_gqa(case):
-    """The gradients of the query heads that share a key head are rounded to the inputs' dtype before they are summed."""
-    if case.nheads != case.nheads_k and case.dtype != torch.float32:
-        return "with GQA in a half dtype, PyTorch rounds dk and dv once for every query head before it sums them"
-    return None
-
-
-def refuses_scale_not_positive(case):
-    """FA2 masks with -inf and scales after: -inf times 0 is NaN, times -1 is +inf. cuDNN gives NaN too."""
-    if case.softmax_scale is not None and case.softmax_scale <= 0:
-        return "softmax_scale should be positive: the kernel scales after masking, which gives NaN otherwise"
-    return None
-
-
-def refuses_causal_scale_not_positive(case):
-    """The same bug in the kernel for CPUs, which masks only if causal."""
-    return refuses_scale_not_positive(case) if case.causal else None
-
-
-def refuses_one_by_one(case):
-    """cuDNN: 's_q = s_kv = 1 is not supported'."""
-    if case.seqlen_q == case.seqlen_k == 1:
-        return "cuDNN does not support seqlen_q = seqlen_k = 1"
-    return None
-
-
-def refuses_half_tiles_of_keys(case):
-    """Found by test_ragged_sizes_match_the_definition: docs/bugs.md#found-by-this-suite."""
-    if case.seqlen_k and (case.seqlen_k % 128 == 64 or (case.seqlen_q == 1 and case.seqlen_k % 64 == 0)):
-        return (
-            "cuDNN's gradients are NaN here (seqlen_k % 128 = 64, or 1 query) where every score of a row is below -88"
-        )
-    return None
-
-
-def refuses_flash_beyond_2_31(case):
-    """Found by test_tensors_beyond_2_31_elements: docs/bugs.md#found-by-this-suite. The forward alone is right there."""
-    elements = case.batch * case.nheads * rounded_up(case.seqlen_q, 128) * rounded_up(case.headdim, 32)
-    if elements > 2**31:
-        return "flash's backward reads memory that is not its own where q, padded to tiles, has more than 2^31 elements"
-    return None
-
-
-def refuses_cudnn_beyond_2_31(case):
-    """Found by the same law."""
-    if case.batch * case.nheads * case.seqlen_q * case.headdim > 2**31:
-        return "cuDNN's dq is wrong from element 2^31 on"
-    return None
-
-
-def rounded_up(n, multiple):
-    """The least multiple that is at least n."""
-    return -(-n // multiple) * multiple
 
 
 def implementation(name, kernel, *, accepts, supports, **declared):

@@ -28,13 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--messages", action="store_true", help="show each law's whole message")
     power.add_options(parser)
     options = parser.parse_args(arguments)
-    for name, value in (
-        ("--workers", options.workers),
-        ("--examples", options.examples),
-        ("--seconds", options.seconds),
-    ):
-        if value is not None and value <= 0:
-            parser.error(f"{name} {value}: should be more than 0")
+    for name in ("workers", "examples", "seconds"):
+        if (value := getattr(options, name)) is not None and value <= 0:
+            parser.error(f"--{name} {value}: should be more than 0")
     console = Console(soft_wrap=True)
     try:
         if options.write and not options.matrix:

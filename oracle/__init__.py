@@ -11,6 +11,7 @@ an implementation or the suite.
 from .attention import Attention, attention, row_maximum
 from .budget import FORM_OF_REGIME, INDEPENDENT, LINEAR, Budget, budget, form_of
 from .conservation import conservation
+from .declared import LARGEST_EXPONENT
 from .limits import RMS_LIMIT, Z_LIMIT, Z_WORST
 from .masks import ALIGNMENTS, Mask
 from .rounding import roundoff, smallest_subnormal
@@ -21,6 +22,7 @@ __all__ = [
     "ALIGNMENTS",
     "FORM_OF_REGIME",
     "INDEPENDENT",
+    "LARGEST_EXPONENT",
     "LINEAR",
     "RMS_LIMIT",
     "Z_LIMIT",

@@ -38,8 +38,8 @@ The others stay independent. spread, peaked, shifted_down, shifted_up and large 
 roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings
 do not, and what P's errors do to delta through that common sign is derived.
 Float32 operands that are multiplied as tf32 take the linear form in every regime: an element of q is rounded once for
-all keys, and one of k for all queries, so that along a row or a column the scores' errors are not independent. So they do
-where q or k are scaled in a half dtype, or quantised, or where a half dtype keeps the statistics of a row.
+all keys, and one of k for all queries, so that along a row or a column the scores' errors are not independent. The same
+holds where q or k are scaled in a half dtype, or quantised, and where the statistics of a row are kept in a half dtype.
 The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key of 100 too many in
 flat: lse is off by 0.01, a thousand times what it may be.
 """

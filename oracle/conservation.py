@@ -21,7 +21,7 @@ R = scale q k, and A = sum_d size(scale q k), D = sum_d size(dout v) the sizes o
 
 Terms that sums lose to one side, and the rounding of out where it is alike in many rows (noise.py), make delta wrong with
 the same sign, so over rows the error adds up: size(scale sum_i q_i lost_i) in sum_dk, size(sum lost_i) in sum_dbias and
-twice in v_dv, as dv and out both lose terms.
+twice in v_dv, as dv and out both lose terms (what the rounding of out takes, from out alone, is in it twice as well).
 
 n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of terms. rounding(x) is the last
 rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for

@@ -2,7 +2,7 @@
 
     scaled       E_s   += unit(u) size(scale q k), for each of q and k that is scaled and rounded to its dtype
                           + unit(tiny) sum_d size(k) for q, and size(q) for k: they may be subnormal
-    quantized    E_s   += |scale| sum_d (|k| e_q + |q| e_k + e_q e_k)          in the linear form
+    quantize     E_s   += |scale| sum_d (|k| e_q + |q| e_k + e_q e_k)          in the linear form
                           int8: e_q = max |q| / 254, half a step; fp8 (e4m3): e_q = max(2^-4 |q|, 2^-10 max |q| / 448), with
                           the maximum of the tensor, or of its head. (That of a block is no larger than its head's.)
     tile_sum     E_out += total_n of each tile, n = tile_sum, in the operands' dtype, and size(sum_j L v), with L = P where P

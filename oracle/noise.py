@@ -80,8 +80,9 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     delta   E_delta += size(sum_d dout sum_j L v)
 
     Where many rows have nearly the same out (values around 1, and many keys in each row), a half dtype rounds it to the same
-    number in all of them. So delta is wrong to the same side, which sums over rows add up: delta lacks sum_d dout (out - out
-    as stored), with its sign, in dk and dbias (budget.py).
+    number in all of them, so that delta is wrong to the same side in all, and sums over rows add that up. So in the
+    independent form lost_delta also has sum_d dout (out - out as stored), with its sign, for dk and dbias (budget.py). (The
+    linear form takes unit(u_out) of every row already.)
 
     What other declarations of the precision add is derived in declared.py.
     """

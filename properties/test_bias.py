@@ -7,15 +7,14 @@ from properties.cases.bias_masks import HIDING
 from properties.cases.inputs import WINS
 from properties.cases.random_tensors import RandomTensors
 from properties.checks import bits
-from properties.checks.averages import check_averages, countable
 from properties.checks.comparisons import (
     check_agree,
     check_all_agree,
     check_budget,
     check_copied,
-    check_counts,
     check_unchanged,
 )
+from properties.checks.counts import check_averages, check_counts, countable
 from properties.law import law
 from properties.trial import Trial
 

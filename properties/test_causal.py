@@ -5,8 +5,8 @@ import torch
 from impls.call import Outputs
 from properties.cases.features import mask_of
 from properties.checks import bits
-from properties.checks.averages import check_averages, countable
-from properties.checks.comparisons import check_agree, check_copied, check_counts, check_unchanged
+from properties.checks.comparisons import check_agree, check_copied, check_unchanged
+from properties.checks.counts import check_averages, check_counts, countable
 from properties.failures import LawBroken
 from properties.law import law
 from properties.trial import Trial

@@ -132,7 +132,9 @@ def test_split_keys_merge_by_lse(trial):
     w_1, w_2 = (_per_row(w) for w in weights)
     whole, budget = trial.run(), trial.budget(trial.want())
     # A weight exp(lse) is off by exp(error) - 1, which is more than the error where lse is kept in a half dtype.
-    off = torch.expm1((oracle.Z_LIMIT * (sigma_lse_1 + sigma_lse_2)).clamp(max=300.0)) / oracle.Z_LIMIT
+    off = (
+        torch.expm1((oracle.Z_LIMIT * (sigma_lse_1 + sigma_lse_2)).clamp(max=oracle.LARGEST_EXPONENT)) / oracle.Z_LIMIT
+    )
     of_lse = ((out_1 - out_2) * w_1 * w_2).abs() * _per_row(off)
     sigma = combined(trial, budget.out, w_1 * sigma_1, w_2 * sigma_2, of_lse)
     check_near(trial, "out", whole.out, w_1 * out_1 + w_2 * out_2, sigma)

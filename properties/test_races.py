@@ -7,22 +7,19 @@ from properties.cases.inputs import build
 from properties.checks.comparisons import check_agree
 from properties.checks.pictures import plural, share, where
 from properties.failures import LawBroken
-from properties.judging.traced import MOST_PRODUCTS, work
 from properties.law import law
 from races.poison import PATTERNS, poisoned
 from races.repeat import compare_repeats, in_order, order_of
-from races.tracing import tracing
+from races.tracing import MOST_PRODUCTS, tracing
 
 
 def _traceable(case: Case) -> Case:
     """The case with fewer heads, then with shorter sequences, if tracing it would take too long."""
-    if work(case) > MOST_PRODUCTS:
+    if case.products > MOST_PRODUCTS:
         case = case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1, bias_batch=1, bias_nheads=1)
-    return (
-        case
-        if work(case) <= MOST_PRODUCTS
-        else case.but(seqlen_q=min(case.seqlen_q, 70), seqlen_k=min(case.seqlen_k, 70))
-    )
+    if case.products > MOST_PRODUCTS:
+        case = case.but(seqlen_q=min(case.seqlen_q, 70), seqlen_k=min(case.seqlen_k, 70))
+    return case
 
 
 @law(
@@ -78,7 +75,7 @@ def test_repeats_agree(trial):
 
 @law(
     needs=("traced",), device="cpu", share=0.5, regime=("spread",), softmax_scale=False, bug="races",
-    where=lambda case: work(case) <= MOST_PRODUCTS, toward=_traceable,
+    where=lambda case: case.products <= MOST_PRODUCTS, toward=_traceable,
 )  # fmt: skip
 def test_no_race_is_traced(trial):
     """No two threads of a launch access the same byte, one of them writing, without a barrier between them: races/rule.py.
@@ -93,7 +90,7 @@ def test_no_race_is_traced(trial):
         except LawBroken:
             if not found.findings:  # a finding explains more than the error that follows from it
                 raise
-    if not found.launches and not found.findings and work(trial.case):
+    if not found.launches and not found.findings and trial.case.products:
         raise LawBroken(
             "traced=True, but no traced kernel was launched",
             "run the kernels in the emulator when the tensors are on the CPU, or declare traced=False",

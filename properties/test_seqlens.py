@@ -5,7 +5,8 @@ import torch
 from properties.cases.case import Case
 from properties.cases.inputs import WINS
 from properties.cases.strategies import LONG, edges
-from properties.checks.comparisons import check_budget, check_copied, check_counts
+from properties.checks.comparisons import check_budget, check_copied
+from properties.checks.counts import check_counts
 from properties.law import law
 
 EDGES = set(edges(2**14))

@@ -41,6 +41,17 @@ def _asserted(error: BaseException) -> str:
     return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
 
 
+def device_works(device: str) -> bool:
+    """False after an illegal access on a GPU: this process can launch nothing more."""
+    try:
+        if device == "cuda":
+            torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
+        torch.zeros(1, device=device).item()
+    except RuntimeError as error:
+        return is_out_of_memory(error)  # the card is full, but works
+    return True
+
+
 @dataclass
 class Meter:
     """What one law on one implementation cost, and how close it came to the limits."""
@@ -201,13 +212,7 @@ class Trial:
 
     def device_works(self) -> bool:
         """False after an illegal access on a GPU: this process can launch nothing more."""
-        try:
-            if self.device == "cuda":
-                torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
-            torch.zeros(1, device=self.device).item()
-        except RuntimeError as error:
-            return is_out_of_memory(error)  # the card is full, but works
-        return True
+        return device_works(self.device)
 
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:
         """The oracle's answer in float64."""

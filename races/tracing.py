@@ -11,6 +11,8 @@ from emulator.observation import Observation
 from emulator.runtime.watch import LIMIT, watching
 from races.finding import Finding, merge
 
+MOST_PRODUCTS = 2**20  # products q k of a case of attention that is traced: about 0.2 s forward
+
 
 @dataclass
 class Tracing:

@@ -9,6 +9,7 @@ from properties.failures import LawBroken
 from properties.trial import Trial
 
 SHAPE = (2, 5, 3, 8)  # b i h d of trial()
+AT = (1, 4, 2, 7)  # one of its elements
 
 
 def implementation(forward=torch_math.forward, name="tested", **changed) -> Implementation:
@@ -23,6 +24,13 @@ def trial(regime: str = "spread", tile=None, dtype=torch.float32, **changed) -> 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
+    """A copy with one element replaced."""
+    copy = tensor.clone()
+    copy[at] = value
+    return copy
 
 
 def broken(check, *arguments) -> LawBroken:

@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
-import torch
-
 from emulator.errors import EmulatorError
 from impls import Implementation
 from mutants import ALL
@@ -27,6 +25,7 @@ from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, UNKNOWN, Result
 from properties.law import laws
 from properties.plugin.process import prepare
+from properties.trial import device_works
 
 PEER = "peer:"  # begins the items that are peers
 SEARCH = "search"  # the item that judges the named law again, in more cases
@@ -81,9 +80,8 @@ def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> Non
     """Judge a mutant by these items and send a message before and after each. The last item may be SEARCH."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends us, after it has read what was sent
     mutant = replace(next(m for m in ALL if m.name == name), device=how.device)
-    with suppress(
-        Exception
-    ):  # imports Triton, if it is needed, before prepare; an error comes again with the first item
+    # This imports Triton, if it is needed, before prepare; an error comes again with the first item.
+    with suppress(Exception):
         build(mutant)
     prepare(how.device, is_worker=True)
     caught = False  # by the law that it names, so that there is nothing to search for
@@ -96,7 +94,7 @@ def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> Non
             verdict, detail = verdict_of(item, mutant, how)
             pipe.send(Judged(item, verdict, detail, time.perf_counter() - started))
             caught = caught or (item, verdict) == (mutant.law, FAIL)
-            if not _works(how.device):
+            if not device_works(how.device):
                 pipe.send(NeedsAnother())
                 return
     except BrokenPipeError:  # the parent is gone
@@ -152,13 +150,3 @@ def _words(found) -> tuple[str, str]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
-
-
-def _works(device: str) -> bool:
-    if device != "cuda":
-        return True
-    try:
-        torch.cuda.synchronize()
-        return True
-    except RuntimeError:
-        return False

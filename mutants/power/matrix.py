@@ -60,9 +60,8 @@ class Matrix:
         self, record: Record, names: list[str], how: How, workers: int, seconds: float, file: Path | None,
         told: Callable[[str], None],
     ):  # fmt: skip
-        self.record, self.how, self.workers, self.seconds, self.file, self.told = (
-            record, how, workers, seconds, file, told,
-        )  # fmt: skip
+        self.record, self.how, self.workers = record, how, workers
+        self.seconds, self.file, self.told = seconds, file, told
         self.judge = judge_items
         self.waiting = [n for n in names if not record.entries[n].elsewhere and missing_items(record.entries[n])]
         self.total, self.losses, self.running, self.saved = len(self.waiting), {}, [], 0.0

@@ -22,6 +22,7 @@ from properties.cases.features import keywords_of
 from properties.cases.support import unsupported
 from properties.failures import Undecided, is_out_of_memory
 from properties.judging.verdict import FAIL, PASS, REFUSED
+from properties.trial import device_works
 
 SLOW = 0.1  # an implementation that is judged on a smaller share of the cases gets the smallest shapes
 
@@ -96,7 +97,7 @@ def judge_peer(
             continue
         if _accepted(attempt, impl, device):
             accepted += 1
-        elif not _works(device) or _accepted(attempt, unedited(), device):
+        elif not device_works(device) or _accepted(attempt, unedited(), device):
             return FAIL, str(attempt.case)
         else:
             false_alarms.append(str(attempt.case))
@@ -124,12 +125,3 @@ def _accepted(attempt: Try, impl: Implementation, device: str) -> bool:
             raise Undecided(str(error).splitlines()[0]) from error
         return False
     return attempt.accepts(impl, x, got)
-
-
-def _works(device: str) -> bool:
-    """False after an illegal access on a GPU, after which this process can launch nothing."""
-    try:
-        torch.zeros(1, device=device).item()
-    except RuntimeError as error:
-        return is_out_of_memory(error)
-    return True

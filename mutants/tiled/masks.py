@@ -9,6 +9,12 @@ BIAS = "s = s + load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT"
 EXPAND = "bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"
 RECOMPUTED = "full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed"
 
+# exp(-inf - -inf) where a tile is hidden whole, in tiles as large as those of kernels.
+MAXIMUM_IS_THE_MASK_VALUE = (
+    ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 128, 128"),
+    ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),
+)
+
 MUTANTS = [
     planted(
         name="causal_strict_in_partial_tile",
@@ -157,10 +163,7 @@ MUTANTS = [
     planted(
         name="maximum_becomes_the_mask_value_in_a_hidden_tile",
         law="test_infinite_bias_hides_exactly_its_keys",
-        edits=(
-            ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 128, 128"),
-            ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),
-        ),
+        edits=MAXIMUM_IS_THE_MASK_VALUE,
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=258, headdim=1),
         story="padding on the left hides the first tile whole: exp(-inf - -inf), though every row sees a key later",
         declares=dict(empty_rows="undefined"),
@@ -168,10 +171,7 @@ MUTANTS = [
     planted(
         name="hidden_tile_turns_out_into_nan",
         law="test_out_averages_the_keys_that_a_bias_leaves",
-        edits=(
-            ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 128, 128"),
-            ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),
-        ),
+        edits=MAXIMUM_IS_THE_MASK_VALUE,
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=258, bias_mask="left"),
         story="the same, seen in out alone; the tile is not declared, and lengths still reach two tiles of 128",
         declares=dict(empty_rows="undefined", tile=None),

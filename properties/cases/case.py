@@ -70,6 +70,11 @@ class Case:
         return 1.0 / math.sqrt(self.headdim) if self.softmax_scale is None else self.softmax_scale
 
     @property
+    def products(self) -> int:
+        """How many products q k there are."""
+        return self.batch * self.nheads * self.seqlen_q * self.seqlen_k * self.headdim
+
+    @property
     def bias_shape(self) -> tuple[int, int, int, int]:
         """(batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)."""
         return (self.bias_batch, self.bias_nheads, self.seqlen_q if self.bias == "matrix" else 1, self.seqlen_k)

@@ -207,13 +207,8 @@ _TABLE = (
     ),
 )
 FEATURES: dict[str, Feature] = {feature.name: feature for feature in _TABLE}
-BIAS_DETAILS = (
-    "bias_mask",
-    "bias_keeps_key",
-    "bias_batch",
-    "bias_nheads",
-    "bias_dtype",
-)  # fields that mean nothing without a bias
+# Fields that mean nothing without a bias.
+BIAS_DETAILS = ("bias_mask", "bias_keeps_key", "bias_batch", "bias_nheads", "bias_dtype")
 NO_BIAS = {"bias": None} | {name: getattr(Case, name) for name in BIAS_DETAILS}
 
 

@@ -41,7 +41,7 @@ class Limits:
 
     @classmethod
     def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
-        """The limits for "cpu" or "cuda". One that is judged on a share of the cases gets fewer elements, heads.
+        """The limits for "cpu" or "cuda". An implementation that is judged on a share of the cases gets less.
 
         small: on a CPU a tile of 64 and the beginning of the next, and few heads, as an interpreter takes long for each.
         """

@@ -14,9 +14,8 @@ from impls.contract import GRADIENTS
 from oracle import LINEAR, RMS_LIMIT, Z_LIMIT, Z_WORST
 from properties.checks import bits
 from properties.checks.douts import where_it_shows
-from properties.checks.meanings_of_lse import name_lse
-from properties.checks.pictures import element_at, number, plural, share, where
-from properties.checks.visible_keys import LSE_ITSELF, picture
+from properties.checks.meanings_of_lse import what_lse_is
+from properties.checks.pictures import element_at, number, share, where
 from properties.clock import Work
 from properties.failures import LawBroken
 from properties.trial import Trial
@@ -40,7 +39,7 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
 
     def investigate(name: str) -> tuple[str, list[str]]:
         if name == "lse":
-            return _meaning(trial)
+            return what_lse_is(trial)
         return "", where_it_shows(trial, name, x, **changed) if name in GRADIENTS else []
 
     _check_near(trial, tensors, investigate)
@@ -240,50 +239,6 @@ def check_same_or_agree(
         check_same(trial, name, a, b, should)
     else:
         check_agree(trial, name, a, b, getattr(sigma, name), should)
-
-
-def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
-    """With inputs x that make every score 0, exp(lse) counts the keys of each row: as many as `seen` has, exactly.
-
-    seen: bool, broadcastable to (b, h, sq, sk).
-    """
-    lse = trial.run(x).lse
-    got = lse.double().exp().round()
-    want = seen.sum(dim=-1).double().broadcast_to(got.shape)
-    bad = ~((got - want).abs() <= bits.counted_within(trial, want))
-    if not bool(bad.any()):
-        return
-    at = tuple(int(n) for n in bad.nonzero()[0])
-    i, g, w = at[-1], got[at].item(), int(want[at].item())
-    sees = plural(int(g), "key") if math.isfinite(g) else f"{g} keys"
-    raise LawBroken(
-        f"query {i} sees {sees}, should see {w}",
-        where(trial, "lse", bad),
-        f"{element_at('lse', at)} is {number(lse[at].item())}, should be ln {w} "
-        "(every score is 0, so exp(lse) counts the keys)",
-        suggests=_count_pattern(got - want, bad),
-        investigate=lambda: _picture_or_meaning(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
-    )
-
-
-def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple) -> tuple[str, list[str]]:
-    phrase, lines = picture(trial, x, seen, at)
-    return _meaning(trial, phrase) if phrase == LSE_ITSELF else (phrase, lines)
-
-
-def _meaning(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
-    """What lse is instead, as LawBroken.investigate gives it."""
-    meaning = name_lse(trial)
-    return (f"lse is {meaning.short}", [meaning.full]) if meaning else (otherwise, [])
-
-
-def _count_pattern(off: torch.Tensor, bad: torch.Tensor) -> str | None:
-    values = off[bad].unique()
-    if len(values) == 1:
-        kind = "one short: `<` where `<=` was meant" if values.item() == -1 else None
-        kind = "one too many: the mask's bound, or a padding key" if values.item() == 1 else kind
-        return kind
-    return None
 
 
 def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:

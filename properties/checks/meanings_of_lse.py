@@ -13,8 +13,6 @@ from properties.trial import Trial
 
 NEAR = 0.02  # of the value and of 1: no candidate is that near to another one in all rows
 ROWS = 16  # of a case that tells the candidates apart: with one key most are equal
-
-
 RIGHT = "should be m + log l"
 
 
@@ -62,7 +60,13 @@ def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
     return next((Meaning(*words) for value, *words in known if is_near(value)), None)
 
 
-def name_lse(trial: Trial) -> Meaning | None:
+def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
+    """What a wrong lse is instead, as LawBroken.investigate gives it; the phrase `otherwise` if it is nothing known."""
+    meaning = _name_lse(trial)
+    return (f"lse is {meaning.short}", [meaning.full]) if meaning else (otherwise, [])
+
+
+def _name_lse(trial: Trial) -> Meaning | None:
     """`meaning_of_lse` of one further call, on a case that is long enough to tell."""
     case = trial.case
     longer = case.but(seqlen_q=max(case.seqlen_q, ROWS), seqlen_k=max(case.seqlen_k, ROWS), regime="spread")

@@ -58,7 +58,7 @@ class Tried:
         return replace(impl, supports=replace(impl.supports, accepts=without))
 
 
-# By id and device. The implementation is kept with its problems, so that its id is not used again.
+# By id and device. The implementation is kept with what was found, so that its id is not used again.
 _known: dict[tuple[int, str], tuple[Implementation, Tried | Undecided]] = {}
 
 

@@ -1,7 +1,8 @@
 """Judges one implementation by one law: draws cases, runs them, shrinks what fails, explains it once.
 
-The way of a case: cases/strategies.py draws it, cases/inputs.py builds its tensors, trial.py runs the implementation through
-impls/call.py, checks/comparisons.py compares, shrink.py takes the last steps, explain.py writes the message.
+The way of a case: search.py has it drawn by cases/strategies.py, cases/inputs.py builds its tensors, trial.py runs the
+implementation through impls/call.py, checks/comparisons.py compares, shrink.py takes the last steps, beside.py goes on
+without what is special about it, explain.py writes the message.
 """
 
 from __future__ import annotations
@@ -65,8 +66,7 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
             if plan.try_contract:
                 contract = conformance.tried(impl, plan.device, plan.write_down)
         if not contract.judged or (plan.case and any(group.holds(plan.case) for group in contract.left_out)):
-            what = f"the contract is broken (see test_contract): {contract.problems[0]}"
-            return Outcome(UNKNOWN, what, Reason.CONTRACT)
+            return _contract_is_broken(contract)
         if contract.left_out:
             impl, law = contract.narrowed(impl), replace(law, draws=leaving_out(law.draws, *contract.left_out))
         if plan.case is not None:
@@ -82,9 +82,7 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
         return Outcome(FAIL, error.problems[0], message="\n".join(error.problems))
     except (AnotherCase, Unsatisfiable) as none:
         if contract.left_out and plan.case is None and has_cases(*whole):  # what is left out may be what the law wants
-            return Outcome(
-                UNKNOWN, f"the contract is broken (see test_contract): {contract.problems[0]}", Reason.CONTRACT
-            )
+            return _contract_is_broken(contract)
         if meter.unknown:
             return Outcome(UNKNOWN, meter.unknown, Reason.INTERPRETER)
         found = "the law says nothing about this case"
@@ -104,10 +102,14 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
         goes_on = plan.goes_on and plan.case is None and not flaky
         beside = look_beside(law, impl, case, broken, plan, meter) if goes_on else None
         again = not lost_in()
-        message = explain(  # this may add to the headline
-            law, impl, case, broken, plan, flaky=flaky, again=again, beside=beside
-        )
+        # This may add to the headline.
+        message = explain(law, impl, case, broken, plan, flaky=flaky, again=again, beside=beside)
     return Outcome(FAIL, broken.headline, message=message, case=case, beside=beside.line if beside else "")
+
+
+def _contract_is_broken(contract: conformance.Tried) -> Outcome:
+    """The outcome where a broken contract leaves nothing to judge."""
+    return Outcome(UNKNOWN, f"the contract is broken (see test_contract): {contract.problems[0]}", Reason.CONTRACT)
 
 
 def _not_judged(law: Law, impl: Implementation, plan: Plan) -> Outcome | None:

@@ -13,9 +13,7 @@ from properties.failures import AnotherCase, LawBroken, Undecided
 from properties.law import Law
 from properties.trial import Trial
 from races.finding import Finding
-from races.tracing import tracing
-
-MOST_PRODUCTS = 2**20  # products q k of a traced case: about 0.2 s forward
+from races.tracing import MOST_PRODUCTS, tracing
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,11 @@ class Traced:
         return ["traced:", *(f"  {line}" for finding in self.findings for line in str(finding).splitlines())]
 
 
-def work(case: Case) -> int:
-    """Products q k."""
-    return case.batch * case.nheads * case.seqlen_q * case.seqlen_k * case.headdim
-
-
 def trace_failure(law: Law, impl: Implementation, case: Case) -> Traced | None:
     """Trace a failing case on the CPU. None where no kernel can be traced, or the law has traced it."""
     if not impl.traced or "traced" in law.needs:
         return None
-    if work(case) > MOST_PRODUCTS:
+    if case.products > MOST_PRODUCTS:
         return Traced(why_not="the case is too large")
     try:
         with tracing(seed=case.seed) as found, suppress(LawBroken, AnotherCase, Undecided):

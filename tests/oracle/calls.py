@@ -1,4 +1,4 @@
-"""Calls of the oracle with the fields of a variant as keywords, and a budget that scores outputs by name."""
+"""Calls of the oracle with the fields of a variant as keywords, a budget that scores outputs by name, scores in words."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,8 @@ import torch
 
 import oracle
 from oracle import INDEPENDENT, Mask, Variant
+
+NAMES = ("out", "dq", "dk", "dv")
 
 
 def variant(causal=False, alignment="bottom_right", bias=None, softmax_scale=None) -> Variant:
@@ -37,3 +39,8 @@ def budget(q, k, v, want, *, dout=None, precision, form=INDEPENDENT, **options) 
 
 def conservation(q, k, v, dout, got, *, precision, form=INDEPENDENT, **options):
     return oracle.conservation(q, k, v, variant(**options), dout, got, precision=precision, form=form)
+
+
+def text(scores):
+    """Scores by name, in a line."""
+    return ", ".join(f"{name}: z {s.worst_z:.1f}, rms {s.rms_ratio:.2f}" for name, s in scores.items())

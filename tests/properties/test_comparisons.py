@@ -6,12 +6,10 @@ import re
 import pytest
 import torch
 
-from impls import Precision
 from impls.call import Outputs
 from properties.checks.comparisons import (
     check_agree,
     check_budget,
-    check_copied,
     check_near,
     check_same,
     check_same_or_agree,
@@ -22,20 +20,12 @@ from properties.checks.comparisons import (
 from properties.checks.pictures import number
 from properties.failures import LawBroken
 from properties.trial import Trial
-from tests.trials import SHAPE, broken, normal, trial
+from tests.trials import AT, SHAPE, broken, normal, trial, with_one
 
-AT = (1, 4, 2, 7)
 INF, NAN = math.inf, math.nan
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
-    """A copy with one element replaced."""
-    copy = tensor.clone()
-    copy[at] = value
-    return copy
 
 
 # --- check_same -------------------------------------------------------------------------------------------------------
@@ -217,38 +207,6 @@ def test_every_output_is_checked_against_the_budget():
 def test_only_the_named_outputs_are_checked():
     t = trial()
     check_budget(t, attention(t, lse=t.want().lse.float() + 1), None, "out")
-
-
-# --- check_copied -----------------------------------------------------------------------------------------------------
-
-
-def test_a_copied_row_of_v_must_have_the_same_bits():
-    v = normal(*SHAPE)
-    check_copied(trial(), v, v.clone(), "should be")
-    with pytest.raises(LawBroken):
-        check_copied(trial(), v * (1 + 2**-20), v, "should be")
-
-
-def test_tf32_may_round_a_copied_row():
-    v = normal(*SHAPE)
-    t = trial(precision=Precision(multiply="tf32"))
-    check_copied(t, v * (1 + 2**-11), v, "should be")
-    with pytest.raises(LawBroken):
-        check_copied(t, v * (1 + 2**-9), v, "should be")
-
-
-def test_tf32_rounds_only_float32():
-    """float16 operands are exact in tf32."""
-    v = with_one(normal(*SHAPE).half(), 1.5)
-    t = trial(precision=Precision(multiply="tf32"), dtype=torch.float16)
-    with pytest.raises(LawBroken):
-        check_copied(t, with_one(v, 1.5 + 2**-10), v, "should be")
-
-
-def test_nan_is_not_a_copy_under_tf32():
-    v = normal(*SHAPE)
-    with pytest.raises(LawBroken):
-        check_copied(trial(precision=Precision(multiply="tf32")), with_one(v, NAN), v, "should be")
 
 
 # --- guesses ----------------------------------------------------------------------------------------------------------

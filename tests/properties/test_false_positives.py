@@ -76,9 +76,8 @@ def test_a_negative_scale_may_take_another_path():
     def forward(q, k, v, *, softmax_scale=None):
         scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
         s = scores(q.float() * scale, k.float(), 1.0) if scale < 0 else scores(q.float(), k.float(), scale)
-        return torch.einsum("bhij,bjhd->bihd", s.softmax(-1).to(v.dtype).float(), v.float()).to(q.dtype), s.logsumexp(
-            -1
-        )
+        out = torch.einsum("bhij,bjhd->bihd", s.softmax(-1).to(v.dtype).float(), v.float())
+        return out.to(q.dtype), s.logsumexp(-1)
 
     supports = Supports(dtypes={torch.float32, torch.float16}, headdims=range(1, 129), softmax_scale=True)
     by_sign = Implementation(name="by_sign", forward=forward, lse="natural", supports=supports)

@@ -3,82 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PLUGINS = ROOT / "tests" / "plugins"
+from tests.properties.runs import PLUGINS, ROOT, attest, command, environment, results
+
 KEYS = {"impl", "chapter", "law", "verdict", "reason", "cases", "seconds", "worst_z", "message", "replay"}
-
-
-def options(*arguments: object, report: Path) -> list[str]:
-    quick = ["--device", "cpu", "--hypothesis-profile", "quick", "--report", str(report), "-p", "no:randomly"]
-    return [*quick, *map(str, arguments)]
-
-
-def command(*arguments: object, report: Path) -> list[str]:
-    return [sys.executable, "-m", "pytest", *options(*arguments, report=report)]
-
-
-def attest(*arguments: object, report: Path) -> subprocess.CompletedProcess:
-    """Run pytest on the laws with these arguments."""
-    return subprocess.run(
-        command(*arguments, report=report), cwd=ROOT, capture_output=True, text=True, timeout=300, env=_environment()
-    )
-
-
-def _environment() -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HYPOTHESIS"))}
-    return inherited | {"COLUMNS": "160"}
-
-
-def results(report: Path) -> dict[str, dict]:
-    """law[impl] -> its entry in results.json."""
-    entries = json.loads((report / "results.json").read_text())["results"]
-    return {f"{entry['law']}[{entry['impl']}]": entry for entry in entries}
-
-
-IN_ONE_PROCESS = """
-import contextlib, io, json, sys
-import pytest
-for arguments in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
-        status = int(pytest.main(arguments))
-    print(json.dumps([status, printed.getvalue()]))
-"""
-
-
-@dataclass
-class Run:
-    """One of several runs in one process. returncode: what pytest.main gives, the exit status otherwise."""
-
-    returncode: int
-    stdout: str
-    report: Path
-
-
-def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
-    """Each of the runs, one after another in one new process, which imports torch once."""
-    reports = {name: folder / str(n) for n, name in enumerate(runs)}
-    each = [options(*arguments, report=reports[name]) for name, arguments in runs.items()]
-    process = subprocess.run(
-        [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(each)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, env=_environment(),
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    answers = map(json.loads, process.stdout.splitlines())
-    return {name: Run(*answer, reports[name]) for name, answer in zip(runs, answers, strict=True)}
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +181,7 @@ def test_a_process_that_dies_outside_the_promise_names_the_call(tmp_path):
 def test_an_interrupted_run_keeps_its_results(tmp_path):
     process = subprocess.Popen(
         command("--impl-from", PLUGINS / "slow.py", report=tmp_path),
-        cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may start this with SIGINT ignored
     )  # fmt: skip
     deadline = time.monotonic() + 120
@@ -269,7 +206,7 @@ def test_workers_get_a_gpu_before_any_part_of_cuda_is_loaded(tmp_path):
     run = subprocess.run(
         command("--impl-from", PLUGINS / "names_gpu.py", "-n", "2", "--device", "auto", *laws, report=tmp_path),
         cwd=ROOT, capture_output=True, text=True, timeout=300,
-        env=_environment() | {"CUDA_VISIBLE_DEVICES": "4,7", "ATTEST_TEST_DIR": str(tmp_path)},
+        env=environment() | {"CUDA_VISIBLE_DEVICES": "4,7", "ATTEST_TEST_DIR": str(tmp_path)},
     )  # fmt: skip
     assert run.returncode == 0, run.stdout
     seen = {path.name.removeprefix("gpu-"): path.read_text() for path in tmp_path.glob("gpu-gw*")}
@@ -286,73 +223,3 @@ def test_workers_get_the_gpus_in_turn(request, monkeypatch):
     for node in nodes:
         root.pytest_configure_node(node)
     assert [node.workerinput["attest_gpu"] for node in nodes] == ["4", "7", "4"]
-
-
-# --- several runs in one process --------------------------------------------------------------------------------------
-
-WRONG = [
-    (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),
-    (["--case", "seqlen=65"], "'seqlen=65' is no field=value; the fields are batch, seqlen_q"),
-    (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
-    (["--repeats", "0"], "--repeats 0: should be at least 1"),
-    (["--impl-from", "no_such_file.py"], "--impl-from no_such_file.py: there is no file no_such_file.py"),
-    (["--impl-from", "tests/plugins/nothing_in_it.py:YOURS"], "there is no YOURS in it; it has MINE"),
-    (["--hypothesis-seed", "x"], "--hypothesis-seed x: should be a whole number, or random"),
-    (["--hypothesis-profile", "fast"], "--hypothesis-profile fast: should be one of smoke, quick, default"),
-    (["--impl-from", "tests/plugins/good.py", "--impl-from", "./tests/plugins/good.py"], "two implementations are named"),
-]  # fmt: skip
-UNSUPPORTED = ("--impl-from", PLUGINS / "good.py", "--case", "seqlen_q=8 headdim=16 dtype=float32 causal=true")
-
-
-@pytest.fixture(scope="module")
-def each(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("each")
-    elsewhere = folder / "my_attention.py"
-    elsewhere.write_text((PLUGINS / "good.py").read_text())
-    forward = "properties/test_forward.py"
-    runs = {
-        "hooked": ("-p", "tests.plugins.hooked", "--impl", "hooked", forward),
-        "known": ("--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
-        "unsupported": (*UNSUPPORTED, forward),
-        "outside": (f"--impl-from={elsewhere}", "-k", "winning_key"),
-        **{str(arguments): (*arguments, forward) for arguments, _ in WRONG},
-    }
-    return attest_each(runs, folder)
-
-
-def test_a_module_joins_through_the_hook(each):
-    run = each["hooked"]
-    assert run.returncode == 0, run.stdout
-    assert results(run.report)["test_out_matches_the_definition[hooked]"]["verdict"] == "pass"
-
-
-def test_known_failures_are_strict(each):
-    run = each["known"]
-    fails = results(run.report)["test_query_sees_exactly_its_prefix[known]"]
-    fixed = results(run.report)["test_padding_keys_count_nothing[known]"]
-    assert run.returncode == 1
-    assert fails["verdict"] == "fail" and fails["known"] == "last query of a partial tile, #12"
-    assert re.search(r"known failure  known  test_query_sees.*last query of a partial tile, #12", run.stdout)
-    assert fixed["verdict"] == "fail" and "take it off the list" in fixed["reason"]
-
-
-@pytest.mark.parametrize(("arguments", "words"), WRONG)
-def test_a_wrong_option_is_reported_before_anything_runs(each, arguments, words):
-    run = each[str(arguments)]
-    assert run.returncode == pytest.ExitCode.USAGE_ERROR
-    assert words in run.stdout
-    assert not (run.report / "results.json").exists()
-
-
-def test_an_unsupported_case_is_refused(each):
-    run = each["unsupported"]
-    entry = results(run.report)["test_out_matches_the_definition[good]"]
-    assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not in what good supports")
-    assert run.returncode == 1 and "no law took the case: causal is not" in run.stdout
-
-
-def test_a_plugin_may_be_outside_the_checkout(each):
-    """With `=`, because pytest takes a path after a space for a test and looks for its settings there."""
-    here = each["outside"]
-    assert here.returncode == 0, here.stdout
-    assert results(here.report)["test_winning_key_is_copied[good]"]["verdict"] == "pass"

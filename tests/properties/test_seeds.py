@@ -12,9 +12,9 @@ from properties.failures import LawBroken
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.law import laws
+from tests.properties.runs import attest
 
 from .drawing import ALL, MULTIPLES
-from .test_run import attest
 
 LAWS = [laws()[name] for name in ("test_out_matches_the_definition", "test_any_layout_equals_the_contiguous_one")]
 EXAMPLES = 150

@@ -17,8 +17,7 @@ from properties.plugin.report import Report
 from properties.plugin.reporter import shard_option
 from properties.plugin.saved import read
 from properties.plugin.shard import NOTHING, Shard, cut, parse, split, weight
-
-from .test_run import PLUGINS, attest, results
+from tests.properties.runs import PLUGINS, attest, results
 
 IMPLS = [replace(torch_math.IMPL, name=name) for name in ("a", "b", "c")]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from properties.cases.case import Case
-from properties.checks.comparisons import check_counts
+from properties.checks.counts import check_counts
 from properties.failures import LawBroken
 from properties.trial import Trial
 from tests.trials import broken, implementation, lines

@@ -133,7 +133,7 @@ def test_the_environment_variable_set_to_1_interprets_and_bfloat16_is_refused_wi
 @with_triton
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compiled here, not interpreted")
 def test_a_bfloat16_case_is_refused_by_the_suite():
-    """No law takes it, so a run with --case is red (tests/properties/test_run.py)."""
+    """No law takes it, so a run with --case is red (tests/properties/test_options.py)."""
     law, impl = laws()["test_out_matches_the_definition"], triton_fa2.IMPLS[0]
     result = judge(law, impl, Plan(case=parse_case("dtype=bfloat16 seqlen_q=4"), try_contract=False))
     assert (result.verdict, result.reason) == (REFUSED, "dtype bfloat16 is not in what triton_fa2 supports")

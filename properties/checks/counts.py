@@ -1,0 +1,79 @@
+"""Counts the keys that each query sees: in exp(lse), or in out, for implementations without lse as well."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from impls.call import Inputs
+from properties.cases.case import Case
+from properties.checks import bits
+from properties.checks.comparisons import check_same
+from properties.checks.meanings_of_lse import what_lse_is
+from properties.checks.pictures import element_at, number, plural, where
+from properties.checks.visible_keys import LSE_ITSELF, picture
+from properties.failures import LawBroken
+from properties.trial import Trial
+
+MOST_KEYS = 60  # of one column: then rounding in bfloat16 cannot reach half a key
+
+
+def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
+    """With inputs x that make every score 0, exp(lse) counts the keys of each row: as many as `seen` has, exactly.
+
+    seen: bool, broadcastable to (b, h, sq, sk).
+    """
+    lse = trial.run(x).lse
+    got = lse.double().exp().round()
+    want = seen.sum(dim=-1).double().broadcast_to(got.shape)
+    bad = ~((got - want).abs() <= bits.counted_within(trial, want))
+    if not bool(bad.any()):
+        return
+    at = tuple(int(n) for n in bad.nonzero()[0])
+    i, g, w = at[-1], got[at].item(), int(want[at].item())
+    sees = plural(int(g), "key") if math.isfinite(g) else f"{g} keys"
+    raise LawBroken(
+        f"query {i} sees {sees}, should see {w}",
+        where(trial, "lse", bad),
+        f"{element_at('lse', at)} is {number(lse[at].item())}, should be ln {w} "
+        "(every score is 0, so exp(lse) counts the keys)",
+        suggests=_count_pattern(got - want, bad),
+        investigate=lambda: _picture_or_meaning(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
+    )
+
+
+def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple) -> tuple[str, list[str]]:
+    phrase, lines = picture(trial, x, seen, at)
+    return what_lse_is(trial, phrase) if phrase == LSE_ITSELF else (phrase, lines)
+
+
+def _count_pattern(off: torch.Tensor, bad: torch.Tensor) -> str | None:
+    """A guess at the cause, if every wrong count is off by the same number."""
+    values = off[bad].unique().tolist()
+    if values == [-1]:
+        return "one short: `<` where `<=` was meant"
+    return "one too many: the mask's bound, or a padding key" if values == [1] else None
+
+
+def countable(case: Case) -> bool:
+    """Whether few enough keys share a column of v."""
+    return case.seqlen_k <= MOST_KEYS * case.headdim
+
+
+def check_averages(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
+    """With inputs x that make every score 0, out is the mean of v over the keys that `seen` has, exactly.
+
+    v_j is 1 in column j mod headdim and 0 elsewhere: then out_id times the number of visible keys is how many of them fall
+    on column d, a whole number. seen: bool, broadcastable to (b, h, sq, sk). Rows that see no key are left out.
+    """
+    case = trial.case
+    seen = seen.expand(case.batch, case.nheads, case.seqlen_q, case.seqlen_k).double()
+    j = torch.arange(case.seqlen_k, device=trial.device)
+    marks = torch.nn.functional.one_hot(j % case.headdim, case.headdim)  # (sk, d)
+    x = x.with_(v=marks[None, :, None].expand_as(x.v).to(x.v.dtype).contiguous())
+    want = (seen @ marks.double()).transpose(1, 2)  # (b, sq, h, d)
+    keys = seen.sum(dim=-1).transpose(1, 2)[..., None]  # (b, sq, h, 1)
+    got = (trial.run(x).out.double() * keys).round()
+    got = torch.where((got - want).abs() <= bits.counted_within(trial, want), want, got)
+    check_same(trial, "out*keys", torch.where(keys > 0, got, want), want, "should be")
