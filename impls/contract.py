@@ -7,7 +7,7 @@ Nothing here runs a kernel: `impls.call` does that, and `properties.judging.conf
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -188,6 +188,8 @@ def declaration_problems(impl: Implementation) -> list[str]:
         one_of("supports.causal", s.causal, ("never", "optional", "always"))
         kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
         must(kinds_fit, f"supports.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
+        for flag in ("bias_grad", "cross", "gqa", "softmax_scale"):
+            one_of(f"supports.{flag}", getattr(s, flag), (True, False))
         must(
             not (s.bias_grad and (s.bias == "none" or not impl.backward)),
             "supports.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
@@ -211,8 +213,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
         must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
     else:
         problems.append(f"precision={p!r}: should be a Precision(...)")
-    tile_fits = impl.tile is None or (len(impl.tile) == 2 and all(isinstance(n, int) and n > 0 for n in impl.tile))
-    must(tile_fits, f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
+    must(impl.tile is None or _is_tile(impl.tile), f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
     must(
         impl.traced is False or (impl.traced is True and _subset(impl.devices, DEVICES) and "cpu" in impl.devices),
         f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, where kernels are traced',
@@ -221,7 +222,9 @@ def declaration_problems(impl: Implementation) -> list[str]:
         _is_share(impl.share),
         f"share={impl.share!r}: should be a number above 0, at most 1, or such numbers by device, as in {{'cpu': 0.2}}",
     )
-    for law, why in dict(impl.known_failures).items():
+    listed = isinstance(impl.known_failures, Mapping)
+    must(listed, f"known_failures={impl.known_failures!r}: should be {{'test_name': 'why, #123'}}")
+    for law, why in impl.known_failures.items() if listed else ():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems
 
@@ -243,6 +246,10 @@ def _has_reasons(impl: Implementation) -> bool:
             for reason in impl.unavailable.values()
         )
     )
+
+
+def _is_tile(tile: Any) -> bool:
+    return isinstance(tile, Sequence) and len(tile) == 2 and all(isinstance(n, int) and n > 0 for n in tile)
 
 
 def _is_share(share: Any) -> bool:

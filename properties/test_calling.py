@@ -81,15 +81,24 @@ def test_answers_follow_the_values(trial):
     try:
         check_budget(trial, second, new)
     except LawBroken as broken:
-        old = [name for name, tensor in second.items() if torch.equal(tensor, getattr(first, name))]
-        if not old:
-            raise
+        as_before = [name for name, tensor in second.items() if torch.equal(tensor, getattr(first, name))]
+        kept = [name for name in as_before if _is_wrong(trial, second, new, name)]  # not a 0 that is right both times
+        if not kept:
+            check_budget(trial, first)  # what is wrong with any values follows them
+        kept = f"{', '.join(kept)} {'is' if len(kept) == 1 else 'are'} as before" if kept else "it was right before"
         raise LawBroken(
-            f"{broken.headline}; new values were written into the same tensors, and {', '.join(old)} "
-            f"{'is' if len(old) == 1 else 'are'} as before",
+            f"{broken.headline}; new values were written into the same tensors, and {kept}",
             *broken.observed,
-            suggests="a result that is kept by the address, the shape or the identity of an input",
+            suggests="a result, or part of one, that is kept by the address, the shape or the identity of an input",
         ) from None
+
+
+def _is_wrong(trial: Trial, got: Outputs, x: Inputs, name: str) -> bool:
+    try:
+        check_budget(trial, got, x, name)
+    except LawBroken:
+        return True
+    return False
 
 
 def _elsewhere(trial: Trial, handed: Inputs) -> Inputs:

@@ -28,7 +28,7 @@ def test_winning_key_is_copied(trial):
     """Where one score stands 64 above all others, P is 1 there and 0 elsewhere: out is that row of v, bit for bit.
 
     Which key wins is what the oracle gives for v_j = j. Rows where several share the weight are left out, and in half
-    dtypes rows whose scores are so large (2048 in float16) that one float32 rounding of them changes what P is cast to.
+    dtypes rows whose scores are so large (above 2048 in float16) that one float32 rounding of them changes what P is cast to.
     """
     x, case = trial.x, trial.case
     j = torch.arange(case.seqlen_k, device=trial.device, dtype=torch.float64)
@@ -38,7 +38,8 @@ def test_winning_key_is_copied(trial):
     decided = (trial.want().out == want.double()).all(dim=-1, keepdim=True)  # (b, i, h, 1)
     if case.dtype != torch.float32:
         score = trial.want().lse.transpose(1, 2).unsqueeze(-1)  # the winner's, as it takes all the weight
-        decided &= score.abs() < oracle.roundoff(case.dtype) / 4 * 2.0**24
+        decided &= score.abs() <= oracle.roundoff(case.dtype) / 4 * 2.0**24
+    trial.needs(bool(decided.any()) or not decided.numel())
     got = trial.run().out
 
     check_copied(trial, torch.where(decided, got, want), want, "should be copied from v:")

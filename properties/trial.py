@@ -131,13 +131,14 @@ class Trial:
         """Call the implementation on x (public layout), stored in the case's layout.
 
         `changed` names fields of the case that this call has otherwise (softmax_scale, layout, ...). An exception of the
-        implementation breaks the law.
+        implementation breaks the law. The outputs are copies: where the next call writes to them (a defect that
+        test_memory names), a law that compares two calls would compare the second one with itself.
         """
         x = self.x if x is None else x
         layout = changed.pop("layout", self.case.layout)
         stored = self.stored(x)
         handed = Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in stored.items()})
-        return self.call(handed, backward=backward, wrt=wrt, **changed)
+        return self.call(handed, backward=backward, wrt=wrt, **changed).copy()
 
     def place(self, x: Inputs, fill: float, margin: int = MARGIN) -> tuple[Inputs, dict[str, Placed]]:
         """The inputs inside buffers filled with `fill`, ready for `call`, and the buffers."""

@@ -53,7 +53,7 @@ def missing(impl: Implementation, needs: tuple[str, ...]) -> str | None:
 def unsupported(impl: Implementation, case: Case) -> str | None:
     """Why the implementation does not promise to take the case; None if it does.
 
-    Raises ContractError if its `accepts` raises.
+    Raises ContractError if its `accepts` raises, or returns something else than None or a text.
     """
     what = None
     for feature in FEATURES.values():
@@ -67,6 +67,9 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
         return f"{what} is not in what {impl.name} supports"
     accepts = impl.supports.accepts
     try:
-        return accepts(case) if accepts else None
+        reason = accepts(case) if accepts else None
     except Exception as error:
         raise ContractError(f"supports.accepts raises {type(error).__name__}: {error} [for {case}]") from error
+    if reason is not None and not (isinstance(reason, str) and reason):
+        raise ContractError(f"supports.accepts returns {reason!r}: should be None, or why not [for {case}]")
+    return reason

@@ -39,6 +39,8 @@ def _check(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: bool) -> 
     """Raises LawBroken unless every output is within its budget, under either alignment where none is declared."""
     if x.bias is not None and x.bias.dim() == 3:
         x = x.with_(bias=x.bias[None])
+        if got.dbias is not None:  # in the shape of the bias
+            got = replace(got, dbias=got.dbias[None])
     try:
         _check_aligned(at, probe, got, x, backward)
     except LawBroken:

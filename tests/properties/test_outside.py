@@ -1,5 +1,6 @@
 """Calls outside the promise: which are tried, and what counts as an answer."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -126,6 +127,36 @@ def test_a_wrong_answer_without_an_error_fails(forward, supports, named):
 def test_the_right_answer_passes(forward, supports):
     result = verdict(forward, **supports)
     assert result.verdict == PASS, result.message
+
+
+class BiasGradient(torch.autograd.Function):
+    """A bias as it is; its gradient times a factor if it has three dimensions."""
+
+    @staticmethod
+    def forward(ctx, bias, factor):
+        ctx.factor = factor if bias.dim() == 3 else 1
+        return bias.clone()
+
+    @staticmethod
+    def backward(ctx, dbias):
+        return ctx.factor * dbias, None
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_the_gradient_of_a_bias_of_three_dimensions_has_its_shape(factor):
+    """As autograd gives it. It is judged like another."""
+
+    def forward(q, k, v, bias=None):
+        return unchecked(q, k, v, bias=None if bias is None else BiasGradient.apply(bias, factor))
+
+    impl = declaring(forward, dtypes=FLOAT, bias={"vector"})
+    impl = replace(impl, backward="autograd", supports=replace(impl.supports, bias_grad=True))
+    trial = Trial(impl, PLAIN.but(bias="vector"), "cpu")
+    if factor == 1:
+        LAW.hold(trial)
+    else:
+        headline = broken(LAW.hold, trial).headline
+        assert headline.startswith("called with a bias of three dimensions, it raises no error, and dbias[")
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit("no")])

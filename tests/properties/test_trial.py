@@ -3,6 +3,7 @@
 import runpy
 
 import pytest
+import torch
 
 from impls import torch_math
 from properties.judging import conformance
@@ -62,3 +63,16 @@ def test_contract_checks_are_not_cached_by_id():
     for forward in [torch_math.forward, lambda q, k, v: (q, q)] * 10:
         answers.append(bool(conformance.problems(implementation(forward, lse="natural"), "cpu")))
     assert answers == [False, True] * 10
+
+
+def test_outputs_are_copies():
+    """Otherwise a law that compares two calls would compare the second one with itself, and miss what differs."""
+    buffer = torch.empty(1)
+
+    def forward(q, k, v):
+        return buffer.resize_(q.shape).copy_(k[:, :1])
+
+    t = Trial(implementation(forward), trial().case, "cpu")
+    first = t.run().out
+    second = t.run(t.x.with_(k=t.x.k + 1)).out
+    assert torch.equal(second, first + 1)

@@ -1,0 +1,44 @@
+"""A wrong value in a declaration is an early error that names it; it is not read as if it were another value."""
+
+from dataclasses import replace
+
+import pytest
+
+from impls import ContractError, torch_math
+from properties.cases.case import Case
+from properties.cases.support import unsupported
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("gqa", "no"), ("cross", 2), ("softmax_scale", 0.125), ("bias_grad", "float32"), ("cross", None)],
+)
+def test_a_flag_is_true_or_false(field, value):
+    """softmax_scale=0.125 would promise every scale, and gqa="no" would promise GQA."""
+    with pytest.raises(ContractError) as caught:
+        replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, **{field: value}))
+    assert caught.value.problems == [f"supports.{field}={value!r}: should be one of True, False"]
+
+
+@pytest.mark.parametrize("tile", [64, (64,), "64", {64, 32}, (64, 0)])
+def test_a_tile_is_two_numbers(tile):
+    with pytest.raises(ContractError) as caught:
+        replace(torch_math.IMPL, tile=tile)
+    assert caught.value.problems == [f"tile={tile!r}: should be (BLOCK_M, BLOCK_N) or None"]
+
+
+@pytest.mark.parametrize("known", [["test_no_race_is_traced"], "test_no_race_is_traced", None])
+def test_known_failures_are_a_mapping(known):
+    with pytest.raises(ContractError) as caught:
+        replace(torch_math.IMPL, known_failures=known)
+    assert caught.value.problems == [f"known_failures={known!r}: should be {{'test_name': 'why, #123'}}"]
+
+
+@pytest.mark.parametrize("returned", [True, False, 0, "", 32])
+def test_accepts_returns_none_or_a_reason(returned):
+    """True for "yes, accepted" would refuse the case, and its reason would read "True"."""
+    supports = replace(torch_math.IMPL.supports, accepts=lambda case: returned)
+    with pytest.raises(ContractError) as caught:
+        unsupported(replace(torch_math.IMPL, supports=supports), Case())
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"supports.accepts returns {returned!r}: should be None, or why not [for seqlen_q=")
