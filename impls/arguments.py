@@ -1,4 +1,4 @@
-"""Checks the arguments of our kernels before a launch. Errors are ValueErrors with the values."""
+"""Checks the arguments of our kernels before a launch, and rounds sizes up. Errors are ValueErrors with the values."""
 
 from __future__ import annotations
 
@@ -132,3 +132,8 @@ def check_like(name: str, x: object, shape: tuple[int, ...], dtype: torch.dtype,
 def unit_stride(x: torch.Tensor) -> torch.Tensor:
     """The same tensor, copied if its last stride is not 1. That of a single column may be anything."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def rounded_up(n: int, multiple: int) -> int:
+    """The least multiple that is at least n."""
+    return -(-n // multiple) * multiple

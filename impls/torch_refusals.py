@@ -6,6 +6,8 @@ are in torch_sdpa.py.
 
 import torch
 
+from impls.arguments import rounded_up
+
 # Found by test_offsets_need_64_bits, in float32: docs/bugs.md#found-by-this-suite.
 FAR_ROWS = "with one query or one key, cuBLAS reads outside of a tensor whose rows lie more than 2^31 elements apart"
 
@@ -85,8 +87,3 @@ def refuses_cudnn_beyond_2_31(case):
     if case.batch * case.nheads * case.seqlen_q * case.headdim > 2**31:
         return "cuDNN's dq is wrong from element 2^31 on"
     return None
-
-
-def rounded_up(n, multiple):
-    """The least multiple that is at least n."""
-    return -(-n // multiple) * multiple

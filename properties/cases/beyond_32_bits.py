@@ -9,11 +9,12 @@ import torch
 from filelock import FileLock
 
 from emulator.build_cache import cache_folder
+from impls.arguments import rounded_up
 from impls.call import Inputs
 from impls.contract import Implementation
 from properties.cases import gpu_ring
 from properties.cases.case import Case
-from properties.cases.inputs import RandomTensors
+from properties.cases.random_tensors import RandomTensors
 from properties.cases.sparse_memory import BEFORE, sparse_zeros
 from properties.cases.support import unsupported
 
@@ -33,7 +34,7 @@ def enlarged(impl: Implementation, case: Case) -> Case | None:
     dtype = min((case.dtype, *impl.supports.dtypes), key=lambda dtype: dtype.itemsize)
     least = ELEMENTS // (GRID // NHEADS * NHEADS * headdim) + 2
     for multiple in MULTIPLES:
-        seqlen = -(-(least | 1) // multiple) * multiple
+        seqlen = rounded_up(least | 1, multiple)
         batch = ELEMENTS // (NHEADS * seqlen * headdim) + 2  # the last batch lies beyond as a whole
         heads = dict(batch=batch, nheads=NHEADS, nheads_k=NHEADS)
         large = case.but(**heads, seqlen_q=seqlen, seqlen_k=seqlen, headdim=headdim, dtype=dtype)

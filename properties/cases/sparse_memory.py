@@ -11,6 +11,7 @@ import sys
 
 import torch
 
+from impls.arguments import rounded_up
 from properties.cases import gpu_ring
 from properties.failures import Reason, Undecided
 
@@ -41,18 +42,14 @@ def _placement(numel: int, count: int, dtype: torch.dtype, ring: bool) -> tuple[
 
     In a ring, row i lies i rows behind the first one: rows share the physical memory without sharing a byte.
     """
-    stride = _up(-(-BEHIND // (count - 1)), BLOCK)
+    stride = rounded_up(-(-BEHIND // (count - 1)), BLOCK)
     if not ring:
         return stride, BEFORE
-    period, row = gpu_ring.PERIOD // dtype.itemsize, _up(numel, BLOCK)
+    period, row = gpu_ring.PERIOD // dtype.itemsize, rounded_up(numel, BLOCK)
     if (count + 1) * row > period:
         size = count * row * dtype.itemsize
         raise Undecided(f"one of the inputs takes {size} bytes, more than the {gpu_ring.PERIOD} of sparse memory")
-    return _up(stride - row, period) + row, _up(BEFORE, period)
-
-
-def _up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
+    return rounded_up(stride - row, period) + row, rounded_up(BEFORE, period)
 
 
 def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

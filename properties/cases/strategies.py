@@ -16,6 +16,7 @@ import torch
 from hypothesis import reject
 from hypothesis import strategies as st
 
+from impls.arguments import rounded_up
 from impls.contract import LARGEST_HEADDIM, Implementation
 from properties.cases.case import BIAS_MASKS, Case
 from properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
@@ -280,7 +281,7 @@ def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
     biases.append(kept | dict(bias_mask="none"))
     seen = set()
     for multiple in (1, 8, 16, 32, 64, 128):
-        q, k = (-(-n // multiple) * multiple for n in (case.seqlen_q, case.seqlen_k))
+        q, k = (rounded_up(n, multiple) for n in (case.seqlen_q, case.seqlen_k))
         square = [(q, q, bias) for bias in (*biases, NO_BIAS)] if may_differ else []
         for seqlen_q, seqlen_k, bias in [*((q, k, bias) for bias in biases), *square]:
             key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"], bias["bias_keeps_key"])

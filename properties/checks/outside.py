@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from impls.arguments import rounded_up
 from impls.call import Inputs, Outputs
 from impls.contract import GRADIENTS, Implementation, Precision
 from properties.cases.layouts import MARGIN
@@ -69,7 +70,7 @@ def _amid(at: Trial, x: Inputs) -> Inputs:
     case = at.case
     scores = case.batch * case.nheads * case.seqlen_q * case.seqlen_k
     farthest = FARTHEST * max(scores, *(tensor.numel() for _, tensor in x.items()))
-    margin = -(-farthest // MARGIN) * MARGIN  # keeps the alignment, which a wide load needs
+    margin = rounded_up(farthest, MARGIN)  # keeps the alignment, which a wide load needs
     flat = x.bias is not None and x.bias.dim() == 3
     handed, _ = at.place(x.with_(bias=x.bias[None]) if flat else x, AROUND, margin)
     return handed.with_(bias=handed.bias[0]) if flat else handed
