@@ -140,13 +140,19 @@ class Trial:
         handed = Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in stored.items()})
         return self.call(handed, backward=backward, wrt=wrt, **changed).copy()
 
-    def place(self, x: Inputs, fill: float, margin: int = MARGIN) -> tuple[Inputs, dict[str, Placed]]:
-        """The inputs inside buffers filled with `fill`, ready for `call`, and the buffers."""
-        placed = {name: self._place(name, t, fill, margin) for name, t in x.items()}
-        return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
+    def place(
+        self, x: Inputs, fill: float, margin: int = MARGIN, away_from: Inputs | None = None
+    ) -> tuple[Inputs, dict[str, Placed]]:
+        """The inputs inside buffers filled with `fill`, ready for `call`, and the buffers.
 
-    def _place(self, name: str, tensor: torch.Tensor, fill: float, margin: int) -> Placed:
-        return place(self.as_stored(name, tensor), layout_of(name, self.case.layout), fill, margin)
+        away_from: inputs of the same names; each address has another remainder by 128 than there.
+        """
+        placed = {}
+        for name, tensor in x.items():
+            other = None if away_from is None else getattr(away_from, name)
+            layout = layout_of(name, self.case.layout)
+            placed[name] = place(self.as_stored(name, tensor), layout, fill, margin, other)
+        return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """An input in the layout that the implementation declares; bias has one layout for all."""

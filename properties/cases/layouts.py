@@ -43,10 +43,13 @@ def layout_of(name: str, layout: str) -> str:
     return MIXED[name] if layout == "mixed" else layout
 
 
-def place(tensor: torch.Tensor, layout: str, fill: float, margin: int = MARGIN) -> Placed:
+def place(
+    tensor: torch.Tensor, layout: str, fill: float, margin: int = MARGIN, away_from: torch.Tensor | None = None
+) -> Placed:
     """A 4-D tensor (w, x, y, z) -> the same values stored as `layout` says; everything around them is `fill`.
 
-    margin: elements before and after.
+    margin: elements before and after, at least.
+    away_from: the address has another remainder by 128 than that of this tensor; torch promises one by 64.
     contiguous    as torch makes it
     transposed    the two middle dimensions exchanged in memory
     packed        every third row of a longer tensor, as q is in a packed qkv
@@ -64,7 +67,10 @@ def place(tensor: torch.Tensor, layout: str, fill: float, margin: int = MARGIN) 
     count = 1
     for n in stored:
         count *= n
-    buffer = torch.full((count + 2 * margin,), fill, dtype=tensor.dtype, device=tensor.device)
+    spare = 0 if away_from is None else 64 // tensor.element_size()
+    buffer = torch.full((count + 2 * margin + spare,), fill, dtype=tensor.dtype, device=tensor.device)
     view = cut(buffer[margin : margin + count].view(stored))
+    if away_from is not None and (view.data_ptr() - away_from.data_ptr()) % 128 == 0:
+        view = cut(buffer[margin + spare :][:count].view(stored))
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, before=bits(buffer).clone())

@@ -51,6 +51,18 @@ def test_packed_rows_lie_between_other_rows(values):
 
 
 @each_layout
+@each_dtype
+def test_a_tensor_is_placed_at_another_remainder_by_128(values, layout, dtype):
+    """Whatever addresses the allocator gives: it alternates between 0 and 64 once memory is used again."""
+    kept = [place(values.to(dtype), layout, fill=math.nan)]
+    for _ in range(20):
+        other = place(values.to(dtype), layout, fill=math.nan, away_from=kept[0].tensor)
+        assert (other.tensor.data_ptr() - kept[0].tensor.data_ptr()) % 128 == 64
+        assert torch.equal(other.tensor, values.to(dtype))
+        kept.append(other)
+
+
+@each_layout
 def test_everything_around_a_placed_tensor_is_filled(values, layout):
     placed = place(values, layout, fill=math.nan)
     assert int((~placed.buffer.isnan()).sum()) == values.numel()
