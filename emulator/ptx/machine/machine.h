@@ -1,0 +1,99 @@
+// A machine for PTX: it executes one instruction at a time for all lanes of a warp that are at it.
+//
+// A register is a slot of a warp's register file: one value for each of the 32 lanes, next to each other, so that g++ turns
+// the loop of an operation into vector instructions. A predicate is one uint32_t, a bit for each lane. Python decodes PTX
+// text into the arrays of a Program (emulator/ptx/encode.py); nothing is compiled for a kernel.
+#pragma once
+
+#include "../../runtime/runtime.h"
+
+#include <cstring>
+#include <vector>
+
+namespace emulator::ptx {
+
+constexpr uint32_t ALL = ~0u;
+constexpr int32_t NONE = INT32_MIN;  // an operand that an instruction does not have
+
+struct Warp;
+struct Instruction;
+
+enum class Flow : uint8_t {
+    next,   // the lanes go on with the next instruction
+    moved,  // the handler has set the program counter of each lane itself: a branch, the end, an operation that waits
+};
+
+// Executes an instruction for the lanes in `mask`, which is never 0: those that are at it and whose guard holds.
+using Handler = Flow (*)(Warp& warp, const Instruction& at, uint32_t mask);
+
+struct Instruction {
+    Handler run;
+    const int32_t* operand;
+    int32_t guard;  // the slot of its predicate, or NONE
+    bool negated;   // @!p
+};
+
+// The registers that PTX predefines: the first slots of every register file, in this order (SPECIAL in encode.py). 32 bits each.
+enum Special : int {
+    TID_X, TID_Y, TID_Z, NTID_X, NTID_Y, NTID_Z, CTAID_X, CTAID_Y, CTAID_Z, NCTAID_X, NCTAID_Y, NCTAID_Z, LANEID, WARPID,
+    NWARPID, LANEMASK_EQ, LANEMASK_LE, LANEMASK_LT, LANEMASK_GE, LANEMASK_GT, SPECIALS,
+};
+
+enum AddressSpace : int { GENERIC, GLOBAL_SPACE, SHARED_SPACE, LOCAL_SPACE, CONST_SPACE, PARAM_SPACE };  // SPACES in encode.py
+
+struct Program {  // one kernel
+    std::vector<Instruction> instructions;
+    std::vector<int32_t> operands;
+    std::vector<unsigned char> constants;  // slots that never change: each immediate, for 32 lanes
+    size_t register_bytes;  // of one warp's register file
+    size_t local_bytes;     // of one thread's .local variables
+    size_t shared_bytes;    // of its own .shared variables, which lie before the dynamic shared memory
+};
+
+struct Warp {
+    unsigned char* registers;
+    const unsigned char* constants;
+    uint32_t pc[WARP];     // of each lane: an index in Program::instructions
+    uint32_t exists;       // lanes of the block: fewer than 32 in a last warp
+    uint32_t ready;        // lanes that can go on
+    unsigned first;        // linear index of lane 0 in its block
+    const Instruction* begin;  // of the program
+
+    // An operand's 32 values. Written only if the operand is a register.
+    template <class T>
+    T* slot(int32_t operand) const {
+        return reinterpret_cast<T*>(operand >= 0 ? registers + operand : const_cast<unsigned char*>(constants) + ~operand);
+    }
+    uint32_t& predicate(int32_t operand) const { return *slot<uint32_t>(operand); }
+};
+
+// Calls f(lane) for the lanes in mask. The full loop is vectorised: f must touch only values of its own lane.
+template <class F>
+inline __attribute__((always_inline)) void each_lane(uint32_t mask, F f) {
+    if (mask == ALL) {
+#pragma GCC ivdep
+        for (unsigned lane = 0; lane < WARP; ++lane) f(lane);
+    } else {
+        for (uint32_t left = mask; left; left &= left - 1) f(static_cast<unsigned>(__builtin_ctz(left)));
+    }
+}
+
+struct NamedHandler {
+    const char* name;  // as encode.py spells it
+    Handler run;
+};
+
+struct Handlers {
+    const NamedHandler* begin;
+    size_t count;
+};
+
+// One table for each file of handlers.
+Handlers arithmetic_handlers();   // arithmetic.cpp: integers, bits, comparisons, selection, moves
+Handlers floating_handlers();     // floating.cpp: float32, float64, half types, approximations
+Handlers conversion_handlers();   // conversions.cpp
+Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix
+Handlers memory_handlers();       // memory.cpp: ld, st, atom, cp.async, cvta
+Handlers control_handlers();      // control.cpp: branches, barriers, shuffles, votes
+
+}  // namespace emulator::ptx
