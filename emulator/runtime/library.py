@@ -29,7 +29,7 @@ def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -
     headers: all that the files include. flags: of the compiler, after the usual ones. Raises NoCompiler, CompileError.
     """
     sources = sorted(folder.glob("*.cpp"))
-    how = [*COMMON, *flags, processor() if "-march=native" in flags else ""]
+    how = [*COMMON, *flags, *([processor()] if "-march=native" in flags else [])]
     key = compiler_key(folder.name, *how, *(path.read_bytes() for path in [*sources, *headers]))
     return ctypes.CDLL(str(built(key, lambda to: _build(sources, flags, to))), mode=ctypes.RTLD_GLOBAL)
 
