@@ -69,9 +69,7 @@ def parameters(text: str, error: Callable[..., Exception]) -> list[Parameter]:
     return found
 
 
-def variables(
-    space: str, text: str, extern: bool, line: int, error: Callable[..., Exception]
-) -> Iterator[Variable]:
+def variables(space: str, text: str, extern: bool, line: int, error: Callable[..., Exception]) -> Iterator[Variable]:
     """The variables of one declaration: what follows .shared, .global, .const, .local or .param."""
     type, align, vector = TYPE.search(text), re.search(r"\.align\s+(\d+)", text), re.search(r"\.v([24])\b", text)
     if not type:

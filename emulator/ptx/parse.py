@@ -43,7 +43,9 @@ STATEMENT = re.compile(
     )""",
     re.VERBOSE,
 )
-HEADER = re.compile(rf"\s*(?P<results>\([^)]*\))?\s*(?P<name>{NAME})\s*(?:\((?P<parameters>[^)]*)\))?(?P<rest>[^;{{]*)$")
+HEADER = re.compile(
+    rf"\s*(?P<results>\([^)]*\))?\s*(?P<name>{NAME})\s*(?:\((?P<parameters>[^)]*)\))?(?P<rest>[^;{{]*)$"
+)
 OPERANDS = re.compile(r"(?:\{[^{}]*\}|\[[^\[\]]*\]|[^,{}\[\]])+")
 RANGE = re.compile(rf"({NAME})\s*(?:<\s*(\d+)\s*>)?$")
 NUMBERED = re.compile(r"(.*?)(\d+)$", re.DOTALL)
