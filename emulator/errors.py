@@ -16,8 +16,11 @@ class CompileError(EmulatorError):
 
 
 class Refused(CompileError):
-    """The file uses something that a CPU cannot emulate (inline PTX, cooperative groups, ...): the reason and the line."""
+    """The file uses something that a CPU cannot emulate (inline PTX, cooperative groups, ...): the reason and the line.
 
-    def __init__(self, reason: str, file: str, line: int):
+    by_nvcc: whether nvcc may compile it, as g++ cannot.
+    """
+
+    def __init__(self, reason: str, file: str, line: int, by_nvcc: bool = False):
         super().__init__(f"{file}:{line}: not covered on the CPU: {reason}")
-        self.reason, self.file, self.line = reason, file, line
+        self.reason, self.file, self.line, self.by_nvcc = reason, file, line, by_nvcc
