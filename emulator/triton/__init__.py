@@ -23,7 +23,7 @@ def interpreted() -> bool:
 
 
 def activate() -> bool:
-    """Make the emulator Triton's device in this process, if it is not yet. -> False with TRITON_INTERPRET, which comes first."""
+    """Make the emulator Triton's device in this process. -> False with TRITON_INTERPRET, which comes first."""
     if interpreted():
         return False
     from emulator.triton import driver  # imports Triton, which takes a second

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, NotCovered
 
 PACKED = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -28,9 +28,11 @@ class Launcher:
         self.signature = {_name(src, key): type_ for key, type_ in src.signature.items()}
         ctas = getattr(metadata, "num_ctas", 1) * _product(getattr(metadata, "cluster_dims", (1,)))
         if ctas > 1:
-            raise EmulatorError(f"{self.name}: num_ctas={ctas}: should be 1 on the CPU, whose target sm_80 has no clusters")
+            raise NotCovered(
+                f"{self.name}: num_ctas={ctas}: should be 1 on the CPU, whose target sm_80 has no clusters"
+            )
         if getattr(metadata, "launch_cooperative_grid", False):
-            raise EmulatorError(
+            raise NotCovered(
                 f"{self.name}: launch_cooperative_grid=True: should be False on the CPU, where programs run one after another"
             )
 
@@ -57,7 +59,9 @@ class Launcher:
     def _scratch(self, programs: int, wanted: int) -> list[tuple[str, Any]]:
         """The parameters that Triton adds: memory that its compiler asks for, one part for each program, or null."""
         if not 0 <= wanted <= len(SCRATCH):
-            raise EmulatorError(f"{self.name}: its PTX has {wanted:+d} parameters more than its signature: {self.signature}")
+            raise EmulatorError(
+                f"{self.name}: its PTX has {wanted:+d} parameters more than its signature: {self.signature}"
+            )
         sizes = [getattr(self.metadata, f"{name.replace(' ', '_')}_size", 0) or 0 for name in SCRATCH]
         memory = [torch.empty(programs * size, dtype=torch.uint8) if size else None for size in sizes]
         return list(zip(SCRATCH, memory, strict=True))[:wanted]
@@ -68,7 +72,9 @@ class Launcher:
             if parameter.size != size:
                 raise EmulatorError(f"{self.name}: {name} has {parameter.size} bytes in the PTX, should have {size}")
             if isinstance(argument, torch.Tensor) and argument.device.type != "cpu":
-                raise ValueError(f"{self.name}: {name} is on {argument.device}: should be on the CPU, where the emulator runs")
+                raise ValueError(
+                    f"{self.name}: {name} is on {argument.device}: should be on the CPU, where the emulator runs"
+                )
 
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
@@ -88,7 +94,7 @@ def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
     elif type_ in PACKED:
         yield name, struct.pack(f"<{PACKED[type_]}", _number(value, PACKED[type_]))
     else:
-        raise EmulatorError(f"{name} has the type {type_}, which is not covered on the CPU")
+        raise NotCovered(f"{name} has the type {type_}, which is not covered on the CPU")
 
 
 def pointed_to(value: Any) -> Any:
@@ -114,7 +120,7 @@ def _descriptor(name: str, type_: str, value: Any) -> Iterator[tuple[str, Any]]:
     yield f"{name}.base", pointed_to(value.base)
     rank = re.match(r"tensordesc(?:_im2col)?<[^\[>]*\[([^\]]*)\]", type_)[1].count(",") + 1
     if len(value.shape) != rank:
-        raise EmulatorError(f"{name} has the type {type_} and the shape {tuple(value.shape)}: not covered on the CPU")
+        raise NotCovered(f"{name} has the type {type_} and the shape {tuple(value.shape)}: not covered on the CPU")
     flags = [("nan", value.padding == "nan")]
     if hasattr(value, "round_f32_to_tf32"):
         flags.append(("tf32", value.round_f32_to_tf32))
