@@ -4,9 +4,9 @@
     activate()                        # from now on any @triton.jit kernel takes CPU tensors
     kernel[grid](x, y, n, BLOCK=128)
 
-driver.py    the device that Triton sees: its properties, its clock for autotuning, where its binaries are loaded
+driver.py    the device that Triton sees: its properties, its clock, how autotuning chooses
 backend.py   Triton's compiler for NVIDIA, without the step from PTX to machine code
-launcher.py  from the arguments of a launch to those of the PTX
+launcher.py  from the arguments of a launch to those of the PTX; lines.py: of which files its lines are
 importing.py switches it on as soon as somebody imports Triton
 
 docs/tracing-triton.md says what authors of kernels have to know. Importing this imports neither Triton nor torch.

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+import emulator.ptx
 from emulator.errors import EmulatorError, NotCovered
+from emulator.triton.lines import relocated
 
 PACKED = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -25,6 +27,8 @@ class Launcher:
     def __init__(self, src: Any, metadata: Any):
         self.name = metadata.name
         self.metadata = metadata
+        self.source = getattr(src, "fn", None)
+        self.loaded: Any = None
         self.signature = {_name(src, key): type_ for key, type_ in src.signature.items()}
         ctas = getattr(metadata, "num_ctas", 1) * _product(getattr(metadata, "cluster_dims", (1,)))
         if ctas > 1:
@@ -37,13 +41,14 @@ class Launcher:
             )
 
     def __call__(
-        self, grid_x: int, grid_y: int, grid_z: int, stream: int, kernel: Any, packed_metadata: tuple, launch_metadata: Any,
+        self, grid_x: int, grid_y: int, grid_z: int, stream: int, ptx: str, packed_metadata: tuple, launch_metadata: Any,
         enter_hook: Any, exit_hook: Any, *values: Any,
     ) -> None:  # fmt: skip
         """Run grid_x * grid_y * grid_z programs. `values`: one for each of the kernel's Python parameters."""
         programs = grid_x * grid_y * grid_z
         if enter_hook is not None:
             enter_hook(launch_metadata)
+        kernel = self._load(ptx)
         if programs > 0:  # none: as on a GPU, nothing is launched
             named = [pair for (name, type_), value in zip(self.signature.items(), values, strict=True)
                      for pair in flat(name, type_, value)]  # fmt: skip
@@ -55,6 +60,13 @@ class Launcher:
             launch(*arguments, names=list(names))
         if exit_hook is not None:
             exit_hook(launch_metadata)
+
+    def _load(self, ptx: str) -> Any:
+        """The kernel in emulator.ptx; loaded here, as only the compilation knows of which Python files its lines are."""
+        if self.loaded is None:
+            text = ptx if self.source is None else relocated(ptx, self.source)
+            self.loaded = emulator.ptx.load(text, source=f"PTX of {self.name}").kernels[self.name]
+        return self.loaded
 
     def _scratch(self, programs: int, wanted: int) -> list[tuple[str, Any]]:
         """The parameters that Triton adds: memory that its compiler asks for, one part for each program, or null."""
@@ -72,9 +84,7 @@ class Launcher:
             if parameter.size != size:
                 raise EmulatorError(f"{self.name}: {name} has {parameter.size} bytes in the PTX, should have {size}")
             if isinstance(argument, torch.Tensor) and argument.device.type != "cpu":
-                raise ValueError(
-                    f"{self.name}: {name} is on {argument.device}: should be on the CPU, where the emulator runs"
-                )
+                raise ValueError(f"{self.name}: {name} is on {argument.device}: should be on the CPU")
 
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
@@ -116,7 +126,7 @@ def _number(value: Any, code: str) -> int | float:
 
 
 def _descriptor(name: str, type_: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A TensorDescriptor, which kernels for sm_80 read through a pointer; shape and strides come twice, as Triton passes it."""
+    """A TensorDescriptor, which kernels for sm_80 read through a pointer; Triton passes shape and strides twice."""
     yield f"{name}.base", pointed_to(value.base)
     rank = re.match(r"tensordesc(?:_im2col)?<[^\[>]*\[([^\]]*)\]", type_)[1].count(",") + 1
     if len(value.shape) != rank:
