@@ -88,17 +88,17 @@ def counted() -> Iterator[None]:
         _seconds = before + time.perf_counter() - start
 
 
-def built(key: str, make: Callable[[Path], None]) -> Path:
-    """The library of that key; if it does not exist, make(path) makes it at a path in a fresh folder.
+def built(key: str, make: Callable[[Path], None], suffix: str = ".so") -> Path:
+    """The library, or another file, of that key; if it does not exist, make(path) makes it at a path in a fresh folder.
 
     If several processes ask at the same time, one makes it. It is renamed when it is complete; a process that fails or is
     killed leaves only a temporary folder, which is never read.
     """
     for folder in _folders():  # also those that are read-only
-        made = folder / f"{key}.so"
+        made = folder / f"{key}{suffix}"
         if made.exists() and _mine(folder):
             return made
-    path = cache_folder() / f"{key}.so"
+    path = cache_folder() / f"{key}{suffix}"
     with counted(), FileLock(cache_folder() / f"{key}.build.lock"):
         if not path.exists():
             with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:

@@ -16,8 +16,7 @@ from emulator.cuda import build
 from emulator.errors import EmulatorError
 from emulator.observation import Observation
 from emulator.runtime import watch
-from emulator.runtime.arena import LARGE, Stored
-from emulator.runtime.calls import CallMemory, memory_of
+from emulator.runtime.calls import CallMemory, Dims, memory_of, raise_observed, refuse_large, three
 from emulator.runtime.symbols import base_name, register_shared_variables
 
 # The codes of shim/entry.h for the type that a pointer points to -> the dtypes that fit.
@@ -31,7 +30,6 @@ RANGES = {"?": (0, 1)} | {
     for signed, codes in ((1, "bhil"), (0, "BHIL"))
     for code, bits in zip(codes, (8, 16, 32, 64), strict=True)
 }
-Dims = int | Sequence[int]
 
 
 class CudaError(EmulatorError):
@@ -142,7 +140,7 @@ class Function:
         """A function that launches this kernel. grid, block: 1 to 3 sizes; shared: bytes of dynamic shared memory."""
         if not self.is_kernel:
             raise TypeError(f"{self.name} is a host function, not a kernel: call it")
-        shape = _Shape(_three("grid", grid), _three("block", block), shared)
+        shape = _Shape(three("grid", grid), three("block", block), shared)
         return lambda *arguments: self._run(arguments, shape)
 
     @property
@@ -167,7 +165,7 @@ class Function:
                 if isinstance(argument, torch.Tensor):
                     value.pointer = next(left)
             if watching:
-                _refuse_large(self, memory.storages)
+                refuse_large(self._who, memory.storages, CudaError)
             result = _Value()
             thrown, observations = _called(entry, values, shape, result, memory)
             if watching:
@@ -175,8 +173,12 @@ class Function:
             if thrown:
                 raise CudaError("\n".join([f"the host code throws: {thrown}", *map(str, observations)]))
             if not watching:
-                _raise_observed(self, observations, memory.storages)
+                raise_observed(self._who, observations, memory.storages, CudaError)
         return {b"v": None, b"d": result.number, b"i": result.integer}[entry.result]
+
+    @property
+    def _who(self) -> str:
+        return f"{self.name} of {self.file.path.name}"
 
     def _name(self, i: int) -> str:
         return self.parameters[i] if i < len(self.parameters) else f"argument {i + 1}"
@@ -232,30 +234,3 @@ def _called(
     _CALL(entry.call)(values, shape, ctypes.byref(result))
     host.emulator_cuda_end_call()
     return host.emulator_cuda_thrown().decode(errors="replace"), memory.take_observations()
-
-
-def _refuse_large(function: Function, storages: list[Stored]) -> None:
-    for stored in storages:
-        if not stored.margin:
-            names = ", ".join(view.name for view in stored.views)
-            raise CudaError(
-                f"{function.name} of {function.file.path.name}: {names}: its storage has {stored.nbytes} bytes, and the "
-                f"tracer, which records accesses to every byte, takes at most {LARGE}: pass a copy of the part that is used"
-            )
-
-
-def _raise_observed(function: Function, observations: list[Observation], storages: list[Stored]) -> None:
-    if observations:
-        raise CudaError("\n".join(map(str, observations)))
-    for stored in storages:
-        if beside := stored.beside():
-            raise CudaError(
-                f"{function.name} of {function.file.path.name} writes outside of its tensors: {beside}; trace() says where"
-            )
-
-
-def _three(what: str, sizes: Dims) -> ctypes.Array:
-    given = tuple(sizes) if isinstance(sizes, Sequence) else (sizes,)
-    if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and 0 <= n < 2**31 for n in given):
-        raise ValueError(f"{what}={sizes!r}: should be one to three sizes")
-    return (ctypes.c_uint * 3)(*given, *[1] * (3 - len(given)))

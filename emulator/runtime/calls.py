@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
+from emulator.errors import EmulatorError
 from emulator.observation import Observation
-from emulator.runtime.arena import Arena, Stored
+from emulator.runtime.arena import LARGE, Arena, Stored
 from emulator.runtime.library import runtime
 from emulator.runtime.records import take_observations
+
+Dims = int | Sequence[int]
 
 _arena = Arena()
 _lock = threading.RLock()  # one call at a time: the arena and the runtime hold the state of one
@@ -56,3 +59,33 @@ def _add_region(number: int, stored: Stored) -> ctypes.c_void_p:
     for view in stored.views:
         lib.emulator_add_span(region, ctypes.c_size_t(view.start), ctypes.c_size_t(view.end))
     return region
+
+
+def refuse_large(who: str, storages: list[Stored], error: type[EmulatorError]) -> None:
+    """Raise an error if a storage is too large to be traced. who: what was called."""
+    for stored in storages:
+        if not stored.margin:
+            names = ", ".join(view.name for view in stored.views)
+            raise error(
+                f"{who}: {names}: its storage has {stored.nbytes} bytes, and the tracer, which records accesses to every "
+                f"byte, takes at most {LARGE}: pass a copy of the part that is used"
+            )
+
+
+def raise_observed(
+    who: str, observations: list[Observation], storages: list[Stored], error: type[EmulatorError]
+) -> None:
+    """Raise an error if a call that is not traced did what stops it on a GPU, or wrote beside its tensors."""
+    if observations:
+        raise error("\n".join(map(str, observations)))
+    for stored in storages:
+        if beside := stored.beside():
+            raise error(f"{who} writes outside of its tensors: {beside}; trace() says where")
+
+
+def three(what: str, sizes: Dims) -> ctypes.Array:
+    """One to three sizes, of a grid or a block, as three."""
+    given = tuple(sizes) if isinstance(sizes, Sequence) else (sizes,)
+    if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and 0 <= n < 2**31 for n in given):
+        raise ValueError(f"{what}={sizes!r}: should be one to three sizes")
+    return (ctypes.c_uint * 3)(*given, *[1] * (3 - len(given)))

@@ -25,7 +25,9 @@ void check_barrier(const Block& in) {
     for (const Thread& thread : in.threads) {
         if (thread.state == State::at_barrier) {
             if (!first) first = &thread;
-            else if (!other && !same_place(first->wait, thread.wait)) other = &thread;
+            else if (!other && !same_place(first->wait, thread.wait) &&
+                     (!launch->by_barrier || first->warp() == thread.warp())) other = &thread;
+            if (launch->by_barrier && thread.warp() != first->warp()) first = &thread;
         } else if (thread.state == State::done && !thread.left_early && !past) {
             past = &thread;
         }
@@ -104,18 +106,19 @@ uint64_t result_of(const Block& in, const Lanes& lanes, const Thread& thread) {
     }
 }
 
-// __syncwarp joins the clocks of its lanes: what they did, and what happens before it, happens before what they do next.
-// A lane that has returned counts as having arrived.
-void order_lanes(const Block& in, unsigned warp_number, Warp& warp, const Lanes& lanes) {
-    uint32_t joined[WARP] = {};
-    ++warp.syncs;
-    unsigned mask = lanes.member[0]->wait.mask;
-    for (unsigned lane = 0; lane < WARP; ++lane) {
-        if (!(mask >> lane & 1) || warp_number * WARP + lane >= in.threads.size()) continue;
-        for (unsigned m = 0; m < WARP; ++m) joined[m] = std::max(joined[m], warp.clock[lane][m]);
-        joined[lane] = warp.syncs;
+// The same for the clocks of all threads of the block.
+void order_among_all(Block& in, unsigned first, Warp& warp, uint32_t mask, uint32_t lanes) {
+    size_t threads = in.threads.size();
+    std::vector<uint32_t> joined(threads);
+    for (uint32_t left = mask; left; left &= left - 1) {
+        unsigned thread = first + static_cast<unsigned>(__builtin_ctz(left));
+        if (thread >= threads) continue;
+        const uint32_t* clock = clock_of(in, thread);
+        for (size_t m = 0; m < threads; ++m) joined[m] = std::max(joined[m], clock[m]);
+        joined[thread] = warp.syncs;
     }
-    for (unsigned i = 0; i < lanes.count; ++i) memcpy(warp.clock[lanes.member[i]->lane()], joined, sizeof joined);
+    for (uint32_t left = lanes; left; left &= left - 1)
+        memcpy(clock_of(in, first + static_cast<unsigned>(__builtin_ctz(left))), joined.data(), threads * sizeof(uint32_t));
 }
 
 }  // namespace
@@ -137,6 +140,7 @@ void release_if_complete(Block& in) {
     ++in.interval;
     for (Warp& warp : in.warps)
         if (warp.syncs) warp = Warp{};
+    in.clocks.clear();
 }
 
 void complete_warp_op(Block& in, const Thread& arrived) {
@@ -158,9 +162,24 @@ void complete_warp_op(Block& in, const Thread& arrived) {
         size_t at = first + static_cast<unsigned>(__builtin_ctz(left));
         if (at < in.threads.size() && in.threads[at].state != State::done) lanes.add(in.threads[at]);
     }
-    if (wait.op == SYNCWARP && !in.warps.empty()) order_lanes(in, arrived.warp(), in.warps[arrived.warp()], lanes);
+    if (wait.op == SYNCWARP && !in.warps.empty()) order_warp(in, arrived.warp(), wait.mask, lanes.everybody);
     for (unsigned i = 0; i < lanes.count; ++i) lanes.member[i]->wait.result = result_of(in, lanes, *lanes.member[i]);
     for (unsigned i = 0; i < lanes.count; ++i) make_ready(in, *lanes.member[i]);
+}
+
+// __syncwarp joins the clocks of its lanes: what they did, and what happens before it, happens before what they do next.
+// A lane that has returned counts as having arrived.
+void order_warp(Block& in, unsigned warp_number, uint32_t mask, uint32_t lanes) {
+    Warp& warp = in.warps[warp_number];
+    uint32_t joined[WARP] = {};
+    ++warp.syncs;
+    if (launch->joins_warps) return order_among_all(in, warp_number * WARP, warp, mask, lanes);
+    for (unsigned lane = 0; lane < WARP; ++lane) {
+        if (!(mask >> lane & 1) || warp_number * WARP + lane >= in.threads.size()) continue;
+        for (unsigned m = 0; m < WARP; ++m) joined[m] = std::max(joined[m], warp.clock[lane][m]);
+        joined[lane] = warp.syncs;
+    }
+    for (uint32_t left = lanes; left; left &= left - 1) memcpy(warp.clock[__builtin_ctz(left)], joined, sizeof joined);
 }
 
 void complete_without(Block& in, const Thread& gone) {

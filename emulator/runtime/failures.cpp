@@ -9,6 +9,7 @@ namespace emulator {
 namespace {
 
 std::string name_of(const Wait& wait, State state) {
+    if (wait.name) return wait.name;
     char text[64] = "__syncthreads()";
     if (state == State::at_warp) snprintf(text, sizeof text, "a warp operation with mask 0x%08x", wait.mask);
     if (state == State::at_warp && wait.op == SYNCWARP) snprintf(text, sizeof text, "__syncwarp(0x%08x)", wait.mask);
@@ -85,7 +86,7 @@ void record_deadlock(const Block& in) {
 void record_fault(const Fault& fault) {
     bool memory = fault.signal == SIGSEGV || fault.signal == SIGBUS;
     // Local memory that is too large is accessed from its far end, which can be far below the stack.
-    bool local = memory && fault.address + 4 * STACK - reinterpret_cast<uintptr_t>(now->fiber->stack) < 4 * STACK + 4096;
+    bool local = memory && fault.address + 4 * STACK - now->own < 4 * STACK + 4096;
     Kind kind = memory ? OUTSIDE : fault.signal == SIGFPE || fault.signal == SIGILL ? TRAP : DEADLOCK;
     Record& record = add_record(kind, nullptr, memory ? fault.address : 0, 0, 1, side_of(*now, *block, TOUCH, fault.pc));
     if (fault.file) {

@@ -74,8 +74,14 @@ __attribute__((noinline)) void leave_fiber(Fiber* fiber) {
 }
 
 void abandon_fiber() {
-    now->fiber->started = false;
+    if (now->fiber) now->fiber->started = false;
     _longjmp(scheduler, 1);
+}
+
+__attribute__((noinline)) bool run_stoppable(void (*body)()) {
+    if (_setjmp(scheduler)) return false;
+    body();
+    return true;
 }
 
 bool in_stacks(uintptr_t address) {
@@ -130,7 +136,7 @@ void on_signal(int signal, siginfo_t* info, void* context) {
     bool fault = signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
     bool here = launch && gettid_now() == launch->os_thread;
     Place place = place_of(context);
-    bool on_fiber = here && now && place.stack - reinterpret_cast<uintptr_t>(now->fiber->stack) + 4 * STACK < 5 * STACK;
+    bool on_fiber = here && now && now->fiber && place.stack - reinterpret_cast<uintptr_t>(now->fiber->stack) + 4 * STACK < 5 * STACK;
     bool in_kernel = on_fiber && place.pc - launch->code < launch->code_bytes;
     if (fault && !on_fiber) {  // not in a kernel: the previous handler gets it
         for (int i = 0; i < COUNT; ++i)

@@ -17,6 +17,7 @@ inline uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - launch
 // Whether an access of this block at that epoch happens before what the running thread does now.
 inline bool happens_before(uint32_t interval, uint16_t thread, uint32_t syncs) {
     if (interval != block->interval || thread == self()) return true;
+    if (launch->joins_warps) return clock_of(*block, self())[thread] > syncs;
     if (thread / WARP != now->warp()) return false;
     return block->warps[now->warp()].clock[now->lane()][thread % WARP] > syncs;
 }
@@ -53,11 +54,31 @@ inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t sit
     return {block->serial, static_cast<uint16_t>(now->warp() * WARP + lane), site, true};
 }
 
+// Those of these lanes, of any warp, whose access is concurrent with what the running thread does now.
+inline uint32_t concurrent_of(const EarlierLanes& earlier) {
+    const uint32_t* clock = clock_of(*block, self());
+    uint32_t left = 0;
+    for (uint32_t lanes = earlier.lanes; lanes; lanes &= lanes - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes)), thread = earlier.warp * WARP + lane;
+        if (thread != self() && clock[thread] <= earlier.syncs) left |= 1u << lane;
+    }
+    return left;
+}
+
+inline Conflict conflict_of_any_warp(const AccessSet& set) {
+    for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
+        if (uint32_t left = concurrent_of(*earlier))
+            return {block->serial, static_cast<uint16_t>(earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(left))),
+                    earlier->site, true};
+    return NONE;
+}
+
 inline Conflict conflict_with(const AccessSet& set) {
     if (!counts(set.serial)) return NONE;
     if (set.serial != block->serial) return {set.serial, set.first, set.site, true};
     if (set.before != NOBODY) return {set.before_serial, set.before, set.before_site, true};
     if (set.interval != block->interval) return NONE;
+    if (launch->joins_warps) return conflict_of_any_warp(set);
     if (set.first / WARP != now->warp()) return {set.serial, set.first, set.site, true};
     if (set.other != NOBODY) return {set.serial, set.other, set.other_site, true};
     Conflict found = conflict_with_lanes(set.lanes, set.syncs, set.site);
@@ -75,9 +96,32 @@ inline void start_set(AccessSet& set, uint32_t site) {
     set.earlier = nullptr;
     set.first = self();
     set.other = NOBODY;
+    if (!launch->joins_warps) return;
+    earlier_lanes.push_back({set.syncs, set.lanes, site, now->warp(), nullptr});
+    set.earlier = &earlier_lanes.back();
+}
+
+// Adds the access of the running thread to the list of all warps; those that happen before it are dropped.
+inline void add_among_all(AccessSet& set, uint32_t site) {
+    for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
+        if (earlier->warp == now->warp() && earlier->syncs == syncs_now() && earlier->site == site) {
+            earlier->lanes |= 1u << now->lane();
+            return;
+        }
+    EarlierLanes* kept = nullptr;
+    for (EarlierLanes *earlier = set.earlier, *next; earlier; earlier = next) {
+        next = earlier->next;
+        if (!(earlier->lanes = concurrent_of(*earlier))) continue;
+        earlier->next = kept;
+        kept = earlier;
+    }
+    earlier_lanes.push_back({syncs_now(), 1u << now->lane(), site, now->warp(), kept});
+    set.earlier = &earlier_lanes.back();
 }
 
 inline void add_access(AccessSet& set, uint32_t site) {
+    if (launch->joins_warps && set.serial == block->serial && set.interval == block->interval)
+        return add_among_all(set, site);
     if (set.serial != block->serial) {
         bool earlier = counts(set.serial);
         uint32_t serial = set.serial, at = set.site;
@@ -101,18 +145,18 @@ inline void add_access(AccessSet& set, uint32_t site) {
                 earlier->lanes |= 1u << now->lane();
                 return;
             }
-        earlier_lanes.push_back({set.syncs, 1u << now->lane(), site, set.earlier});
+        earlier_lanes.push_back({set.syncs, 1u << now->lane(), site, now->warp(), set.earlier});
         set.earlier = &earlier_lanes.back();
     } else {  // the warp has synced since: lanes whose access happens before this one are dropped
         EarlierLanes* kept = nullptr;
         uint32_t left = concurrent_lanes(set.lanes, set.syncs);
         if (left) {
-            earlier_lanes.push_back({set.syncs, left, set.site, kept});
+            earlier_lanes.push_back({set.syncs, left, set.site, now->warp(), kept});
             kept = &earlier_lanes.back();
         }
         for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
             if ((left = concurrent_lanes(earlier->lanes, earlier->syncs))) {
-                earlier_lanes.push_back({earlier->syncs, left, earlier->site, kept});
+                earlier_lanes.push_back({earlier->syncs, left, earlier->site, now->warp(), kept});
                 kept = &earlier_lanes.back();
             }
         set.earlier = kept;

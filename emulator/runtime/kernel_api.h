@@ -20,10 +20,13 @@ enum WarpOp : int {
 
 enum What : int { READ, WRITE, ATOMIC, WAIT, TOUCH };  // in the order of Action in emulator/observation.py; TOUCH: unknown
 
-struct Module {  // one compiled library of kernels
+struct Module {  // one compiled library of kernels, or what another engine runs
     int traced;  // whether it announces its accesses (emulator_access)
-    void* (*anchor)();  // the address of some thread_local of the library, so that its TLS block exists
+    void* (*anchor)();  // the address of some thread_local of the library, so that its TLS block exists; null: not a library
+    const char* name;  // what records call it; null: the library's path
 };
+
+struct Engine;  // runtime.h: what runs the blocks of a launch; null: fibers, one for each thread
 
 struct Request {  // a launch
     const Module* module;
@@ -37,6 +40,7 @@ struct Request {  // a launch
     void (*entry)(void*);
     void* params;
     size_t params_bytes;
+    const Engine* engine;
 };
 
 enum LaunchStatus : int {

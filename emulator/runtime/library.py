@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterable
+import platform
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,21 +23,33 @@ def runtime() -> ctypes.CDLL:
     return load_cpp(FOLDER, HEADERS)
 
 
-def load_cpp(folder: Path, headers: Iterable[Path]) -> ctypes.CDLL:
+def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
     """The .cpp files of a folder as one library, which sees the libraries loaded before and is seen by those loaded later.
 
-    headers: all that the files include. Raises NoCompiler, CompileError.
+    headers: all that the files include. flags: of the compiler, after the usual ones. Raises NoCompiler, CompileError.
     """
     sources = sorted(folder.glob("*.cpp"))
-    key = compiler_key(folder.name, *COMMON, *(path.read_bytes() for path in [*sources, *headers]))
-    return ctypes.CDLL(str(built(key, lambda to: _build(sources, to))), mode=ctypes.RTLD_GLOBAL)
+    how = [*COMMON, *flags, *([processor()] if "-march=native" in flags else [])]
+    key = compiler_key(folder.name, *how, *(path.read_bytes() for path in [*sources, *headers]))
+    return ctypes.CDLL(str(built(key, lambda to: _build(sources, flags, to))), mode=ctypes.RTLD_GLOBAL)
 
 
-def _build(sources: list[Path], to: Path) -> None:
+@functools.cache
+def processor() -> str:
+    """What this machine's processor can do: another machine, with another one, may share the cache."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.node()
+    wanted = ("vendor_id", "cpu family", "model\t", "flags", "CPU part", "Features")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)})) or platform.node()
+
+
+def _build(sources: list[Path], flags: Sequence[str], to: Path) -> None:
     objects = [to.with_name(f"{source.stem}.o") for source in sources]
     with ThreadPoolExecutor() as pool:
         made = list(
-            pool.map(lambda s, o: run(compiler()[0], "-O2", "-g1", *COMMON, "-c", s, "-o", o), sources, objects)
+            pool.map(lambda s, o: run(compiler()[0], "-O2", "-g1", *COMMON, *flags, "-c", s, "-o", o), sources, objects)
         )
     made.append(run(compiler()[0], "-shared", *objects, "-o", to, "-lrt", "-pthread"))
     if wrong := [m.stderr for m in made if m.returncode]:

@@ -87,6 +87,7 @@ int visit(dl_phdr_info* info, size_t, void* data) {
 // A module's data, looked up the first time that an OS thread launches from it.
 Loaded& loaded_of(const Module* module) {
     Loaded& loaded = modules[module];
+    if (!module->anchor) return loaded;
     auto [shared, is_new] = shared_of_thread.try_emplace(module, 0);
     if (is_new) {
         module->anchor();  // creates the TLS block of this thread
@@ -148,10 +149,12 @@ void enter_module(const Module* module) {
     region.id = -1;
     limit_to_kernel(loaded);
     entered = &loaded;
-    launch->code = loaded.code;
-    for (Region& each : loaded.globals) launch->code_bytes = std::max(launch->code_bytes, each.high - loaded.code);
+    launch->code = module->anchor ? loaded.code : reinterpret_cast<uintptr_t>(module);
+    if (module->anchor)
+        for (Region& each : loaded.globals) launch->code_bytes = std::max(launch->code_bytes, each.high - loaded.code);
     for (Region& each : loaded.globals) insert(&each);
-    insert(&region);
+    if (module->anchor) insert(&region);
+    dynamic.spans.clear();
     dynamic.low = reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
     dynamic.high = dynamic.low + launch->request->shared;
     dynamic.margin_low = dynamic.low;
@@ -176,9 +179,36 @@ void leave_module() {
     entered = nullptr;
 }
 
+void limit_dynamic(const std::vector<std::pair<size_t, size_t>>& spans) {
+    for (auto& span : spans) dynamic.spans.push_back({dynamic.low + span.first, dynamic.low + span.second});
+}
+
+void add_global(const Module* module, void* base, size_t bytes, bool read_only) {
+    Region region = {};
+    region.low = region.margin_low = reinterpret_cast<uintptr_t>(base);
+    region.high = region.margin_high = region.low + bytes;
+    region.space = MODULE;
+    region.read_only = read_only;
+    region.shift = 2;
+    region.id = static_cast<int>(modules[module].globals.size());
+    modules[module].globals.push_back(region);
+}
+
+namespace {
+uintptr_t local_low = 0, local_high = 0;
+}
+
+bool in_local(uintptr_t address) { return address - local_low < local_high - local_low; }
+
+void set_local(uintptr_t low, size_t bytes) {
+    local_low = low;
+    local_high = low + bytes;
+}
+
 size_t static_shared_bytes() { return entered->shared.high - entered->shared.low; }
 
 void map_shared(Block& of, size_t dynamic_bytes) {
+    if (!launch->traced) return;
     if (of.shared_static.empty()) {
         of.shared_static.resize(static_shared_bytes() / 4 + 1);
         of.shared_dynamic.resize(dynamic_bytes / 4 + 1);

@@ -81,7 +81,7 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
         record.space = space;
         record.region = id;
         record.same_value = -1;
-        uintptr_t base = !region ? 0 : region->space == MODULE ? launch->code : region->low;
+        uintptr_t base = !region ? 0 : region->space == MODULE && region->id < 0 ? launch->code : region->low;
         record.offset = static_cast<int64_t>(address - base);
         record.size = size;
         record.sides = sides;
@@ -89,7 +89,8 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
         record.second = second;
         Dl_info info;
         record.code = launch ? launch->code : 0;
-        record.library = launch && dladdr(launch->request->module, &info) ? info.dli_fname : "";
+        record.library = !launch ? "" : launch->request->module->name ? launch->request->module->name
+                         : dladdr(launch->request->module, &info) ? info.dli_fname : "";
         records.push_back(record);
     }
     Record& record = records[static_cast<size_t>(entry->second)];

@@ -8,7 +8,7 @@ import linecache
 from emulator.observation import DYNAMIC_SHARED, STATIC_SHARED, Action, Kind, Observation, Side, Site, Space
 from emulator.runtime.arena import Stored
 from emulator.runtime.library import runtime
-from emulator.runtime.symbols import sites, variables
+from emulator.runtime.symbols import symbols_of
 
 KINDS, ACTIONS = tuple(Kind), tuple(Action)  # by the numbers of enum Kind and enum What
 NOWHERE, GLOBAL, STATIC, DYNAMIC, MODULE, LOCAL, _PARAMETER = range(7)  # enum Space
@@ -51,7 +51,7 @@ def take_observations(storages: dict[int, Stored]) -> list[Observation]:
             if side.pc:
                 wanted.setdefault(record.library.decode(), set()).add(side.pc - record.code)
     for library, offsets in wanted.items():
-        sites(library, offsets)  # all at once, so that addr2line runs once
+        symbols_of(library).sites(offsets)  # all at once, so that addr2line runs once
     observations = [_observation(record, storages) for record in records]
     lib.emulator_forget_records()
     return observations
@@ -83,17 +83,20 @@ def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int,
         return "", None, "in the local memory of another thread"
     if record.space == GLOBAL and record.region in storages:
         return _in_tensor(storages[record.region], offset, size)
-    if record.space == DYNAMIC:
-        return DYNAMIC_SHARED, (offset // size,), "beyond the bytes of the launch"
+    start = symbols_of(record.library.decode()).dynamic_start
+    if record.space == DYNAMIC and (offset >= start or not start):
+        return DYNAMIC_SHARED, ((offset - start) // size,), "beyond the bytes of the launch"
     if record.space == GLOBAL:
         return ALLOCATION, (offset // size,), "beyond its end" if offset >= 0 else "before its start"
     return _in_variable(record, offset, size)
 
 
 def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int, ...], str]:
-    """In static shared memory or a global variable. An access outside is described by the variable before it."""
-    shared, other = variables(record.library.decode())
-    known = [variable for variable in (shared if record.space == STATIC else other) if not variable.guard]
+    """In a shared or a global variable. An access outside is described by the variable before it."""
+    symbols = symbols_of(record.library.decode())
+    is_shared = record.space in (STATIC, DYNAMIC)
+    found = symbols.shared(record.space == DYNAMIC) if is_shared else symbols.module(record.region)
+    known = [variable for variable in found if not variable.guard]
     if KINDS[record.kind] is Kind.OUTSIDE:
         function = _site(record, record.first).function
         known = [v for v in known if v.end <= offset]
@@ -101,7 +104,7 @@ def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int
     else:
         known = [v for v in known if v.start <= offset < v.end]
     if not known:
-        name = STATIC_SHARED if record.space == STATIC else "a global variable"
+        name = STATIC_SHARED if is_shared else "a global variable"
         return name, (offset // size,), "beside every variable"
     near = max(known, key=lambda v: v.end)
     far = f"{offset - near.end} bytes" if offset > near.end else "right"
@@ -127,6 +130,6 @@ def _in_tensor(stored: Stored, offset: int, size: int) -> tuple[str, tuple[int, 
 def _site(record: Record, side: RecordSide) -> Site:
     if side.pc:
         library, offset = record.library.decode(), side.pc - record.code
-        return sites(library, {offset})[offset]
+        return symbols_of(library).sites({offset})[offset]
     file = side.file.decode() if side.file else ""
     return Site(file, side.line, "", linecache.getline(file, side.line).strip())

@@ -39,6 +39,8 @@ struct Wait {  // the barrier or warp operation that a thread waits at
     int argument, width;
     const char* file;
     int line;
+    const char* name;  // the operation as messages spell it; null: by its CUDA name
+    const void* operation;  // what another engine does when all are there
 };
 
 struct Copy {  // an asynchronous copy that has not been waited for
@@ -49,7 +51,8 @@ struct Copy {  // an asynchronous copy that has not been waited for
 };
 
 struct Thread {
-    Fiber* fiber;
+    Fiber* fiber;  // null if another engine runs it
+    uintptr_t own, own_bytes;  // its local memory: a fiber's stack, or .local variables
     Dim index;
     unsigned linear;
     State state;
@@ -73,6 +76,14 @@ struct Warp {
     uint32_t clock[WARP][WARP];
 };
 
+// A barrier of some threads of the block: those that wait at it, and those that have only arrived (named_barriers.cpp).
+struct NamedBarrier {
+    unsigned expected = 0, arrived = 0;  // threads
+    unsigned holding = 0;  // of those that arrived, how many gave a value that is not 0
+    std::vector<unsigned> waiting;
+    std::vector<uint32_t> joined;  // the clocks of all that have arrived
+};
+
 struct Region;
 struct Side {  // who did what where; plain, as Python reads it (emulator/runtime/records.py)
     int what;
@@ -93,13 +104,15 @@ struct UninitialisedRead {
 };
 
 struct Block {
-    unsigned slot;  // of its first fiber
+    unsigned number;  // among the blocks in flight
     Dim index;
     uint32_t serial;  // unique over all blocks of all launches
     uint32_t interval;  // number of block barriers passed, plus 1
     unsigned alive, waiting;
     std::vector<Thread> threads;
     std::vector<Warp> warps;
+    std::vector<uint32_t> clocks;  // of all threads, if barriers may join some warps: clocks[l * threads + m] as in Warp
+    NamedBarrier named[16];
     std::vector<unsigned> rank;  // of each warp, if the threads run by warp
     std::vector<uint16_t> ready;
     size_t next_ready;
@@ -115,6 +128,8 @@ struct Launch {
     bool traced;  // every access is checked
     bool switched;  // threads are switched at accesses, traced or not
     uint64_t until_switch;  // accesses that are not checked
+    bool joins_warps;  // barriers may join some warps of a block only
+    bool by_barrier;  // threads at different places wait at one barrier if it has one number, as PTX has it
     uint32_t first_serial;  // of block 0
     uintptr_t code, code_bytes;  // where the module is loaded: sites are offsets from here
     int os_thread;
@@ -135,6 +150,14 @@ extern Block* block;
 extern Launch* launch;
 extern Options options;
 
+// What runs the blocks of a launch. The runtime chooses the order of blocks; `run` is called while `has_ready` says so.
+struct Engine {
+    void (*start)();  // of the launch
+    void (*begin)(Block& in);
+    bool (*has_ready)(const Block& in);
+    void (*run)(Block& in);  // some threads of it, until they wait, end, or have run for long
+};
+
 bool call_was_stopped();  // a launch of this call was stopped: as on a GPU, nothing more can be launched
 void wait_here();  // back to the scheduler, until the thread is made ready
 void yield_now();  // back to the scheduler, at the end of the ready queue
@@ -142,11 +165,22 @@ void yield_now();  // back to the scheduler, at the end of the ready queue
 void stop_if_requested(uintptr_t pc, const char* file = nullptr, int line = 0);  // by Ctrl-C or the time limit
 void release_if_complete(Block& in);
 void complete_warp_op(Block& in, const Thread& arrived);
+void order_warp(Block& in, unsigned warp, uint32_t mask, uint32_t lanes);  // a __syncwarp of `lanes`, those of `mask` that are left
 void complete_without(Block& in, const Thread& gone);  // warp operations that waited for a lane that has now returned
 void make_ready(Block& in, Thread& thread);
 void switch_at_random();  // at an access: perhaps another thread goes on first
 void detect_spinning(uintptr_t address, uintptr_t pc);
+void enter_block(Block& in);  // its shared memory is the one that is mapped now
+void made_progress();  // a thread returned or reached a barrier
 void finish_copies(Thread& thread, unsigned before_batch);  // of the batches with a lower number
+
+// ---- named_barriers.cpp -------------------------------------------------------------------------------------------
+
+// Threads of a warp arrive at barrier `number`, which `expected` threads pass together (0: all that have not returned).
+// Those that wait are made ready when it is complete; their wait.result is then how many gave a value that is not 0.
+void arrive(Block& in, unsigned number, unsigned expected, const std::vector<unsigned>& threads, bool wait);
+void complete_named(Block& in);  // barriers that waited for a thread that has now returned
+uint32_t* clock_of(Block& in, unsigned thread);  // of a thread, if launch->joins_warps
 
 // ---- order.cpp ----------------------------------------------------------------------------------------------------
 
@@ -176,6 +210,7 @@ Fiber* fiber(unsigned slot);  // slots start at 0; a fiber is made when first as
 void run_fiber(Fiber* fiber, void (*body)());  // starts or resumes it, until leave_fiber or the end of body
 void leave_fiber(Fiber* fiber);
 [[noreturn]] void abandon_fiber();  // back to run_fiber's caller, never to be resumed; safe in a signal handler
+bool run_stoppable(void (*body)());  // false if stop_launch was called in it, by threads without fibers
 bool in_stacks(uintptr_t address);
 void watch_signals(double seconds, void (*on_fault)(int signal, uintptr_t address, uintptr_t pc));
 void unwatch_signals();
@@ -218,6 +253,10 @@ void enter_module(const Module* module);  // adds its globals and its static sha
 void leave_module();
 void forget_cells();  // forgets all accesses
 size_t static_shared_of(const Module* module, const void* kernel);  // bytes of the kernel's own variables
+void limit_dynamic(const std::vector<std::pair<size_t, size_t>>& spans);  // offsets in dynamic shared memory that may be accessed
+void add_global(const Module* module, void* base, size_t bytes, bool read_only);  // of a module that is no library
+bool in_local(uintptr_t address);  // local memory of threads without fibers
+void set_local(uintptr_t low, size_t bytes);
 void map_shared(Block& block, size_t dynamic_bytes);  // the shared regions now show this block's cells
 void swap_shared(Block* out, Block* in);
 void poison_shared(size_t dynamic_bytes);

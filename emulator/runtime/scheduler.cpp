@@ -40,7 +40,7 @@ void on_fault(int signal, uintptr_t address, uintptr_t pc) {
 
 // ---- one block ----------------------------------------------------------------------------------------------------
 
-void begin_block(Block& in, unsigned linear, unsigned first_slot) {
+void begin_block(Block& in, unsigned linear) {
     const Request& request = *launch->request;
     unsigned count = request.block.x * request.block.y * request.block.z;
     in.index = {linear % request.grid.x, linear / request.grid.x % request.grid.y, linear / request.grid.x / request.grid.y};
@@ -50,12 +50,16 @@ void begin_block(Block& in, unsigned linear, unsigned first_slot) {
     in.waiting = 0;
     in.threads.resize(count);
     if (launch->traced) in.warps.assign((count + WARP - 1) / WARP, Warp{});
+    in.clocks.clear();
+    for (NamedBarrier& barrier : in.named) barrier = {};
     in.ready.clear();
     in.next_ready = 0;
     in.image.clear();
     for (unsigned i = 0; i < count; ++i) {
         Thread& thread = in.threads[i];
-        thread.fiber = fiber(first_slot + i);
+        thread.fiber = request.engine ? nullptr : fiber(in.number * count + i);
+        thread.own = thread.fiber ? reinterpret_cast<uintptr_t>(thread.fiber->stack) : 0;
+        thread.own_bytes = thread.fiber ? STACK : 0;
         thread.index = {i % request.block.x, i / request.block.x % request.block.y, i / request.block.x / request.block.y};
         thread.linear = i;
         thread.state = State::ready;
@@ -66,16 +70,15 @@ void begin_block(Block& in, unsigned linear, unsigned first_slot) {
     }
     for (unsigned i : order_of(count)) in.ready.push_back(static_cast<uint16_t>(i));
     if (options.by_warp) in.rank = order_of((count + WARP - 1) / WARP);
+    if (request.engine) request.engine->begin(in);
 }
 
-bool has_ready(const Block& in) { return in.next_ready < in.ready.size(); }
+bool has_ready(const Block& in) {
+    return launch->request->engine ? launch->request->engine->has_ready(in) : in.next_ready < in.ready.size();
+}
 
 void run_thread(Block& in, Thread& thread) {
-    if (block != &in) {
-        swap_shared(block && block->alive ? block : nullptr, &in);
-        block = &in;
-        map_shared(in, launch->request->shared);
-    }
+    enter_block(in);
     now = &thread;
     run_fiber(thread.fiber, [] {
         body();
@@ -107,8 +110,8 @@ bool all_spin(const std::vector<Block*>& in_flight) {
 // ---- the grid -----------------------------------------------------------------------------------------------------
 
 void run_blocks(std::vector<Block*>& in_flight) {
-    const Dim &grid = launch->request->grid, &size = launch->request->block;
-    unsigned blocks = grid.x * grid.y * grid.z, threads = size.x * size.y * size.z;
+    const Dim& grid = launch->request->grid;
+    unsigned blocks = grid.x * grid.y * grid.z;
     std::vector<unsigned> order = order_of(blocks);
     static std::vector<std::unique_ptr<Block>> made;
     made.clear();
@@ -119,12 +122,12 @@ void run_blocks(std::vector<Block*>& in_flight) {
         while (in_flight.size() < wanted && next < blocks) {
             if (idle.empty()) {
                 made.push_back(std::make_unique<Block>());
-                made.back()->slot = static_cast<unsigned>(made.size() - 1) * threads;
+                made.back()->number = static_cast<unsigned>(made.size() - 1);
                 idle.push_back(made.back().get());
             }
             Block* in = idle.back();
             idle.pop_back();
-            begin_block(*in, order[next++], in->slot);
+            begin_block(*in, order[next++]);
             if (block == in) block = nullptr;  // the object is reused: its old shared memory must not be kept
             in_flight.push_back(in);
         }
@@ -150,10 +153,16 @@ void run_blocks(std::vector<Block*>& in_flight) {
         Block* in = able[able.size() > 1 ? random_bits() % able.size() : 0];
         bool more;
         do {  // without random switches a block goes on until none of its threads can
-            Thread& thread = take_ready(*in);
-            run_thread(*in, thread);
+            bool may_spin = true;
+            if (launch->request->engine) {
+                launch->request->engine->run(*in);
+            } else {
+                Thread& thread = take_ready(*in);
+                run_thread(*in, thread);
+                may_spin = thread.state == State::ready;
+            }
             more = has_ready(*in) && in_flight.size() == 1 && !launch->stopped && !launch->interrupted;
-            more &= thread.state != State::ready || !all_spin(in_flight);
+            more &= !may_spin || !all_spin(in_flight);
         } while (more);
         if (in->alive == 0) {
             record_uninitialised_reads(*in);
@@ -169,13 +178,22 @@ void run_grid() {
     for (Block* in : in_flight) {  // a stopped launch leaves fibers in the middle of a kernel
         record_uninitialised_reads(*in);
         for (Thread& thread : in->threads)
-            if (thread.state != State::done) thread.fiber->started = false;
+            if (thread.state != State::done && thread.fiber) thread.fiber->started = false;
     }
 }
 
 }  // namespace
 
 bool call_was_stopped() { return dead; }
+
+void enter_block(Block& in) {
+    if (block == &in) return;
+    swap_shared(block && block->alive ? block : nullptr, &in);
+    block = &in;
+    map_shared(in, launch->request->shared);
+}
+
+void made_progress() { ++progress; }
 
 void wait_here() { leave_fiber(now->fiber); }
 
@@ -236,6 +254,7 @@ LaunchStatus emulator_launch(const Request* request, char* text, size_t text_byt
     fault = {};
     seed_random(options.seed * 0x2545F4914F6CDD1Du + launches);
     enter_module(request->module);
+    if (request->engine) request->engine->start();
     watch_signals(options.limit, on_fault);
     run_grid();
     unwatch_signals();

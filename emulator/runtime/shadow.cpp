@@ -100,7 +100,7 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
 EarlierLanes* copied(const EarlierLanes* earlier) {
     if (!earlier) return nullptr;
     EarlierLanes* rest = copied(earlier->next);
-    earlier_lanes.push_back({earlier->syncs, earlier->lanes, earlier->site, rest});
+    earlier_lanes.push_back({earlier->syncs, earlier->lanes, earlier->site, earlier->warp, rest});
     return &earlier_lanes.back();
 }
 
@@ -190,24 +190,26 @@ void pass_access(uintptr_t address, uintptr_t pc) {
     if (launch->until_switch--) return;
     launch->until_switch = random_bits() % static_cast<uint64_t>(2 / options.switch_chance + 1);
     stop_if_requested(pc);
-    bool own = address - reinterpret_cast<uintptr_t>(now->fiber->stack) < STACK;  // the thread's local memory
+    bool own = address - now->own < now->own_bytes;  // the thread's local memory
     if (!own) yield_now();
 }
 
 void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     if (!bytes) return;
-    if (address - reinterpret_cast<uintptr_t>(now->fiber->stack) < STACK) return;  // the thread's own local memory
+    if (address - now->own < now->own_bytes) return;  // the thread's own local memory
     settle_value();
-    stop_if_requested(pc);
-    now->left_early = false;
-    switch_at_random();
-    detect_spinning(address, pc);
+    if (now->fiber) {  // another engine does the same for a whole warp
+        stop_if_requested(pc);
+        now->left_early = false;
+        switch_at_random();
+        detect_spinning(address, pc);
+    }
     Region* region = region_of(address);
     if (!region || !region->allows(address, bytes)) {
         if (region)
             for (auto& own : region->unwatched)
                 if (address >= own.first && address < own.second) return;
-        if (in_stacks(address)) {
+        if (in_stacks(address) || in_local(address)) {
             add_record(OUTSIDE, nullptr, address, bytes, 1, side_of(*now, *block, what, pc)).space = LOCAL;
             return;
         }

@@ -20,14 +20,15 @@ struct LastWrite {
 
 // Lanes of one warp that made an access on one line when the warp had had so many syncs; a list, in an AccessSet.
 struct EarlierLanes {
-    uint32_t syncs, lanes, site;
+    uint32_t syncs, lanes, site, warp;
     EarlierLanes* next;
 };
 
 // Accesses that may be concurrent with each other: the reads since the last write, or the atomics.
 // Of other blocks one thread is enough, because it conflicts with every access from a third block, and `first` conflicts with
 // every access from the second. The same holds for other warps of the block. Of the warp of `first` all lanes are kept, each
-// with its number of syncs, because __syncwarp may have ordered some and not others.
+// with its number of syncs, because __syncwarp may have ordered some and not others. Where a barrier may join some warps of a
+// block only, that holds for every warp, and all are kept in `earlier`.
 struct AccessSet {
     uint32_t serial, interval;
     uint32_t syncs, lanes, site;  // lanes of the warp of `first`

@@ -1,4 +1,7 @@
-"""The variables, kernels and source lines of a compiled library, from its symbols and its debug information."""
+"""The variables, kernels and source lines of a compiled library, from its symbols and its debug information.
+
+Other engines than g++'s libraries have their own `Symbols`, registered by the name that records give.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+from weakref import WeakValueDictionary
 
 from emulator.observation import Site
 from emulator.runtime.library import runtime
@@ -38,6 +43,52 @@ class SharedVariable(ctypes.Structure):
         ("kernel", ctypes.c_uint64),
         ("guard", ctypes.c_int),
     )
+
+
+class Symbols(Protocol):
+    """What records.py asks about the code that made a record."""
+
+    dynamic_start: int  # the offset of dynamic shared memory in the kernel's shared memory
+
+    def sites(self, offsets: set[int]) -> dict[int, Site]:
+        """The author's lines, by the offsets that records give."""
+
+    def shared(self, dynamic: bool) -> list[Variable]:
+        """The variables in shared memory: in that of the launch (dynamic), or in that of the library."""
+
+    def module(self, region: int) -> list[Variable]:
+        """The variables in global memory, by their offsets in a record's region."""
+
+
+class Library:
+    """The symbols of a library that g++ made."""
+
+    dynamic_start = 0
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def sites(self, offsets: set[int]) -> dict[int, Site]:
+        return sites(self.path, offsets)
+
+    def shared(self, dynamic: bool) -> list[Variable]:
+        return [] if dynamic else variables(self.path)[0]
+
+    def module(self, region: int) -> list[Variable]:
+        return variables(self.path)[1]
+
+
+_registered: WeakValueDictionary[str, Symbols] = WeakValueDictionary()
+
+
+def register(name: str, symbols: Symbols) -> None:
+    """Records of the code of this name are explained by `symbols`, as long as it exists."""
+    _registered[name] = symbols
+
+
+def symbols_of(name: str) -> Symbols:
+    """By the name that a record gives: a library's path, or a name that was registered."""
+    return _registered.get(name) or Library(name)
 
 
 @functools.cache

@@ -20,17 +20,25 @@ struct Instruction;
 
 enum class Flow : uint8_t {
     next,   // the lanes go on with the next instruction
-    moved,  // the handler has set the program counter of each lane itself: a branch, the end, an operation that waits
+    moved,  // the handler has set the program counters, or the lanes wait or have ended
 };
 
 // Executes an instruction for the lanes in `mask`, which is never 0: those that are at it and whose guard holds.
 using Handler = Flow (*)(Warp& warp, const Instruction& at, uint32_t mask);
+
+enum class Role : uint8_t {
+    plain,
+    branch,
+    access,      // threads may be switched after it
+    collective,  // all lanes of the warp execute it together: mma, ldmatrix
+};
 
 struct Instruction {
     Handler run;
     const int32_t* operand;
     int32_t guard;  // the slot of its predicate, or NONE
     bool negated;   // @!p
+    Role role;
 };
 
 // The registers that PTX predefines: the first slots of every register file, in this order (SPECIAL in encode.py). 32 bits each.
@@ -45,19 +53,26 @@ struct Program {  // one kernel
     std::vector<Instruction> instructions;
     std::vector<int32_t> operands;
     std::vector<unsigned char> constants;  // slots that never change: each immediate, for 32 lanes
-    size_t register_bytes;  // of one warp's register file
-    size_t local_bytes;     // of one thread's .local variables
-    size_t shared_bytes;    // of its own .shared variables, which lie before the dynamic shared memory
+    std::vector<const char*> files;        // of each instruction, with its line
+    std::vector<int> lines;
+    std::vector<std::pair<size_t, size_t>> shared_variables;  // what of its own shared memory may be accessed
+    size_t register_bytes;                 // of one warp's register file
+    size_t local_bytes;                    // of one thread's .local variables
+    size_t shared_bytes;                   // of its own .shared variables, which lie before the dynamic shared memory
+    bool joins_warps;                      // it has barriers of some warps
 };
 
 struct Warp {
     unsigned char* registers;
     const unsigned char* constants;
-    uint32_t pc[WARP];     // of each lane: an index in Program::instructions
-    uint32_t exists;       // lanes of the block: fewer than 32 in a last warp
-    uint32_t ready;        // lanes that can go on
-    unsigned first;        // linear index of lane 0 in its block
     const Instruction* begin;  // of the program
+    uint32_t pc[WARP];         // of each lane: an index in Program::instructions
+    uint32_t alive;            // lanes that exist and have not ended
+    uint32_t ready;            // of these, those that do not wait
+    unsigned first;            // linear index of lane 0 in its block
+    unsigned passed;           // backward branches since another group of lanes ran
+    uintptr_t recent[4];       // where it read last, to detect spinning
+    unsigned next_recent, since_new;  // reads since it read elsewhere
 
     // An operand's 32 values. Written only if the operand is a register.
     template <class T>
@@ -65,6 +80,11 @@ struct Warp {
         return reinterpret_cast<T*>(operand >= 0 ? registers + operand : const_cast<unsigned char*>(constants) + ~operand);
     }
     uint32_t& predicate(int32_t operand) const { return *slot<uint32_t>(operand); }
+
+    uint32_t index_of(const Instruction& at) const { return static_cast<uint32_t>(&at - begin); }
+    void go(uint32_t lanes, uint32_t to) {
+        for (; lanes; lanes &= lanes - 1) pc[__builtin_ctz(lanes)] = to;
+    }
 };
 
 // Calls f(lane) for the lanes in mask. The full loop is vectorised: f must touch only values of its own lane.
@@ -95,5 +115,15 @@ Handlers conversion_handlers();   // conversions.cpp
 Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix
 Handlers memory_handlers();       // memory.cpp: ld, st, atom, cp.async, cvta
 Handlers control_handlers();      // control.cpp: branches, barriers, shuffles, votes
+
+Flow branch(Warp& warp, const Instruction& at, uint32_t mask);  // machine.cpp, which the main loop knows
+const Program& running();                                       // the program of this launch
+const unsigned char* parameter_bytes(size_t* count);            // of this launch
+uintptr_t site_at(const Warp& warp, const Instruction& at);     // for the records
+void lanes_end(Warp& warp, const Instruction& at, uint32_t mask);
+void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, const Wait& wait);  // file and line are added
+void complete_exchange(Warp& warp, unsigned lane);  // control.cpp: what this lane waits at, if all lanes of its mask are there
+void retry(Warp& warp);  // what waits for all lanes of the warp, now that some have ended
+void wake_threads();  // those that the runtime made ready go on behind what they waited at
 
 }  // namespace emulator::ptx

@@ -1,0 +1,140 @@
+"""Where registers lie in a warp's register file: two that are never needed at the same time share a slot.
+
+Each lane has its own column of a slot and follows its own path, so what counts is whether a value is needed on any path of
+control flow. A slot is shared by registers of one width only: lanes at different instructions would otherwise overwrite each
+other's columns. A destination never lies where a source of the same instruction lies, because handlers may write the first
+before they read the second.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+LANES = 32
+ALIGNMENT = 64
+
+
+def slot_bytes(width: int) -> int:
+    """Bytes of the slot of a register of `width` bytes a lane; 0 is a predicate: a bit a lane."""
+    return LANES * width if width else LANES // 8
+
+
+@dataclass
+class Flow:
+    """What each instruction of a program reads and writes, by numbers of registers, and where it leads."""
+
+    reads: list[Sequence[int]] = field(default_factory=list)
+    writes: list[Sequence[int]] = field(default_factory=list)
+    partial: list[bool] = field(default_factory=list)  # guarded: a write may leave the old value
+    target: list[int] = field(default_factory=list)  # of a branch; -1 for others
+    falls: list[bool] = field(default_factory=list)  # whether the next instruction may follow
+
+
+def allocate(flow: Flow, widths: Sequence[int], start: int, share: bool = True) -> tuple[list[int], int]:
+    """(the offset of each register, the bytes of the register file). start: where the first slot may lie.
+
+    share: if False, each register has a slot of its own.
+    """
+    first, last = _lifetimes(flow, len(widths))
+    if not share:
+        last = [len(flow.reads)] * len(widths)
+        first = [0] * len(widths)
+    offsets = [0] * len(widths)
+    end = start
+    for width in (8, 4, 2, 0):
+        members = sorted((n for n, w in enumerate(widths) if w == width and last[n] >= 0), key=first.__getitem__)
+        step = slot_bytes(width)
+        free: list[int] = []
+        taken: list[tuple[int, int]] = []  # (last instruction, slot)
+        for number in members:
+            while taken and taken[0][0] < first[number]:
+                heapq.heappush(free, heapq.heappop(taken)[1])
+            if free:
+                offset = heapq.heappop(free)
+            else:
+                offset, end = end, end + step
+            offsets[number] = offset
+            heapq.heappush(taken, (last[number], offset))
+    return offsets, -(-end // ALIGNMENT) * ALIGNMENT
+
+
+def _lifetimes(flow: Flow, count: int) -> tuple[list[int], list[int]]:
+    """(first, last instruction) between which each register is needed, in the order of the text; last is -1 if never."""
+    first, last = [len(flow.reads)] * count, [-1] * count
+    for i in range(len(flow.reads) - 1, -1, -1):
+        for number in flow.reads[i]:
+            first[number] = i
+        for number in flow.writes[i]:
+            first[number] = i
+    for i, (reads, writes) in enumerate(zip(flow.reads, flow.writes, strict=True)):
+        for number in reads:
+            last[number] = i
+        for number in writes:
+            last[number] = i
+    blocks = _blocks(flow)
+    before, after = _live(flow, blocks)
+    seen = 0
+    for (start, _), live in zip(blocks, before, strict=True):
+        for number in _bits(live & ~seen):
+            first[number] = min(first[number], start)
+        seen |= live
+    seen = 0
+    for (_, end), live in zip(reversed(blocks), reversed(after), strict=True):
+        for number in _bits(live & ~seen):
+            last[number] = max(last[number], end - 1)
+        seen |= live
+    return first, last
+
+
+def _blocks(flow: Flow) -> list[tuple[int, int]]:
+    """Stretches (start, end) without branches into or out of them."""
+    n = len(flow.reads)
+    starts = {0, n} | {t for t in flow.target if t >= 0}
+    starts |= {i + 1 for i in range(n) if flow.target[i] >= 0 or not flow.falls[i]}
+    ordered = sorted(starts)
+    return list(zip(ordered[:-1], ordered[1:], strict=True))
+
+
+def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The registers whose values are needed later, as sets of bits: before and after each block."""
+    number_of = {start: number for number, (start, _) in enumerate(blocks)}
+    needed, replaced, following = [], [], []
+    for start, end in blocks:
+        need = kill = 0
+        for i in range(end - 1, start - 1, -1):
+            if not flow.partial[i]:
+                for number in flow.writes[i]:
+                    bit = 1 << number
+                    kill |= bit
+                    need &= ~bit
+            for number in flow.reads[i]:
+                need |= 1 << number
+        needed.append(need)
+        replaced.append(kill)
+        leads = [number_of[flow.target[end - 1]]] if flow.target[end - 1] >= 0 else []
+        if flow.falls[end - 1] and end in number_of:
+            leads.append(number_of[end])
+        following.append(leads)
+    before, after = list(needed), [0] * len(blocks)
+    changed = True
+    while changed:
+        changed = False
+        for number in range(len(blocks) - 1, -1, -1):
+            out = 0
+            for leads in following[number]:
+                out |= before[leads]
+            into = needed[number] | (out & ~replaced[number])
+            if out != after[number] or into != before[number]:
+                after[number], before[number], changed = out, into, True
+    return before, after
+
+
+def _bits(of: int) -> list[int]:
+    found = []
+    while of:
+        low = of & -of
+        found.append(low.bit_length() - 1)
+        of ^= low
+    return found

@@ -1,0 +1,325 @@
+"""A parsed kernel -> the arrays of the machine (machine/machine.h): handlers, slots, constants, and where each line is."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+from emulator.errors import CompileError, Refused
+from emulator.ptx import families
+from emulator.ptx.allocate import Flow, allocate, slot_bytes
+from emulator.ptx.declarations import encoded
+from emulator.ptx.instructions import Plan, plan
+from emulator.ptx.layout import Layout
+from emulator.ptx.syntax import (
+    SINK,
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Not,
+    Register,
+    Special,
+    Symbol,
+    Text,
+    type_bytes,
+)
+
+NONE = -(2**31)  # machine.h
+SPECIAL = (
+    *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"), "%laneid", "%warpid", "%nwarpid",
+    *(f"%lanemask_{name}" for name in ("eq", "le", "lt", "ge", "gt")),
+)  # fmt: skip
+SPECIAL_SLOTS = {name: 128 * i for i, name in enumerate(SPECIAL)}
+# Blocks run one after another, as on a GPU with one multiprocessor.
+FIXED = {"%smid": 0, "%nsmid": 1, "%gridid": 0, **{f"%{name}.w": n for name, n in (("tid", 0), ("ctaid", 0), ("ntid", 1), ("nctaid", 1))}}  # fmt: skip
+WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
+ENDS = ("ret", "exit", "trap")
+
+
+@dataclass
+class Encoded:
+    """A kernel for the machine. `code`: handler, guard, negated, operands of each instruction; handlers by `handlers`."""
+
+    handlers: list[str]
+    code: array
+    operands: array
+    constants: bytearray
+    addresses: list[tuple[int, str, int]]  # (offset in constants, variable, offset in it): filled in when it is loaded
+    register_bytes: int
+    layout: Layout
+    lines: array  # of each instruction, in the PTX text
+    places: array  # of each instruction: its .loc, or -1
+    refused: dict[str, int] = field(default_factory=dict)  # handler -> the PTX line that needs it first
+
+
+def encode(function: Function, text: Text, share: bool = True) -> Encoded:
+    """The arrays of a kernel. Raises Refused with the line of what is not covered, CompileError for what is not PTX.
+
+    share: whether registers that are not needed at the same time share slots.
+    """
+    return Encoder(function, text).encode(share)
+
+
+class Encoder:
+    """Collects the instructions of the machine. The functions of families.py call its methods."""
+
+    def __init__(self, function: Function, text: Text):
+        self.function, self.text = function, text
+        self.layout = Layout(function, text)
+        self.registers = list(function.registers)
+        self.handlers: dict[str, int] = {}
+        self.code = array("i")
+        self.pool: list[int] = []
+        self.slots: list[tuple[int, int]] = []  # (place in the pool, register), filled in by the allocation
+        self.guards: list[tuple[int, int]] = []  # (place in the code, register)
+        self.labels: list[tuple[int, Label, int]] = []  # (instruction, label, place in the pool)
+        self.constants = bytearray()
+        self.known: dict[tuple, int] = {}  # constants, by width and value
+        self.addresses: list[tuple[int, str, int]] = []
+        self.flow = Flow()
+        self.lines, self.places = array("i"), array("i")
+        self.carry: Register | None = None
+        self.reads: list[int] = []  # of the instruction that is being made
+        self.writes: list[int] = []
+        self.now: Instruction | None = None
+        self.first_needs: dict[str, int] = {}
+
+    def encode(self, share: bool) -> Encoded:
+        starts = []
+        for instruction in self.function.instructions:
+            starts.append(len(self.lines))
+            self.now = instruction
+            found = plan(instruction.opcode)
+            if found is None:
+                raise self.refused(f"opcode {instruction.opcode}")
+            if found.row.by:
+                getattr(families, found.row.by)(self, instruction, found)
+            else:
+                self._plain(instruction, found)
+        starts.append(len(self.lines))
+        self._end()
+        for number, label, place in self.labels:
+            self.flow.target[number] = self.pool[place] = starts[label.index]
+        offsets, register_bytes = allocate(
+            self.flow, [r.bytes for r in self.registers], slot_bytes(4) * len(SPECIAL), share
+        )
+        for place, number in self.slots:
+            self.pool[place] = offsets[number]
+        for place, number in self.guards:
+            self.code[place] = offsets[number]
+        return Encoded(
+            list(self.handlers), self.code, array("i", self.pool), self.constants, self.addresses, register_bytes,
+            self.layout, self.lines, self.places, self.first_needs,
+        )  # fmt: skip
+
+    def _end(self) -> None:
+        """A kernel whose text just ends returns there."""
+        after = len(self.function.instructions)
+        last = self.function.instructions[-1] if self.function.instructions else None
+        if self.flow.falls and not self.flow.falls[-1] and all(label.index < after for _, label, _ in self.labels):
+            return
+        line = last.line if last else self.function.line
+        self.now = Instruction("ret", (), None, False, line, last.place if last else -1)
+        self.emit("ret", ())
+
+    def _plain(self, instruction: Instruction, found: Plan) -> None:
+        """An instruction whose operands are those of its row."""
+        given, wanted = instruction.operands, found.operands
+        made, position = [], 0
+        for to, type in wanted:
+            if type == "cc":
+                made.append(self.carry_flag(to))
+                continue
+            if position == len(given):
+                break
+            operand = given[position]
+            made.append(self.destination(operand, type) if to else self.source(operand, type))
+            position += 1
+        if len(made) != len(wanted) or position != len(given):
+            written = sum(type != "cc" for _, type in wanted)
+            raise self.error(f"takes {written} operands, has {len(given)}")
+        self.emit(found.handler, made)
+
+    # ---- what families.py uses ------------------------------------------------------------------------------------
+
+    def emit(self, handler: str, operands, *, guard: Register | None = None, plain: bool = False) -> None:
+        """Add an instruction for the machine, for the current one of the text. plain: without its guard."""
+        now, reads, writes = self.now, self.reads, self.writes
+        self.reads, self.writes = [], []
+        number = self.handlers.get(handler)
+        if number is None:
+            number = self.handlers[handler] = len(self.handlers)
+            self.first_needs[handler] = now.line
+        guard = None if plain else guard or now.guard
+        index = len(self.lines)
+        self.code.extend((number, NONE, now.negated and guard is not None, len(self.pool)))
+        if guard is not None:
+            self.guards.append((4 * index + 1, guard.number))
+            reads.append(guard.number)
+        pool, slots = self.pool, self.slots
+        for operand in operands:
+            if operand.__class__ is Register:
+                slots.append((len(pool), operand.number))
+                pool.append(0)
+            elif operand.__class__ is Label:
+                self.labels.append((index, operand, len(pool)))
+                pool.append(0)
+            else:
+                pool.append(operand)
+        flow = self.flow
+        flow.reads.append(reads)
+        flow.writes.append(writes)
+        flow.partial.append(guard is not None)
+        flow.target.append(-1)
+        flow.falls.append(guard is not None or (handler != "bra" and handler not in ENDS))
+        self.lines.append(now.line)
+        self.places.append(now.place)
+
+    def source(self, operand, type: str, width: int | None = None) -> Register | int:
+        """The slot of a source. width: of the slot, if it may be wider than the type."""
+        if width is None:
+            width = WIDTHS.get(type)
+            if width is None:
+                width = WIDTHS[type] = max(2, type_bytes(type))
+        kind = operand.__class__
+        if kind is Register:
+            if operand.bytes != width:
+                raise self._wrong_width(operand, type)
+            self.reads.append(operand.number)
+            return operand
+        if kind is Immediate:
+            return self.constant(operand, type, width)
+        if kind is Special:
+            return self.special(operand, type, width)
+        if kind is Symbol and width in (4, 8):
+            return self.symbol(operand, width)
+        if kind is Not and type == "pred":
+            return self.inverted(operand.predicate)
+        raise self.error(f"{_shown(operand)} cannot be a source of type .{type}")
+
+    def destination(self, operand, type: str, width: int | None = None) -> Register:
+        """The slot of a destination."""
+        if width is None:
+            width = WIDTHS.get(type)
+            if width is None:
+                width = WIDTHS[type] = max(2, type_bytes(type))
+        if operand is SINK:
+            operand = self.temporary(width)
+        if operand.__class__ is not Register:
+            raise self.error(f"{_shown(operand)} cannot be a destination")
+        if operand.bytes != width:
+            raise self._wrong_width(operand, type)
+        self.writes.append(operand.number)
+        return operand
+
+    def constant(self, value: Immediate, type: str, width: int) -> int:
+        """The slot of a number."""
+        if width == 0:
+            return self.slot_of((-1 if value.value else 0).to_bytes(4, "little", signed=True), 1)
+        try:
+            made = encoded(value, type)
+        except (ValueError, OverflowError) as error:
+            raise self.error(str(error)) from error
+        fill = b"\xff" if type[0] == "s" and made[-1] >= 128 else b"\0"
+        return self.slot_of(made + fill * (width - len(made)), 32)
+
+    def slot_of(self, value: bytes, times: int) -> int:
+        known = self.known.get((value, times))
+        if known is None:
+            self.constants.extend(bytes(-len(self.constants) % 64))
+            known = self.known[value, times] = ~len(self.constants)
+            self.constants.extend(value * times)
+        return known
+
+    def number(self, value: int) -> int:
+        """The slot of a 32-bit number."""
+        return self.slot_of((value % 2**32).to_bytes(4, "little"), 32)
+
+    def special(self, operand: Special, type: str, width: int) -> Register | int:
+        if operand.name in FIXED:
+            return self.constant(Immediate(FIXED[operand.name]), type, width)
+        slot = SPECIAL_SLOTS.get(operand.name)
+        if slot is None:
+            raise self.refused(f"register {operand.name}")
+        if width != 4:
+            raise self.error(f"{operand.name} is 32 bits wide, the operand is of type .{type}")
+        return slot
+
+    def symbol(self, symbol: Symbol, width: int = 8) -> int:
+        """The slot of an address."""
+        space, value = self.layout.address(symbol, self)
+        if space in ("global", "const"):
+            if width != 8:
+                raise self.error(f"the address of {symbol.name} is 64 bits wide")
+            known = self.known.get(symbol)
+            if known is None:
+                known = self.known[symbol] = ~self._room(8)
+                self.addresses.append((~known, symbol.name, symbol.offset))
+            return known
+        return self.slot_of(value.to_bytes(width, "little"), 32)
+
+    def _room(self, width: int) -> int:
+        self.constants.extend(bytes(-len(self.constants) % 64))
+        self.constants.extend(bytes(32 * width))
+        return len(self.constants) - 32 * width
+
+    def address(self, operand, space: str) -> list:
+        """[slot, bytes of the address, offset] of an operand in brackets."""
+        if operand.__class__ is not Address:
+            raise self.error(f"{_shown(operand)} is not an address")
+        base = operand.base
+        if base.__class__ is Register:
+            if base.bytes not in (4, 8):
+                raise self.error(f"{base.name} is too narrow for an address")
+            self.reads.append(base.number)
+            return [base, base.bytes, self._offset(operand.offset)]
+        if base is None:
+            return [self.slot_of(operand.offset.to_bytes(8, "little"), 32), 8, 0]
+        found, _ = self.layout.address(base, self)
+        if space not in (found, "") or (not space and found not in ("global", "const")):
+            raise self.error(f"{base.name} is in .{found}, not in {'.' + space if space else 'generic memory'}")
+        return [self.symbol(base), 8, self._offset(operand.offset)]
+
+    def _offset(self, offset: int) -> int:
+        if not -(2**31) < offset < 2**31:
+            raise self.error(f"the offset {offset} is larger than 31 bits")
+        return offset
+
+    def temporary(self, width: int) -> Register:
+        """A register of our own."""
+        made = Register("", {0: "pred", 2: "b16", 4: "b32", 8: "b64"}[width], len(self.registers))
+        self.registers.append(made)
+        return made
+
+    def inverted(self, predicate) -> Register:
+        """A predicate that is !predicate."""
+        reads, writes = self.reads, self.writes
+        self.reads, self.writes = [], []
+        made = self.temporary(0)
+        self.emit("not.pred", [self.destination(made, "pred"), self.source(predicate, "pred")])
+        self.reads, self.writes = reads, writes
+        self.reads.append(made.number)
+        return made
+
+    def carry_flag(self, written: bool) -> Register:
+        if self.carry is None:
+            self.carry = self.temporary(0)
+        (self.writes if written else self.reads).append(self.carry.number)
+        return self.carry
+
+    def refused(self, reason: str) -> Refused:
+        return Refused(reason, self.text.source, self.now.line)
+
+    def error(self, what: str) -> CompileError:
+        return CompileError(f"{self.text.source}:{self.now.line}: {self.now.opcode}: {what}")
+
+    def _wrong_width(self, register: Register, type: str) -> CompileError:
+        return self.error(f"{register.name} is declared .{register.type}, the operand should be .{type}")
+
+
+def _shown(operand) -> str:
+    if isinstance(operand, tuple) and not hasattr(operand, "_fields"):
+        return f"{{{', '.join(map(_shown, operand))}}}"
+    return str(getattr(operand, "name", getattr(operand, "value", operand))) or "nothing"

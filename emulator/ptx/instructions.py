@@ -1,0 +1,272 @@
+"""The table of opcodes: how PTX spells them, what the machine calls them, and what their operands are.
+
+A row's spelling is a pattern. {a,b}: one of them. [a]: with it or without. (a): ignored, because the machine does the same
+with it or without; (a)*: any number of those. <t=a>: a, and its name in the operands. What is matched and not ignored is the
+name of the machine's handler, unless the row has another one. An opcode that matches no row is refused.
+
+Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the spelling, or of a type by
+its own name; `t*2` of twice that width. `=cc` and `cc` are the carry flag, which PTX does not write. A row of which the
+operands are more than that names the function of encode.py or memory.py that reads them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+INTEGER = "{s,u}{16,32,64}"
+CMP = "{eq,ne,lt,le,gt,ge,lo,ls,hi,hs,equ,neu,ltu,leu,gtu,geu,num,nan}"
+ROUND = "{rn,rz,rm,rp}"
+SCOPES = "(.{weak,volatile,relaxed,acquire,release,acq_rel,mmio})(.{cta,cluster,gpu,sys})"
+CACHE = "(.{ca,cg,cs,lu,cv,wb,wt,nc,unified})*"
+HINTS = "(.L1::{evict_normal,evict_unchanged,evict_first,evict_last,no_allocate})(.L2::{evict_first,evict_last,evict_normal})(.L2::cache_hint)(.L2::{64B,128B,256B})"
+SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
+POINTER_SPACE = "[.<space={global,shared}>](::cta)"
+
+
+@dataclass(frozen=True)
+class Row:
+    spelling: str
+    operands: str = ""
+    by: str = ""  # the function that reads the operands
+    name: str = ""  # of the handler; {t} is what <t=...> matched
+    note: str = ""
+
+
+_ = Row
+TABLE = {
+    "Integers": (
+        _(f"{{add,sub}}.<t={INTEGER}>", "=t t t"),
+        _("{add,sub}.sat.<t=s32>", "=t t t"),
+        _("add.<t={s,u}16x2>", "=t t t"),
+        _(f"{{min,max}}.<t={{{INTEGER},s16x2,u16x2}}>", "=t t t"),
+        _("{min,max}.relu.<t={s32,s16x2}>", "=t t t"),
+        _(f"mul.{{lo,hi}}.<t={INTEGER}>", "=t t t"),
+        _("mul.wide.<t={s,u}{16,32}>", "=t*2 t t"),
+        _("mul24.{lo,hi}.<t={s,u}32>", "=t t t"),
+        _(f"mad.{{lo,hi}}.<t={INTEGER}>", "=t t t t"),
+        _("mad.wide.<t={s,u}{16,32}>", "=t*2 t t t*2"),
+        _("mad.hi.sat.<t=s32>", "=t t t t"),
+        _("mad24.{lo,hi}.<t={s,u}32>", "=t t t t"),
+        _(f"sad.<t={INTEGER}>", "=t t t t"),
+        _(f"{{div,rem}}.<t={INTEGER}>", "=t t t"),
+        _("{abs,neg}.<t=s{16,32,64}>", "=t t"),
+        _("{add,sub}.cc.<t={s,u}{32,64}>", "=t t t =cc"),
+        _("{addc,subc}.<t={s,u}{32,64}>", "=t t t cc"),
+        _("{addc,subc}.cc.<t={s,u}{32,64}>", "=t t t cc =cc"),
+        _("mad.{lo,hi}.cc.<t={s,u}{32,64}>", "=t t t t =cc"),
+        _("madc.{lo,hi}.<t={s,u}{32,64}>", "=t t t t cc"),
+        _("madc.{lo,hi}.cc.<t={s,u}{32,64}>", "=t t t t cc =cc"),
+        _("dp4a.<t={s,u}32>.{s,u}32", "=b32 b32 b32 b32"),
+        _("dp2a.{lo,hi}.<t={s,u}32>.{s,u}32", "=b32 b32 b32 b32"),
+    ),
+    "Bits": (
+        _("{and,or,xor}.<t={b{16,32,64},pred}>", "=t t t"),
+        _("not.<t={b{16,32,64},pred}>", "=t t"),
+        _("cnot.<t=b{16,32,64}>", "=t t"),
+        _("shl.<t=b{16,32,64}>", "=t t b32"),
+        _("shr.<t={b,s,u}{16,32,64}>", "=t t b32"),
+        _("shf.{l,r}.{wrap,clamp}.<t=b32>", "=t t t t"),
+        _("{popc,clz}.<t=b{32,64}>", "=b32 t"),
+        _("brev.<t=b{32,64}>", "=t t"),
+        _("bfind[.shiftamt].<t={s,u}{32,64}>", "=b32 t"),
+        _("bfe.<t={s,u}{32,64}>", "=t t b32 b32"),
+        _("bfi.<t=b{32,64}>", "=t t t b32 b32"),
+        _("fns.b32", "=b32 b32 b32 b32"),
+        _("bmsk.{clamp,wrap}.b32", "=b32 b32 b32"),
+        _("szext.{clamp,wrap}.{s,u}32", "=b32 b32 b32"),
+        _("prmt.b32[.{f4e,b4e,rc8,ecl,ecr,rc16}]", "=b32 b32 b32 b32"),
+        _("lop3.b32", "=b32 b32 b32 b32 b32"),
+    ),
+    "Comparison, selection, moves": (
+        _(f"setp.<cmp={CMP}>[.<op={{and,or,xor}}>][.ftz].<t={{{{b,s,u,f}}{{16,32,64}},bf16}}>", by="setp"),
+        _(f"setp.<cmp={CMP}>[.ftz].<t={{f16x2,bf16x2}}>", by="setp_pair"),
+        _(f"set.<cmp={CMP}>[.ftz].<d={{{{u,s,f}}{{16,32}},bf16,f16x2,bf16x2}}>.<t={{{{b,s,u,f}}{{16,32,64}},bf16,f16x2,bf16x2}}>", "=d t t"),
+        _("selp.<t={{b,s,u,f}{16,32,64},bf16,f16x2,bf16x2}>", "=t t t pred"),
+        _("slct[.ftz].<t={b,s,u,f}{16,32,64}>.<c={s32,f32}>", "=t t t c"),
+        _("mov.<t={{b,s,u,f}{16,32,64},bf16,pred}>", by="mov"),
+    ),
+    "float32, float64": (
+        _(f"{{add,sub,mul}}[.{ROUND}][.ftz][.sat].<t=f32>", "=t t t"),
+        _(f"{{fma,mad}}[.{ROUND}][.ftz][.sat].<t=f32>", "=t t t t"),
+        _(f"{{add,sub,mul}}[.{ROUND}].<t=f64>", "=t t t"),
+        _(f"{{fma,mad}}[.{ROUND}].<t=f64>", "=t t t t"),
+        _(f"div.{{{ROUND},full,approx}}[.ftz].<t=f32>", "=t t t"),
+        _(f"div.{ROUND}.<t=f64>", "=t t t"),
+        _(f"{{rcp,sqrt}}.{{{ROUND},approx}}[.ftz].<t=f32>", "=t t"),
+        _(f"{{rcp,sqrt}}.{ROUND}.<t=f64>", "=t t"),
+        _("{rcp,rsqrt}.approx.ftz.<t=f64>", "=t t"),
+        _("rsqrt.approx[.ftz].<t=f32>", "=t t"),
+        _("rsqrt.approx.<t=f64>", "=t t"),
+        _("{sin,cos,lg2,ex2}.approx[.ftz].<t=f32>", "=t t"),
+        _("tanh.approx.<t={f32,f16,f16x2,bf16,bf16x2}>", "=t t"),
+        _("ex2.approx.<t={f16,f16x2}>", "=t t"),
+        _("ex2.approx.ftz.<t={f16,f16x2,bf16,bf16x2}>", "=t t"),
+        _("{min,max}[.ftz][.NaN][.xorsign.abs].<t=f32>", "=t t t"),
+        _("{min,max}.<t=f64>", "=t t t"),
+        _("{abs,neg}[.ftz].<t=f32>", "=t t"),
+        _("{abs,neg}.<t=f64>", "=t t"),
+        _("copysign.<t={f32,f64}>", "=t t t"),
+        _("testp.{finite,infinite,number,notanumber,normal,subnormal}.<t={f32,f64}>", "=pred t"),
+    ),
+    "float16, bfloat16": (
+        _("{add,sub,mul}[.rn][.ftz][.sat].<t={f16,f16x2}>", "=t t t"),
+        _("fma[.rn][.ftz][.{sat,relu}].<t={f16,f16x2}>", "=t t t t"),
+        _("{add,sub,mul}[.rn].<t={bf16,bf16x2}>", "=t t t"),
+        _("fma[.rn][.relu].<t={bf16,bf16x2}>", "=t t t t"),
+        _("{min,max}[.ftz][.NaN][.xorsign.abs].<t={f16,f16x2}>", "=t t t"),
+        _("{min,max}[.NaN][.xorsign.abs].<t={bf16,bf16x2}>", "=t t t"),
+        _("{abs,neg}[.ftz].<t={f16,f16x2}>", "=t t"),
+        _("{abs,neg}.<t={bf16,bf16x2}>", "=t t"),
+    ),
+    "Conversion": (
+        _("cvt[.sat].<d={s,u}{8,16,32,64}>.<t={s,u}{8,16,32,64}>", by="cvt"),
+        _(f"cvt.{ROUND}[.ftz][.sat].<d={{f16,bf16,f32,f64}}>.<t={{s,u}}{{8,16,32,64}}>", by="cvt"),
+        _("cvt.{rni,rzi,rmi,rpi}[.ftz][.sat].<d={s,u}{8,16,32,64}>.<t={f16,bf16,f32,f64}>", by="cvt"),
+        _(f"cvt[.{{{ROUND},rni,rzi,rmi,rpi}}][.ftz][.sat][.relu].<d={{f16,bf16,f32,f64}}>.<t={{f16,bf16,f32,f64}}>", by="cvt"),
+        _("cvt.{rna,rn,rz}[.relu][.satfinite].<d=tf32>.<t=f32>", by="cvt"),
+        _("cvt.{rn,rz}[.relu][.satfinite].<d={f16x2,bf16x2}>.<t=f32>", by="cvt"),
+        _("cvt.rn.satfinite[.relu].<d={e4m3x2,e5m2x2}>.<t={f32,f16x2}>", by="cvt"),
+        _("cvt.rn[.relu].<d=f16x2>.<t={e4m3x2,e5m2x2}>", by="cvt"),
+        _("cvt.pack.sat.{s8,u8}.s32.b32", "=b32 b32 b32 b32"),
+        _("cvt.pack.sat.{s16,u16}.s32", "=b32 b32 b32"),
+    ),
+    "Memory": (
+        _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={{b,s,u,f}}{{8,16,32,64}}>", by="ld", name="ld"),
+        _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={{b,s,u,f}}{{8,16,32,64}}>", by="st", name="st"),
+        _(f"atom{SCOPES}{POINTER_SPACE}.{{add,min,max,and,or,xor,exch,cas,inc,dec}}[.noftz](.L2::cache_hint).<t={{{{b,s,u,f}}{{16,32,64}},bf16,f16x2,bf16x2}}>", by="atom"),
+        _(f"red{SCOPES}{POINTER_SPACE}.{{add,min,max,and,or,xor,inc,dec}}[.noftz](.L2::cache_hint).<t={{{{b,s,u,f}}{{16,32,64}},bf16,f16x2,bf16x2}}>", by="red"),
+        _("cp.async(.{ca,cg})(.shared)(::cta)(.global)(.L2::cache_hint)(.L2::{64B,128B,256B})", by="cp_async", name="cp.async"),
+        _("cp.async.commit_group"),
+        _("cp.async.wait_group", by="wait_group"),
+        _("cp.async.wait_all"),
+        _("cvta[.to].<space={global,shared,local,const,param}>(::{cta,entry}).<t=u64>", by="cvta"),
+        _("isspacep.<space={global,shared,local,const}>(::cta)", "=pred b64"),
+        _("createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by="policy", name="mov.b64"),
+    ),
+    "Control": (
+        _("bra(.uni)", by="bra"),
+        _("ret(.uni)"),
+        _("exit"),
+        _("trap"),
+    ),
+    "Barriers and warps": (
+        _("{bar,barrier}(.cta).sync(.aligned)", by="barrier", name="bar.sync"),
+        _("{bar,barrier}(.cta).arrive(.aligned)", by="barrier", name="bar.arrive"),
+        _("{bar,barrier}(.cta).red.popc(.aligned).u32", by="bar_red", name="bar.red.popc"),
+        _("{bar,barrier}(.cta).red.<op={and,or}>(.aligned).pred", by="bar_red", name="bar.red.{op}"),
+        _("bar.warp.sync", "b32"),
+        _("shfl(.sync).{up,down,bfly,idx}(.b32)", by="shfl"),
+        _("vote(.sync).{all,any,uni}(.pred)", by="vote"),
+        _("vote(.sync).ballot(.b32)", by="vote"),
+        _("activemask(.b32)", "=b32"),
+        _("match.any(.sync).<t=b{32,64}>", "=b32 t b32"),
+        _("match.all(.sync).<t=b{32,64}>", by="match_all"),
+        _("redux(.sync).{add,min,max}.<t={s,u}32>", "=t t b32"),
+        _("redux(.sync).{and,or,xor}.<t=b32>", "=t t b32"),
+    ),
+    "Matrices": (
+        _("mma(.sync)(.aligned).<shape={m16n8k16,m16n8k8}>(.row.col).<d={f32,f16}>.<a=f16>.<b=f16>.<c={f32,f16}>", by="mma"),
+        _("mma(.sync)(.aligned).<shape={m16n8k16,m16n8k8}>(.row.col).<d=f32>.<a=bf16>.<b=bf16>.<c=f32>", by="mma"),
+        _("mma(.sync)(.aligned).<shape={m16n8k8,m16n8k4}>(.row.col).<d=f32>.<a=tf32>.<b=tf32>.<c=f32>", by="mma"),
+        _("mma(.sync)(.aligned).<shape={m16n8k32,m16n8k16,m8n8k16}>(.row.col)[.satfinite].<d=s32>.<a={s8,u8}>.<b={s8,u8}>.<c=s32>", by="mma"),
+        _("mma(.sync)(.aligned).<shape={m8n8k4,m16n8k4,m16n8k8,m16n8k16}>(.row.col).<d=f64>.<a=f64>.<b=f64>.<c=f64>", by="mma"),
+        _("mma(.sync)(.aligned).<shape={m16n8k32,m16n8k16}>(.row.col).<d={f32,f16}>.<a={e4m3,e5m2}>.<b={e4m3,e5m2}>.<c={f32,f16}>", by="mma"),
+        _("ldmatrix(.sync)(.aligned)(.m8n8).<x=x{1,2,4}>[.trans](.shared)(::cta)(.b16)", by="ldmatrix"),
+    ),
+    "Without an effect here": (
+        _("{membar,fence}(.{proxy,async,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by="nothing", note="orders nothing in the rule of races"),
+        _("nanosleep.u32", by="nothing"),
+        _("{prefetch,prefetchu,discard,applypriority}(.{global,local,const,param,L1,L2,L2::evict_normal,L2::evict_last,128})*", by="nothing"),
+        _("griddepcontrol.{launch_dependents,wait}", by="nothing"),
+        _("pmevent(.mask)", by="nothing"),
+    ),
+}  # fmt: skip
+
+
+class Plan(NamedTuple):
+    """What to do with an opcode: the row, the handler's name, the operands as (is a destination, type)."""
+
+    row: Row
+    handler: str
+    operands: tuple[tuple[bool, str], ...]
+    words: dict[str, str | None]
+
+
+@functools.cache
+def plan(opcode: str) -> Plan | None:
+    """The plan for an opcode; None if no row has it."""
+    for row, expression in _rows().get(re.match(r"\w+", opcode)[0], ()):
+        found = expression.fullmatch(opcode)
+        if found:
+            words = found.groupdict()
+            name = _name(row, expression, found)
+            operands = tuple(_operand(token, words) for token in row.operands.split())
+            return Plan(row, name, operands, words)
+    return None
+
+
+def _name(row: Row, expression: re.Pattern, found: re.Match) -> str:
+    if row.name:
+        return row.name.format(**found.groupdict())
+    ignored = [found.span(name) for name in expression.groupindex if name.startswith("ignored")]
+    skip = {i for start, end in ignored for i in range(start, end)}
+    return "".join(letter for i, letter in enumerate(found[0]) if i not in skip)
+
+
+def _operand(token: str, words: dict) -> tuple[bool, str]:
+    to = token.startswith("=")
+    name, _, times = token.lstrip("=").partition("*")
+    type = words.get(name) or name
+    return to, f"{type[0]}{int(type[1:]) * 2}" if times else type
+
+
+@functools.cache
+def _rows() -> dict[str, list[tuple[Row, re.Pattern]]]:
+    """The rows by the first word of their opcodes."""
+    by_word: dict[str, list] = {}
+    for row in (row for rows in TABLE.values() for row in rows):
+        first = re.match(r"\{([\w,]+)\}|(\w+)", row.spelling)
+        for word in (first[1] or first[2]).split(","):
+            by_word.setdefault(word, []).append((row, pattern(row.spelling)))
+    return by_word
+
+
+def pattern(spelling: str) -> re.Pattern:
+    """The regular expression of a spelling."""
+    made, closing, ignored = [], [], 0
+    position = 0
+    while position < len(spelling):
+        letter = spelling[position]
+        if letter in "{[":
+            made.append("(?:")
+            closing.append(letter)
+        elif letter == "(":
+            many = _closes(spelling, position) + 1 < len(spelling) and spelling[_closes(spelling, position) + 1] == "*"
+            made.append(f"(?P<ignored{ignored}>(?:")
+            closing.append("*" if many else letter)
+            ignored += 1
+        elif letter == "<":
+            name = re.match(r"<(\w+)=", spelling[position:])[1]
+            made.append(f"(?P<{name}>")
+            position += len(name) + 1
+        elif letter in "}])>":
+            kind = closing.pop() if letter != ">" else ""
+            made.append({"{": ")", "[": ")?", "(": ")?)", "*": ")*)", "": ")"}[kind])
+            position += kind == "*"
+        else:
+            made.append("|" if letter == "," else re.escape(letter))
+        position += 1
+    return re.compile("".join(made))
+
+
+def _closes(spelling: str, opening: int) -> int:
+    """Where the bracket at `opening` closes."""
+    depth = 0
+    for i in range(opening, len(spelling)):
+        depth += (spelling[i] == "(") - (spelling[i] == ")")
+        if not depth:
+            return i
+    raise ValueError(spelling)

@@ -1,0 +1,47 @@
+"""Compiles the machine's C++ (machine/) once, by content and processor, and declares its functions for ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+from emulator.runtime.library import HEADERS, load_cpp, runtime
+
+FOLDER = Path(__file__).parent / "machine"
+FLAGS = ("-O3", "-march=native")  # operations are loops over 32 lanes, for g++ to vectorise
+
+
+@functools.cache
+def machine() -> ctypes.CDLL:
+    """The machine's library, on top of the runtime's. Raises NoCompiler, CompileError."""
+    runtime()
+    library = load_cpp(FOLDER, [*HEADERS, *sorted(FOLDER.glob("*.h"))], FLAGS)
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    declared = {
+        "handlers": (size, [ctypes.POINTER(ctypes.c_char_p), size]),
+        "program": (pointer, [pointer, size, pointer, size, pointer, size, size, size, size]),
+        "free": (None, [pointer]),
+        "lines": (None, [pointer, pointer, pointer, size]),
+        "module": (pointer, [ctypes.c_char_p]),
+        "global": (None, [pointer, pointer, size, ctypes.c_int]),
+        "shared_span": (None, [pointer, size, size]),
+        "launch": (
+            ctypes.c_int,
+            [pointer, pointer, ctypes.c_char_p, ctypes.c_uint * 3, ctypes.c_uint * 3, size, size, pointer, size,
+             ctypes.c_char_p, size],
+        ),
+    }  # fmt: skip
+    for name, (result, arguments) in declared.items():
+        function = getattr(library, f"emulator_ptx_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+@functools.cache
+def handlers() -> dict[str, int]:
+    """The number of each handler, by its name."""
+    most = machine().emulator_ptx_handlers(None, 0)
+    names = (ctypes.c_char_p * most)()
+    machine().emulator_ptx_handlers(names, most)
+    return {name.decode(): number for number, name in enumerate(names)}

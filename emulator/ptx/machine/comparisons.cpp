@@ -1,0 +1,194 @@
+// Comparisons: setp makes a predicate, set a value. Selection by a predicate or a sign.
+#include "number.h"
+
+namespace emulator::ptx {
+namespace {
+
+using s16 = int16_t;
+using s32 = int32_t;
+using s64 = int64_t;
+using u16 = uint16_t;
+using u32 = uint32_t;
+using u64 = uint64_t;
+
+// ---- orders: few loops, used with their sources exchanged and with their result complemented ----------------------------
+
+struct Equal { template <class T> bool operator()(T a, T b) const { return a == b; } };
+struct Less { template <class T> bool operator()(T a, T b) const { return a < b; } };
+struct LessOrEqual { template <class T> bool operator()(T a, T b) const { return a <= b; } };
+struct Unequal { template <class T> bool operator()(T a, T b) const { return a < b || a > b; } };  // false for NaN
+struct Numbers { template <class T> bool operator()(T a, T b) const { return a == a && b == b; } };
+
+template <class F, bool Exchange = false, bool Complement = false>
+struct Order {
+    template <class T>
+    static uint32_t all(const T* a, const T* b) {
+        const uint32_t bits = Exchange ? Test<F, T, T>::all(b, a) : Test<F, T, T>::all(a, b);
+        return Complement ? ~bits : bits;
+    }
+};
+
+template <class Row>
+void each_of_integers(Row row) {
+    row("eq", Order<Equal>()), row("ne", Order<Equal, false, true>());
+    row("lt", Order<Less>()), row("ge", Order<Less, false, true>());
+    row("gt", Order<Less, true>()), row("le", Order<Less, true, true>());
+}
+template <class Row>
+void each_of_floats(Row row) {  // with a NaN, those that end in u hold and the others do not
+    row("eq", Order<Equal>()), row("neu", Order<Equal, false, true>());
+    row("ne", Order<Unequal>()), row("equ", Order<Unequal, false, true>());
+    row("lt", Order<Less>()), row("geu", Order<Less, false, true>());
+    row("gt", Order<Less, true>()), row("leu", Order<Less, true, true>());
+    row("le", Order<LessOrEqual>()), row("gtu", Order<LessOrEqual, false, true>());
+    row("ge", Order<LessOrEqual, true>()), row("ltu", Order<LessOrEqual, true, true>());
+    row("num", Order<Numbers>()), row("nan", Order<Numbers, false, true>());
+}
+
+// ---- sources: a bit for each lane ---------------------------------------------------------------------------------------
+
+// Half types, and values whose subnormals are flushed, become floats first. Of a register with two, Part says which one.
+template <bool Ftz, int Step, class T>
+__attribute__((noinline)) void to_floats(const T* from, float* to) {
+    for (unsigned lane = 0; lane < WARP; ++lane) to[lane] = widen(Ftz ? flush(from[lane * Step]) : from[lane * Step]);
+}
+
+struct AsTheyAre {
+    template <class O, class T>
+    static uint32_t compare(const T* a, const T* b) { return O::all(a, b); }
+};
+template <bool Ftz, int Step = 1>
+struct AsFloats {
+    template <class O, class T>
+    static uint32_t compare(const T* a, const T* b) {
+        float x[WARP], y[WARP];
+        to_floats<Ftz, Step>(a, x), to_floats<Ftz, Step>(b, y);
+        return O::all(x, y);
+    }
+};
+
+void keep(uint32_t& predicate, uint32_t mask, uint32_t bits) { predicate = (predicate & ~mask) | (bits & mask); }
+
+template <class O, class Sources, class T>
+Flow setp(Warp& warp, const Instruction& at, uint32_t mask) {
+    keep(warp.predicate(at.operand[0]), mask, Sources::template compare<O>(warp.slot<T>(at.operand[1]), warp.slot<T>(at.operand[2])));
+    return Flow::next;
+}
+
+// `set` writes a truth where the comparison holds, and zeros elsewhere.
+template <class D>
+__attribute__((noinline)) void write_truth(D* to, uint32_t mask, uint32_t bits, D truth) {
+    each_lane(mask, [=](unsigned lane) { to[lane] = bits >> lane & 1 ? truth : D(0); });
+}
+
+template <class O, class Sources, class T, class D, D Truth>
+Flow set(Warp& warp, const Instruction& at, uint32_t mask) {
+    const uint32_t bits = Sources::template compare<O>(warp.slot<T>(at.operand[1]), warp.slot<T>(at.operand[2]));
+    write_truth(warp.slot<D>(at.operand[0]), mask, bits, Truth);
+    return Flow::next;
+}
+
+template <class O, class Sources, class T>
+void rows(Table& table, const std::string& compare, const std::string& type) {
+    table.add("setp." + compare + "." + type, setp<O, Sources, T>);
+    table.add("set." + compare + ".u32." + type, set<O, Sources, T, u32, ~0u>);
+    table.add("set." + compare + ".s32." + type, set<O, Sources, T, u32, ~0u>);
+    table.add("set." + compare + ".f32." + type, set<O, Sources, T, u32, 0x3f800000>);
+    if constexpr (is_half<T>) {
+        table.add("set." + compare + ".u16." + type, set<O, Sources, T, u16, 0xffff>);
+        table.add("set." + compare + ".s16." + type, set<O, Sources, T, u16, 0xffff>);
+        table.add("set." + compare + "." + type + "." + type, set<O, Sources, T, u16, one<T>>);
+    }
+}
+
+template <class T>
+void of_integers(Table& table) {
+    each_of_integers([&](std::string compare, auto order) {
+        using O = decltype(order);
+        rows<O, AsTheyAre, T>(table, compare, type_name<T>);
+        if (std::is_signed_v<T>) return;
+        if (compare == "eq" || compare == "ne") rows<O, AsTheyAre, T>(table, compare, bits_name(sizeof(T)));
+        for (auto [ordered, other] : {std::pair("lt", "lo"), {"le", "ls"}, {"gt", "hi"}, {"ge", "hs"}})
+            if (compare == ordered) rows<O, AsTheyAre, T>(table, other, type_name<T>);
+    });
+}
+
+template <class T>
+void of_floats(Table& table) {
+    each_of_floats([&](std::string compare, auto order) {
+        using O = decltype(order);
+        rows<O, std::conditional_t<is_half<T>, AsFloats<false>, AsTheyAre>, T>(table, compare, type_name<T>);
+        if constexpr (sizeof(T) < 8) rows<O, AsFloats<true>, T>(table, compare + ".ftz", type_name<T>);
+    });
+}
+
+// ---- two halves at once ---------------------------------------------------------------------------------------------
+
+template <class O, bool Ftz, class T>
+Flow setp_pair(Warp& warp, const Instruction& at, uint32_t mask) {
+    const T *a = warp.slot<T>(at.operand[2]), *b = warp.slot<T>(at.operand[3]);
+    for (int half = 0; half < 2; ++half) {
+        const uint32_t bits = AsFloats<Ftz, 2>::template compare<O>(a + half, b + half);
+        if (at.operand[half] != NONE) keep(warp.predicate(at.operand[half]), mask, bits);
+    }
+    return Flow::next;
+}
+
+template <class O, bool Ftz, class T, u16 Truth>
+Flow set_pair(Warp& warp, const Instruction& at, uint32_t mask) {
+    const T *a = warp.slot<T>(at.operand[1]), *b = warp.slot<T>(at.operand[2]);
+    const uint32_t low = AsFloats<Ftz, 2>::template compare<O>(a, b), high = AsFloats<Ftz, 2>::template compare<O>(a + 1, b + 1);
+    u32* to = warp.slot<u32>(at.operand[0]);
+    each_lane(mask, [=](unsigned lane) { to[lane] = (low >> lane & 1) * Truth | (high >> lane & 1) * (static_cast<u32>(Truth) << 16); });
+    return Flow::next;
+}
+
+template <class T, bool Ftz>
+void of_pairs(Table& table) {
+    each_of_floats([&](std::string compare, auto order) {
+        using O = decltype(order);
+        if (Ftz) compare += ".ftz";
+        const std::string type = std::string(type_name<T>) + "x2";
+        table.add("setp." + compare + "." + type, setp_pair<O, Ftz, T>);
+        table.add("set." + compare + ".u32." + type, set_pair<O, Ftz, T, 0xffff>);
+        table.add("set." + compare + ".s32." + type, set_pair<O, Ftz, T, 0xffff>);
+        table.add("set." + compare + "." + type + "." + type, set_pair<O, Ftz, T, one<T>>);
+    });
+}
+
+// ---- selection ------------------------------------------------------------------------------------------------------
+
+template <class T>
+Flow select(Warp& warp, const Instruction& at, uint32_t mask) {
+    T* to = warp.slot<T>(at.operand[0]);
+    const T *a = warp.slot<T>(at.operand[1]), *b = warp.slot<T>(at.operand[2]);
+    const uint32_t chosen = warp.predicate(at.operand[3]);
+    each_lane(mask, [=](unsigned lane) { to[lane] = chosen >> lane & 1 ? a[lane] : b[lane]; });
+    return Flow::next;
+}
+
+template <class T>
+void selections(Table& table) {
+    const auto by_sign = [](T a, T b, s32 c) { return c >= 0 ? a : b; };
+    const auto by_float = [](T a, T b, float c) { return c >= 0 ? a : b; };  // NaN: b
+    const auto by_flushed = [](T a, T b, float c) { return flush(c) >= 0 ? a : b; };
+    for (const char* letter : {"b", "u", "s", "f"}) {
+        const std::string type = letter + std::to_string(8 * sizeof(T));
+        table.add("selp." + type, select<T>);
+        table.add("slct." + type + ".s32", Lanes<decltype(by_sign), T, T, T, s32>::run);
+        table.add("slct." + type + ".f32", Lanes<decltype(by_float), T, T, T, float>::run);
+        table.add("slct.ftz." + type + ".f32", Lanes<decltype(by_flushed), T, T, T, float>::run);
+    }
+}
+
+}  // namespace
+
+void add_comparisons(Table& table) {
+    of_integers<s16>(table), of_integers<s32>(table), of_integers<s64>(table);
+    of_integers<u16>(table), of_integers<u32>(table), of_integers<u64>(table);
+    of_floats<float>(table), of_floats<double>(table), of_floats<f16>(table), of_floats<bf16>(table);
+    of_pairs<f16, false>(table), of_pairs<f16, true>(table), of_pairs<bf16, false>(table);
+    selections<u16>(table), selections<u32>(table), selections<u64>(table);
+}
+
+}  // namespace emulator::ptx

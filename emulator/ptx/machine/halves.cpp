@@ -1,0 +1,138 @@
+// float16 and bfloat16, one or two in a register: sums and products rounded once, extremes, signs.
+#include "extremes.h"
+
+namespace emulator::ptx {
+namespace {
+
+// To the half type, from a result in float32 or float64 that stands for the exact one.
+template <class T>
+T narrowed(float x) { return narrow<T>(x); }
+template <class T>
+T narrowed(double x) { return narrow<T>(to_odd_float(x)); }
+
+// A sum of two halves in float32 is rounded twice without harm: it has more than twice the digits. A product with a sum is
+// rounded to odd in float64; a product of two bfloat16 too, which in float32 would be rounded where it is subnormal.
+double fused(double a, double b, double c) {
+    const double product = a * b, sum = product + c;  // the product is exact
+    const double part = sum - product, error = (product - (sum - part)) + (c - part);
+    return to_odd(sum, error);
+}
+
+enum Flags { PLAIN, FTZ = 1, SAT = 2, RELU = 4 };
+
+template <class T, class F, int Flag>
+struct Half {  // an operation on values of a half type, computed on what they are widened to
+    static T in(T x) { return Flag & FTZ ? flush(x) : x; }
+    template <class... S>
+    T operator()(S... x) const {
+        auto wide = stateless<F>()(widen(in(x))...);
+        if (Flag & SAT) wide = saturated(wide);
+        if (Flag & RELU) wide = wide < 0 ? 0 : wide;
+        const T result = narrowed<T>(wide);
+        return Flag & FTZ ? flush(result) : result;
+    }
+};
+
+// One register holds one value or two. With all lanes, both halves are one loop.
+template <class F, class T, class... S>
+struct Halves {
+    static Flow one(Warp& warp, const Instruction& at, uint32_t mask) { return Lanes<F, T, S...>::run(warp, at, mask); }
+    static Flow two(Warp& warp, const Instruction& at, uint32_t mask) {
+        return both(warp, at, mask, std::index_sequence_for<S...>());
+    }
+    template <size_t... I>
+    static Flow both(Warp& warp, const Instruction& at, uint32_t mask, std::index_sequence<I...>) {
+        for (unsigned half = 0; half < 2; ++half) {
+            T* to = warp.slot<T>(at.operand[0]) + half * (mask == ALL ? WARP : 1);
+            const unsigned step = mask == ALL ? 1 : 2;
+            part(mask, step, to, static_cast<const S*>(warp.slot<S>(at.operand[I + 1]) + half * (mask == ALL ? WARP : 1))...);
+        }
+        return Flow::next;
+    }
+    static void part(uint32_t mask, unsigned step, T* to, const S*... from) {
+        if (step == 1) return Lanes<F, T, S...>::each(ALL, to, from...);
+        each_lane(mask, [=](unsigned lane) { to[lane * 2] = stateless<F>()(from[lane * 2]...); });
+    }
+};
+
+template <class T, class F, class... S>
+void rows(Table& table, const std::string& name) {
+    const std::string type = std::string(".") + type_name<T>;
+    table.add(name + type, Halves<F, T, S...>::one);
+    table.add(name + type + "x2", Halves<F, T, S...>::two);
+}
+
+// Both spellings, with and without .rn; .ftz and .sat are of float16.
+template <class T, class... S, class F>
+void sums(Table& table, const std::string& op, F) {
+    for (const char* rounding : {"", ".rn"}) {
+        rows<T, Half<T, F, PLAIN>, S...>(table, op + rounding);
+        if constexpr (std::is_same_v<T, f16>) {
+            rows<T, Half<T, F, FTZ>, S...>(table, op + rounding + ".ftz");
+            rows<T, Half<T, F, SAT>, S...>(table, op + rounding + ".sat");
+            rows<T, Half<T, F, FTZ | SAT>, S...>(table, op + rounding + ".ftz.sat");
+        }
+        if constexpr (sizeof...(S) == 3) {
+            rows<T, Half<T, F, RELU>, S...>(table, op + rounding + ".relu");
+            if constexpr (std::is_same_v<T, f16>) rows<T, Half<T, F, FTZ | RELU>, S...>(table, op + rounding + ".ftz.relu");
+        }
+    }
+}
+
+template <class T>
+void add_sums(Table& table) {
+    const auto sum = [](float a, float b) { return a + b; };
+    const auto difference = [](float a, float b) { return a - b; };
+    const auto product = [](double a, double b) { return a * b; };
+    const auto product_and_sum = [](double a, double b, double c) { return fused(a, b, c); };
+    sums<T, T, T>(table, "add", sum);
+    sums<T, T, T>(table, "sub", difference);
+    sums<T, T, T>(table, "mul", product);
+    sums<T, T, T, T>(table, "fma", product_and_sum);
+}
+
+template <class T, class E, bool Ftz>
+struct HalfExtreme {
+    T operator()(T a, T b) const { return narrow<T>(E()(widen(Ftz ? flush(a) : a), widen(Ftz ? flush(b) : b))); }
+};
+
+template <class T, bool Max>
+void add_extremes(Table& table) {
+    const auto row = [&](const std::string& flags, auto extreme) {
+        using E = decltype(extreme);
+        const std::string op = Max ? "max" : "min";
+        rows<T, HalfExtreme<T, E, false>, T, T>(table, op + flags);
+        if constexpr (std::is_same_v<T, f16>) rows<T, HalfExtreme<T, E, true>, T, T>(table, op + ".ftz" + flags);
+    };
+    row("", Extreme<Max, false, false>()), row(".NaN", Extreme<Max, true, false>());
+    row(".xorsign.abs", Extreme<Max, false, true>()), row(".NaN.xorsign.abs", Extreme<Max, true, true>());
+}
+
+template <class T, class F>
+void sign_row(Table& table, const std::string& op, F) {
+    rows<T, F, T>(table, op);
+}
+
+template <class T>
+void add_signs(Table& table) {
+    sign_row<T>(table, "abs", [](T a) { return T{static_cast<uint16_t>(a.bits & 0x7fff)}; });
+    sign_row<T>(table, "neg", [](T a) { return T{static_cast<uint16_t>(a.bits ^ 0x8000)}; });
+    if (!std::is_same_v<T, f16>) return;
+    sign_row<T>(table, "abs.ftz", [](T a) { return T{static_cast<uint16_t>(flush(a).bits & 0x7fff)}; });
+    sign_row<T>(table, "neg.ftz", [](T a) { return T{static_cast<uint16_t>(flush(a).bits ^ 0x8000)}; });
+}
+
+template <class T>
+void add_all(Table& table) {
+    add_sums<T>(table);
+    add_extremes<T, false>(table), add_extremes<T, true>(table);
+    add_signs<T>(table);
+}
+
+}  // namespace
+
+void add_halves(Table& table) {
+    add_all<f16>(table), add_all<bf16>(table);
+}
+
+}  // namespace emulator::ptx

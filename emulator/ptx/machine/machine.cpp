@@ -1,0 +1,433 @@
+// Runs the warps of a block, and launches a program.
+//
+// Lanes of a warp that are at the same instruction run together, those at the lowest instruction first, so that lanes that took
+// different branches meet again. With a seed, groups of lanes and warps run in a random order.
+#include "machine.h"
+
+#include <cstdio>
+#include <memory>
+
+namespace emulator::ptx {
+namespace {
+
+constexpr unsigned LONG = 20000;   // backward branches of a warp, after which another one runs
+constexpr unsigned UNFAIR = 1000;  // of a group of lanes, after which another group of the warp runs
+
+struct Code {  // a module as the runtime knows it
+    Module module;
+    std::string name;
+};
+
+struct BlockState {  // beside a Block
+    std::vector<Warp> warps;
+    std::vector<unsigned char> registers, local;
+    std::vector<unsigned> order;  // in which warps run
+    unsigned next;
+};
+
+const Program* program;
+std::vector<std::unique_ptr<BlockState>> states;
+BlockState& state_of(const Block& in) { return *states[in.number]; }
+Warp& warp_of(unsigned thread) { return state_of(*block).warps[thread / WARP]; }
+
+template <class T>
+void fill(Warp& warp, int special, T value_of_lane) {
+    auto* values = warp.slot<uint32_t>(special * static_cast<int>(WARP * sizeof(uint32_t)));
+    for (unsigned lane = 0; lane < WARP; ++lane) values[lane] = value_of_lane(lane);
+}
+
+void set_specials(Warp& warp, const Block& in) {
+    const Dim &size = launch->request->block, &grid = launch->request->grid;
+    auto x = [&](unsigned lane) { return (warp.first + lane) % size.x; };
+    auto y = [&](unsigned lane) { return (warp.first + lane) / size.x % size.y; };
+    auto z = [&](unsigned lane) { return (warp.first + lane) / size.x / size.y; };
+    auto same = [&](int special, unsigned value) { fill(warp, special, [=](unsigned) { return value; }); };
+    fill(warp, TID_X, x), fill(warp, TID_Y, y), fill(warp, TID_Z, z);
+    same(NTID_X, size.x), same(NTID_Y, size.y), same(NTID_Z, size.z);
+    same(CTAID_X, in.index.x), same(CTAID_Y, in.index.y), same(CTAID_Z, in.index.z);
+    same(NCTAID_X, grid.x), same(NCTAID_Y, grid.y), same(NCTAID_Z, grid.z);
+    same(WARPID, warp.first / WARP), same(NWARPID, static_cast<unsigned>((in.threads.size() + WARP - 1) / WARP));
+    fill(warp, LANEID, [](unsigned lane) { return lane; });
+    fill(warp, LANEMASK_EQ, [](unsigned lane) { return 1u << lane; });
+    fill(warp, LANEMASK_LT, [](unsigned lane) { return (1u << lane) - 1; });
+    fill(warp, LANEMASK_LE, [](unsigned lane) { return (2u << lane) - 1; });
+    fill(warp, LANEMASK_GE, [](unsigned lane) { return ~((1u << lane) - 1); });
+    fill(warp, LANEMASK_GT, [](unsigned lane) { return ~((2u << lane) - 1); });
+}
+
+void start() {
+    launch->by_barrier = true;
+    launch->joins_warps = launch->traced && program->joins_warps;
+    auto spans = program->shared_variables;
+    if (!spans.empty()) spans.push_back({program->shared_bytes, launch->request->shared});
+    limit_dynamic(spans);
+}
+
+void begin(Block& in) {
+    while (states.size() <= in.number) states.push_back(std::make_unique<BlockState>());
+    BlockState& state = state_of(in);
+    size_t threads = in.threads.size(), warps = (threads + WARP - 1) / WARP;
+    state.warps.resize(warps);
+    state.registers.resize(warps * program->register_bytes + 64);
+    auto aligned = (reinterpret_cast<uintptr_t>(state.registers.data()) + 63) / 64 * 64;
+    state.local.assign(threads * program->local_bytes, POISON);
+    state.order = order_of(static_cast<unsigned>(warps));
+    state.next = 0;
+    in.ready.clear();
+    for (size_t i = 0; i < threads; ++i) {
+        in.threads[i].own = reinterpret_cast<uintptr_t>(state.local.data()) + i * program->local_bytes;
+        in.threads[i].own_bytes = program->local_bytes;
+    }
+    for (unsigned i = 0; i < warps; ++i) {
+        Warp& warp = state.warps[i];
+        warp.registers = reinterpret_cast<unsigned char*>(aligned) + i * program->register_bytes;
+        warp.constants = program->constants.data();
+        warp.begin = program->instructions.data();
+        warp.first = i * WARP;
+        warp.alive = threads - warp.first >= WARP ? ALL : (1u << (threads - warp.first)) - 1;
+        warp.ready = warp.alive;
+        warp.passed = warp.since_new = 0;
+        warp.go(ALL, 0);
+        set_specials(warp, in);
+    }
+}
+
+bool has_ready(const Block& in) {
+    for (const Warp& warp : state_of(in).warps)
+        if (warp.ready) return true;
+    return false;
+}
+
+// ---- one warp -----------------------------------------------------------------------------------------------------
+
+struct Group {  // lanes at one instruction, which run until they reach `meets`, where others wait to run with them
+    uint32_t lanes, pc, meets;
+};
+
+Group choose(Warp& warp) {
+    bool any = options.seed != 0 || warp.passed > UNFAIR;
+    uint32_t from = warp.ready;
+    if (any)  // a random lane, and those at its instruction
+        for (unsigned skip = static_cast<unsigned>(random_bits() % static_cast<unsigned>(__builtin_popcount(from))); skip; --skip)
+            from &= from - 1;
+    uint32_t least = ALL;
+    if (any) least = warp.pc[__builtin_ctz(from)];
+    else
+        for (uint32_t left = from; left; left &= left - 1) least = std::min(least, warp.pc[__builtin_ctz(left)]);
+    Group group = {0, least, ALL};
+    for (uint32_t left = warp.ready; left; left &= left - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+        if (warp.pc[lane] == least) group.lanes |= 1u << lane;
+        else if (warp.pc[lane] > least) group.meets = std::min(group.meets, warp.pc[lane]);
+    }
+    warp.passed = 0;
+    if (options.seed && random_bits() % 8 == 0)  // some of them only, which go ahead until they must wait
+        if (uint32_t some = group.lanes & static_cast<uint32_t>(random_bits())) group = {some, least, ALL};
+    return group;
+}
+
+bool is_stopping(Warp& warp, const Instruction& at) {
+    if (launch->interrupted) return launch->stopped = true;
+    if (!launch->expired) return false;
+    now = &block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(warp.ready))];
+    Record& record = add_record(DEADLOCK, nullptr, 0, 0, 1, side_of(*now, *block, TOUCH, site_at(warp, at)));
+    snprintf(record.text, sizeof record.text, "the launch had not ended after %g s; this thread was running", options.limit);
+    now = nullptr;
+    return launch->stopped = true;
+}
+
+bool switches() { return launch->switched && (random_bits() >> 11) * 0x1p-53 < options.switch_chance; }
+
+// Lanes of a collective instruction wait until all that have not ended are there, and run it together.
+void run_if_all_are_at(Warp& warp, const Instruction& at) {
+    uint32_t index = warp.index_of(at);
+    for (uint32_t left = warp.alive; left; left &= left - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+        if ((warp.ready >> lane & 1) || warp.pc[lane] != index) return;
+    }
+    at.run(warp, at, warp.alive);
+    for (uint32_t left = warp.alive; left; left &= left - 1)
+        make_ready(*block, block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))]);
+    wake_threads();
+}
+
+void meet(Warp& warp, const Instruction& at, uint32_t lanes) {
+    Wait wait = {};
+    wait.mask = warp.alive;
+    wait.name = "an instruction of the whole warp (mma, ldmatrix)";
+    lanes_wait(warp, at, lanes, State::at_warp, wait);
+    run_if_all_are_at(warp, at);
+}
+
+// Runs a group of lanes until it meets others, parts, waits or ends. False: the warp has run for long.
+bool run_group(Warp& warp, Group group, unsigned& left) {
+    uint32_t pc = group.pc;
+    const uint32_t lanes = group.lanes;
+    for (;;) {
+        if (pc >= group.meets) return warp.go(lanes, pc), true;
+        const Instruction& at = warp.begin[pc];
+        uint32_t mask = lanes;
+        if (at.guard != NONE) {
+            uint32_t holds = warp.predicate(at.guard);
+            mask &= at.negated ? ~holds : holds;
+            if (!mask) {
+                ++pc;
+                continue;
+            }
+        }
+        if (at.role == Role::branch) {
+            auto target = static_cast<uint32_t>(at.operand[0]);
+            bool parts = mask != lanes;
+            if (parts) warp.go(lanes & ~mask, pc + 1);
+            if (target <= pc) {
+                ++warp.passed;
+                if (!--left || is_stopping(warp, at)) return warp.go(mask, target), false;
+            }
+            branch(warp, at, mask);
+            if (parts || (warp.passed > UNFAIR && lanes != warp.ready)) return warp.go(mask, target), true;
+            pc = target;
+            continue;
+        }
+        if (at.role == Role::collective && mask != warp.alive) {
+            warp.go(lanes & ~mask, pc + 1);
+            return meet(warp, at, mask), true;
+        }
+        if (at.run(warp, at, mask) == Flow::moved) return warp.go(lanes & ~mask, pc + 1), true;
+        ++pc;
+        if (at.role == Role::access && switches()) return warp.go(lanes, pc), false;
+    }
+}
+
+void run_warp(Warp& warp) {
+    unsigned left = LONG;
+    while (warp.ready && !launch->stopped)
+        if (!run_group(warp, choose(warp), left)) return;
+}
+
+Warp* next_warp(BlockState& state) {
+    size_t count = state.warps.size();
+    if (options.seed) state.next = static_cast<unsigned>(random_bits() % count);
+    for (size_t tried = 0; tried < count; ++tried) {
+        Warp& warp = state.warps[state.order[state.next]];
+        state.next = (state.next + 1) % static_cast<unsigned>(count);
+        if (warp.ready) return &warp;
+    }
+    return nullptr;
+}
+
+void run(Block& in) {
+    enter_block(in);
+    BlockState& state = state_of(in);
+    set_local(reinterpret_cast<uintptr_t>(state.local.data()), state.local.size());
+    static Warp* warp;
+    warp = next_warp(state);
+    if (!run_stoppable([] { run_warp(*warp); })) launch->stopped = true;
+    for (uint32_t lanes = warp->ready; lanes; lanes &= lanes - 1)
+        in.threads[warp->first + static_cast<unsigned>(__builtin_ctz(lanes))].since_new = warp->since_new < LONG ? 0 : ~uint64_t(0);
+    if (launch->traced) settle_value();
+    now = nullptr;
+}
+
+const Engine ENGINE = {start, begin, has_ready, run};
+
+}  // namespace
+
+const Program& running() { return *program; }
+
+const unsigned char* parameter_bytes(size_t* count) {
+    *count = launch->request->params_bytes;
+    return static_cast<const unsigned char*>(launch->request->params);
+}
+
+uintptr_t site_at(const Warp& warp, const Instruction& at) { return launch->code + warp.index_of(at) + 1; }
+
+// Lanes that jump to the end of the kernel have left early; others ran past whatever barrier is still waited at.
+Flow branch(Warp& warp, const Instruction& at, uint32_t mask) {
+    const Instruction& target = warp.begin[at.operand[0]];
+    static const Handler ends = [] {
+        Handlers table = control_handlers();
+        for (size_t i = 0; i < table.count; ++i)
+            if (!strcmp(table.begin[i].name, "ret")) return table.begin[i].run;
+        return Handler{};
+    }();
+    if (target.run == ends)
+        for (uint32_t left = mask; left; left &= left - 1)
+            block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))].left_early = true;
+    return Flow::moved;
+}
+
+void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, const Wait& wait) {
+    uint32_t index = warp.index_of(at);
+    warp.go(mask, index);
+    warp.ready &= ~mask;
+    for (uint32_t left = mask; left; left &= left - 1) {
+        Thread& thread = block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
+        thread.wait = wait;
+        thread.wait.file = program->files.empty() ? "" : program->files[index];
+        thread.wait.line = program->files.empty() ? 0 : program->lines[index];
+        thread.state = state;
+        thread.since_new = 0;
+    }
+}
+
+void wake_threads() {
+    for (uint16_t number : block->ready) {
+        Warp& warp = warp_of(number);
+        unsigned lane = number % WARP;
+        warp.ready |= 1u << lane;
+        ++warp.pc[lane];
+    }
+    block->ready.clear();
+}
+
+void lanes_end(Warp& warp, const Instruction& at, uint32_t mask) {
+    if (at.guard != NONE)  // a guarded `ret`: the lane leaves early
+        for (uint32_t left = mask; left; left &= left - 1)
+            block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))].left_early = true;
+    warp.alive &= ~mask;
+    warp.ready &= ~mask;
+    for (uint32_t left = mask; left; left &= left - 1) {
+        Thread& thread = block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
+        now = &thread;
+        finish_copies(thread, ~0u);
+        thread.state = State::done;
+        --block->alive;
+    }
+    now = nullptr;
+    made_progress();
+    release_if_complete(*block);
+    complete_named(*block);
+    retry(warp);
+    wake_threads();
+}
+
+void retry(Warp& warp) {
+    for (uint32_t left = warp.alive & ~warp.ready; left; left &= left - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+        if (warp.ready >> lane & 1 || block->threads[warp.first + lane].state != State::at_warp) continue;
+        const Instruction& at = warp.begin[warp.pc[lane]];
+        if (at.role == Role::collective) run_if_all_are_at(warp, at);
+        else complete_exchange(warp, lane);
+    }
+}
+
+}  // namespace emulator::ptx
+
+using namespace emulator;
+using namespace emulator::ptx;
+
+namespace {
+
+std::vector<NamedHandler> all_handlers() {
+    std::vector<NamedHandler> all;
+    for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(),
+                           memory_handlers(), control_handlers()})
+        all.insert(all.end(), table.begin, table.begin + table.count);
+    return all;
+}
+
+const std::vector<NamedHandler>& handlers() {
+    static const std::vector<NamedHandler> all = all_handlers();
+    return all;
+}
+
+bool starts(const char* name, const char* with) { return !strncmp(name, with, strlen(with)); }
+
+Role role_of(const char* name) {
+    if (!strcmp(name, "bra")) return Role::branch;
+    if (starts(name, "mma.") || starts(name, "ldmatrix.")) return Role::collective;
+    if (!strcmp(name, "ld") || !strcmp(name, "st") || starts(name, "atom.")) return Role::access;
+    return Role::plain;
+}
+
+// Every barrier but number 0 without a count may join some warps of a block only.
+bool joins_warps(const Program& in, const char* name, const int32_t* operand) {
+    if (!starts(name, "bar.") || starts(name, "bar.warp")) return false;
+    const int32_t* id = operand + starts(name, "bar.red");
+    return id[1] != NONE || id[0] >= 0 || *reinterpret_cast<const uint32_t*>(in.constants.data() + ~id[0]) != 0;
+}
+
+struct Encoded {
+    uint32_t handler;
+    int32_t guard;
+    uint32_t negated, operands;
+};
+
+}  // namespace
+
+extern "C" {
+
+// The names of all handlers, in the order of their numbers -> how many there are.
+size_t emulator_ptx_handlers(const char** names, size_t most) {
+    for (size_t i = 0; i < handlers().size() && i < most; ++i) names[i] = handlers()[i].name;
+    return handlers().size();
+}
+
+void* emulator_ptx_program(const Encoded* instructions, size_t count, const int32_t* operands, size_t operand_count,
+                           const unsigned char* constants, size_t constant_bytes, size_t register_bytes, size_t local_bytes,
+                           size_t shared_bytes) {
+    auto* made = new Program{};
+    made->operands.assign(operands, operands + operand_count);
+    made->constants.assign(constants, constants + constant_bytes);
+    made->register_bytes = (register_bytes + 63) / 64 * 64;
+    made->local_bytes = (local_bytes + 15) / 16 * 16;
+    made->shared_bytes = shared_bytes;
+    for (size_t i = 0; i < count; ++i) {
+        const NamedHandler& handler = handlers()[instructions[i].handler];
+        Role role = role_of(handler.name);
+        made->instructions.push_back({handler.run, made->operands.data() + instructions[i].operands, instructions[i].guard,
+                                      instructions[i].negated != 0, role});
+        made->joins_warps |= joins_warps(*made, handler.name, made->instructions.back().operand);
+    }
+    return made;
+}
+
+void emulator_ptx_free(void* made) { delete static_cast<Program*>(made); }
+
+// The file and line of each instruction; the texts must stay.
+void emulator_ptx_lines(void* made, const char* const* files, const int32_t* lines, size_t count) {
+    auto* to = static_cast<Program*>(made);
+    to->files.assign(files, files + count);
+    to->lines.assign(lines, lines + count);
+}
+
+// A .shared variable of the kernel: bytes from .. to of its shared memory.
+void emulator_ptx_shared_span(void* made, size_t from, size_t to) {
+    static_cast<Program*>(made)->shared_variables.push_back({from, to});
+}
+
+void* emulator_ptx_module(const char* name) {
+    auto* made = new Code{{1, nullptr, nullptr}, name};
+    made->module.name = made->name.c_str();
+    return &made->module;
+}
+
+// A variable in global or constant memory. Records give its number: they count from 0 in the order of these calls.
+void emulator_ptx_global(void* module, void* base, size_t bytes, int constant) {
+    add_global(static_cast<Module*>(module), base, bytes, constant != 0);
+}
+
+LaunchStatus emulator_ptx_launch(void* module, void* of, const char* kernel, const unsigned* grid, const unsigned* block,
+                                 size_t dynamic_shared, size_t shared_limit, const void* params, size_t param_bytes,
+                                 char* text, size_t text_bytes) {
+    program = static_cast<Program*>(of);
+    size_t own = 0;  // without the gaps that the emulator leaves between variables
+    for (auto& span : program->shared_variables) own += span.second - span.first;
+    if (own + dynamic_shared > shared_limit)
+        return snprintf(text, text_bytes, "%s, %zu bytes of shared memory: at most %zu", kernel, own + dynamic_shared,
+                        shared_limit),
+               LAUNCH_DYNAMIC_SHARED;
+    Request request = {};
+    request.module = static_cast<Module*>(module);
+    request.kernel = kernel;
+    request.file = "";
+    request.grid = {grid[0], grid[1], grid[2]};
+    request.block = {block[0], block[1], block[2]};
+    request.shared = program->shared_bytes + dynamic_shared;
+    request.shared_limit = LARGEST_SHARED + 64 * 1024;
+    request.params = const_cast<void*>(params);
+    request.params_bytes = param_bytes;
+    request.engine = &ENGINE;
+    return emulator_launch(&request, text, text_bytes);
+}
+}

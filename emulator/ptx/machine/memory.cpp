@@ -1,0 +1,285 @@
+// Loads, stores, atomic operations, asynchronous copies, addresses.
+#include "access.h"
+
+#include <cmath>
+#include <cstdio>
+
+namespace emulator::ptx {
+namespace {
+
+[[noreturn]] void misaligned(const Warp& warp, const Instruction& at, uintptr_t host, unsigned bytes, What what) {
+    Record& record = add_record(MISALIGNED, region_of(host), host, bytes, 1, side_of(*now, *block, what, site_at(warp, at)));
+    snprintf(record.text, sizeof record.text, "to %s %u bytes the address must be a multiple of %u; it is %u more",
+             what == WRITE ? "write" : what == READ ? "read" : "update", bytes, bytes, static_cast<unsigned>(host % bytes));
+    stop_launch();
+}
+
+// Without tracing an access that does no damage is let through: what lies beside a tensor is compared afterwards.
+void check_plain(uintptr_t host, unsigned bytes, What what, uintptr_t site) {
+    Region* region = region_of(host);
+    if (region && host + bytes <= region->high) return;
+    if (host - now->own < now->own_bytes && host + bytes <= now->own + now->own_bytes) return;
+    Region* near = region ? region : region_around(host);
+    if (near && near->soft && host >= near->margin_low && host + bytes <= near->margin_high) return;
+    add_record(OUTSIDE, near, host, bytes, 1, side_of(*now, *block, what, site));
+    stop_launch();
+}
+
+void detect_spinning(Warp& warp, uintptr_t host) {
+    for (uintptr_t seen : warp.recent)
+        if (seen == host) {
+            ++warp.since_new;
+            return;
+        }
+    warp.recent[warp.next_recent++ & 3] = host;
+    warp.since_new = 0;
+}
+
+uintptr_t host_address(unsigned lane_thread, int space, uint64_t address) {
+    switch (space) {
+        case SHARED_SPACE: return reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + static_cast<uint32_t>(address);
+        case LOCAL_SPACE: return block->threads[lane_thread].own + address;
+        default: return address;
+    }
+}
+
+bool is_power_of_2(unsigned n) { return (n & (n - 1)) == 0; }
+
+const unsigned char* parameter(const Warp& warp, const Instruction& at, unsigned lane, uint64_t offset, unsigned bytes) {
+    size_t count;
+    const unsigned char* parameters = parameter_bytes(&count);
+    if (offset + bytes <= count) return parameters + offset;
+    now = &block->threads[warp.first + lane];
+    Record& record = add_record(OUTSIDE, nullptr, offset, bytes, 1, side_of(*now, *block, READ, site_at(warp, at)));
+    snprintf(record.text, sizeof record.text, "reads byte %llu of the parameters, which have %zu",
+             static_cast<unsigned long long>(offset), count);
+    stop_launch();
+}
+
+// ---- ld, st -------------------------------------------------------------------------------------------------------
+
+template <class R>
+void put(Warp& warp, int32_t slot, unsigned lane, const unsigned char* from, unsigned bytes, bool is_signed) {
+    uint64_t value = 0;
+    memcpy(&value, from, bytes);
+    if (is_signed && bytes < 8) value = static_cast<uint64_t>(static_cast<int64_t>(value << (64 - 8 * bytes)) >> (64 - 8 * bytes));
+    warp.slot<R>(slot)[lane] = static_cast<R>(value);
+}
+
+// [space, address, its bytes, offset, bytes of an element, count, signed, bytes of a register, registers...]
+Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
+    const int32_t* o = at.operand;
+    unsigned bytes = static_cast<unsigned>(o[4]), count = static_cast<unsigned>(o[5]);
+    for (uint32_t left = mask; left; left &= left - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+        uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
+        const unsigned char* from = o[0] == PARAM_SPACE ? parameter(warp, at, lane, address, bytes * count)
+                                                        : place_of(warp, at, lane, o[0], address, bytes * count, READ);
+        if (lane == static_cast<unsigned>(__builtin_ctz(mask)) && o[0] != PARAM_SPACE)
+            detect_spinning(warp, reinterpret_cast<uintptr_t>(from));
+        for (unsigned i = 0; i < count; ++i, from += bytes) {
+            if (o[7] == 4 && bytes == 4) memcpy(warp.slot<uint32_t>(o[8 + i]) + lane, from, 4);
+            else if (o[7] == 8 && bytes == 8) memcpy(warp.slot<uint64_t>(o[8 + i]) + lane, from, 8);
+            else if (o[7] == 2) put<uint16_t>(warp, o[8 + i], lane, from, bytes, o[6]);
+            else if (o[7] == 4) put<uint32_t>(warp, o[8 + i], lane, from, bytes, o[6]);
+            else put<uint64_t>(warp, o[8 + i], lane, from, bytes, o[6]);
+        }
+    }
+    return Flow::next;
+}
+
+// [space, address, its bytes, offset, bytes of an element, count, bytes of a register, registers...]
+Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
+    const int32_t* o = at.operand;
+    unsigned bytes = static_cast<unsigned>(o[4]), count = static_cast<unsigned>(o[5]);
+    for (uint32_t left = mask; left; left &= left - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+        uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
+        unsigned char* to = place_of(warp, at, lane, o[0], address, bytes * count, WRITE);
+        for (unsigned i = 0; i < count; ++i, to += bytes) {  // the low bytes of the register
+            if (o[6] == 2) memcpy(to, warp.slot<uint16_t>(o[7 + i]) + lane, bytes);
+            else if (o[6] == 4) memcpy(to, warp.slot<uint32_t>(o[7 + i]) + lane, bytes);
+            else memcpy(to, warp.slot<uint64_t>(o[7 + i]) + lane, bytes);
+        }
+    }
+    return Flow::next;
+}
+
+// ---- atomic operations --------------------------------------------------------------------------------------------
+
+float from_half(uint16_t bits) {
+    _Float16 value;
+    memcpy(&value, &bits, 2);
+    return static_cast<float>(value);
+}
+uint16_t to_half(float value) {
+    auto rounded = static_cast<_Float16>(value);
+    uint16_t bits;
+    memcpy(&bits, &rounded, 2);
+    return bits;
+}
+float from_bfloat(uint16_t bits) {
+    uint32_t wide = uint32_t(bits) << 16;
+    float value;
+    memcpy(&value, &wide, 4);
+    return value;
+}
+uint16_t to_bfloat(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);
+    return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+uint16_t add_half(uint16_t a, uint16_t b) { return to_half(from_half(a) + from_half(b)); }
+uint16_t add_bfloat(uint16_t a, uint16_t b) { return to_bfloat(from_bfloat(a) + from_bfloat(b)); }
+template <uint16_t (*ADD)(uint16_t, uint16_t)>
+uint32_t add_both(uint32_t a, uint32_t b) {
+    return ADD(static_cast<uint16_t>(a), static_cast<uint16_t>(b)) |
+           uint32_t(ADD(static_cast<uint16_t>(a >> 16), static_cast<uint16_t>(b >> 16))) << 16;
+}
+
+template <class T> T sum(T a, T b, T) { return a + b; }
+template <class T> T least(T a, T b, T) { return b < a ? b : a; }
+template <class T> T most(T a, T b, T) { return a < b ? b : a; }
+template <class T> T both(T a, T b, T) { return a & b; }
+template <class T> T either(T a, T b, T) { return a | b; }
+template <class T> T differ(T a, T b, T) { return a ^ b; }
+template <class T> T given(T, T b, T) { return b; }
+template <class T> T swapped(T a, T b, T c) { return a == b ? c : a; }
+uint32_t up(uint32_t a, uint32_t b, uint32_t) { return a >= b ? 0 : a + 1; }
+uint32_t down(uint32_t a, uint32_t b, uint32_t) { return a == 0 || a > b ? b : a - 1; }
+template <uint16_t (*ADD)(uint16_t, uint16_t)> uint16_t sum16(uint16_t a, uint16_t b, uint16_t) { return ADD(a, b); }
+template <uint16_t (*ADD)(uint16_t, uint16_t)> uint32_t sum16x2(uint32_t a, uint32_t b, uint32_t) { return add_both<ADD>(a, b); }
+
+// [space, address, its bytes, offset, d or NONE, b, c or NONE]
+template <class T, T (*OPERATION)(T, T, T)>
+Flow atomic(Warp& warp, const Instruction& at, uint32_t mask) {
+    const int32_t* o = at.operand;
+    for (uint32_t left = mask; left; left &= left - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+        uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
+        unsigned char* place = place_of(warp, at, lane, o[0], address, sizeof(T), ATOMIC);
+        if (left == mask) detect_spinning(warp, reinterpret_cast<uintptr_t>(place));
+        T was, b = warp.slot<T>(o[5])[lane], c = o[6] == NONE ? T{} : warp.slot<T>(o[6])[lane];
+        memcpy(&was, place, sizeof was);
+        T is = OPERATION(was, b, c);
+        memcpy(place, &is, sizeof is);
+        if (o[4] != NONE) warp.slot<T>(o[4])[lane] = was;
+    }
+    return Flow::next;
+}
+
+// ---- cp.async -----------------------------------------------------------------------------------------------------
+
+// [to, its bytes, offset, from, its bytes, offset, bytes, bytes that are copied or NONE, predicate: copy nothing, or NONE]
+Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
+    const int32_t* o = at.operand;
+    auto bytes = static_cast<unsigned>(o[6]);
+    for (uint32_t left = mask; left; left &= left - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+        now = &block->threads[warp.first + lane];
+        uint64_t from = address_of(warp, o[3], o[4], o[5], lane);
+        uintptr_t to = host_address(now->linear, SHARED_SPACE, address_of(warp, o[0], o[1], o[2], lane));
+        unsigned copied = o[7] == NONE ? bytes : std::min(bytes, warp.slot<uint32_t>(o[7])[lane]);
+        if (o[8] != NONE && (warp.predicate(o[8]) >> lane & 1)) copied = 0;
+        if (to % bytes) misaligned(warp, at, to, bytes, WRITE);
+        if (copied && from % bytes) misaligned(warp, at, from, bytes, READ);
+        Copy copy = {reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes, bytes - copied,
+                     now->batch, site_at(warp, at)};
+        if (launch->traced) {
+            check_copy(copy, true);
+        } else {
+            if (copied) check_plain(from, copied, READ, copy.pc);
+            check_plain(to, bytes, WRITE, copy.pc);
+        }
+        now->copies.push_back(copy);
+    }
+    return Flow::next;
+}
+
+template <class F>
+Flow each_thread(Warp& warp, uint32_t mask, F f) {
+    for (uint32_t left = mask; left; left &= left - 1) {
+        now = &block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
+        f(*now);
+    }
+    return Flow::next;
+}
+
+Flow commit_group(Warp& warp, const Instruction&, uint32_t mask) {
+    return each_thread(warp, mask, [](Thread& thread) { ++thread.batch; });
+}
+
+// [groups that may still be under way]
+Flow wait_group(Warp& warp, const Instruction& at, uint32_t mask) {
+    auto most = static_cast<unsigned>(at.operand[0]);
+    return each_thread(warp, mask, [=](Thread& thread) { finish_copies(thread, thread.batch > most ? thread.batch - most : 0); });
+}
+
+Flow wait_all(Warp& warp, const Instruction&, uint32_t mask) {
+    return each_thread(warp, mask, [](Thread& thread) { finish_copies(thread, ~0u); });
+}
+
+// ---- cvta: an address in a space <-> a generic address [d, a] -----------------------------------------------------
+
+template <int SPACE, int SIGN>
+Flow convert_address(Warp& warp, const Instruction& at, uint32_t mask) {
+    auto* d = warp.slot<uint64_t>(at.operand[0]);
+    const auto* a = warp.slot<uint64_t>(at.operand[1]);
+    for (uint32_t left = mask; left; left &= left - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+        d[lane] = a[lane] + SIGN * host_address(warp.first + lane, SPACE, 0);
+    }
+    return Flow::next;
+}
+
+#define INTEGERS(NAME, OPERATION, SUFFIX32, SUFFIX64, T32, T64) \
+    {"atom." NAME "." SUFFIX32, atomic<T32, OPERATION<T32>>}, {"atom." NAME "." SUFFIX64, atomic<T64, OPERATION<T64>>}
+
+const NamedHandler TABLE[] = {
+    {"ld", load},
+    {"st", store},
+    INTEGERS("add", sum, "u32", "u64", uint32_t, uint64_t),
+    INTEGERS("min", least, "u32", "u64", uint32_t, uint64_t),
+    INTEGERS("min", least, "s32", "s64", int32_t, int64_t),
+    INTEGERS("max", most, "u32", "u64", uint32_t, uint64_t),
+    INTEGERS("max", most, "s32", "s64", int32_t, int64_t),
+    INTEGERS("and", both, "b32", "b64", uint32_t, uint64_t),
+    INTEGERS("or", either, "b32", "b64", uint32_t, uint64_t),
+    INTEGERS("xor", differ, "b32", "b64", uint32_t, uint64_t),
+    INTEGERS("exch", given, "b32", "b64", uint32_t, uint64_t),
+    INTEGERS("cas", swapped, "b32", "b64", uint32_t, uint64_t),
+    {"atom.cas.b16", atomic<uint16_t, swapped<uint16_t>>},
+    {"atom.inc.u32", atomic<uint32_t, up>},
+    {"atom.dec.u32", atomic<uint32_t, down>},
+    {"atom.add.f32", atomic<float, sum<float>>},
+    {"atom.add.f64", atomic<double, sum<double>>},
+    {"atom.add.f16", atomic<uint16_t, sum16<add_half>>},
+    {"atom.add.bf16", atomic<uint16_t, sum16<add_bfloat>>},
+    {"atom.add.f16x2", atomic<uint32_t, sum16x2<add_half>>},
+    {"atom.add.bf16x2", atomic<uint32_t, sum16x2<add_bfloat>>},
+    {"cp.async", copy_async},
+    {"cp.async.commit_group", commit_group},
+    {"cp.async.wait_group", wait_group},
+    {"cp.async.wait_all", wait_all},
+    {"cvta.shared", convert_address<SHARED_SPACE, 1>},
+    {"cvta.to.shared", convert_address<SHARED_SPACE, -1>},
+    {"cvta.local", convert_address<LOCAL_SPACE, 1>},
+    {"cvta.to.local", convert_address<LOCAL_SPACE, -1>},
+};
+
+}  // namespace
+
+unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what) {
+    unsigned thread = warp.first + lane;
+    uintptr_t host = host_address(thread, space, address);
+    now = &block->threads[thread];
+    if (host % bytes && is_power_of_2(bytes)) misaligned(warp, at, host, bytes, what);
+    if (launch->traced) check_access(host, bytes, what, site_at(warp, at));
+    else check_plain(host, bytes, what, site_at(warp, at));
+    return reinterpret_cast<unsigned char*>(host);
+}
+
+Handlers memory_handlers() { return {TABLE, sizeof TABLE / sizeof *TABLE}; }
+
+}  // namespace emulator::ptx

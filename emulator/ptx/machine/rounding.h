@@ -1,0 +1,19 @@
+// The rounding mode of the processor, for one handler.
+#pragma once
+
+#include "number.h"
+
+#include <cfenv>
+
+namespace emulator::ptx {
+
+// fesetround is a call that g++ does not know, so that it moves no load and no store past it.
+template <int Mode, Handler Nearest>
+Flow rounded(Warp& warp, const Instruction& at, uint32_t mask) {
+    std::fesetround(Mode);
+    const Flow flow = Nearest(warp, at, mask);
+    std::fesetround(FE_TONEAREST);
+    return flow;
+}
+
+}  // namespace emulator::ptx

@@ -1,0 +1,123 @@
+// How a file of handlers writes its table: a row is a name, the types it exists for, and what it computes for one lane.
+//
+//     binary<uint32_t, uint64_t>(table, "add", [](auto a, auto b) { return a + b; });   // add.u32 add.u64
+#pragma once
+
+#include "machine.h"
+
+#include <deque>
+#include <type_traits>
+#include <unordered_set>
+#include <utility>
+
+namespace emulator::ptx {
+
+class Table {
+public:
+    // The first handler of a name stays: a file adds what is fast first, then what covers the rest.
+    void add(const std::string& name, Handler run) {
+        if (!known.insert(name).second) return;
+        names.push_back(name);
+        handlers.push_back({names.back().c_str(), run});
+    }
+    Handlers view() const { return {handlers.data(), handlers.size()}; }
+
+private:
+    std::unordered_set<std::string> known;
+    std::deque<std::string> names;  // a deque does not move its elements
+    std::vector<NamedHandler> handlers;
+};
+
+// A lambda without captures, from its type: handlers are plain functions, so that g++ can inline what they compute.
+template <class F>
+const F& stateless() {
+    static_assert(std::is_empty_v<F>);
+    static const char any = 0;
+    return reinterpret_cast<const F&>(any);
+}
+
+// d = f(a, b, ...) in each lane. The types are those of the registers.
+template <class F, class D, class... S>
+struct Lanes {
+    static Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
+        return apply(warp, at, mask, std::index_sequence_for<S...>());
+    }
+    template <size_t... I>
+    static Flow apply(Warp& warp, const Instruction& at, uint32_t mask, std::index_sequence<I...>) {
+        D* to = warp.slot<D>(at.operand[0]);
+        each(mask, to, static_cast<const S*>(warp.slot<S>(at.operand[I + 1]))...);
+        return Flow::next;
+    }
+    static void each(uint32_t mask, D* to, const S*... from) {
+        each_lane(mask, [=](unsigned lane) { to[lane] = static_cast<D>(stateless<F>()(from[lane]...)); });
+    }
+};
+
+// predicate = f(a, b, ...). All lanes are computed, and those in the mask are kept.
+template <class F, class... S>
+struct Test {
+    static Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
+        return apply(warp, at, mask, std::index_sequence_for<S...>());
+    }
+    template <size_t... I>
+    static Flow apply(Warp& warp, const Instruction& at, uint32_t mask, std::index_sequence<I...>) {
+        const uint32_t bits = all(static_cast<const S*>(warp.slot<S>(at.operand[I + 1]))...);
+        uint32_t& to = warp.predicate(at.operand[0]);
+        to = (to & ~mask) | (bits & mask);
+        return Flow::next;
+    }
+    __attribute__((noinline)) static uint32_t all(const S*... from) {
+        uint32_t bits = 0;
+        for (unsigned lane = 0; lane < WARP; ++lane) bits |= static_cast<uint32_t>(bool(stateless<F>()(from[lane]...))) << lane;
+        return bits;
+    }
+};
+
+template <class T>
+constexpr const char* type_name = nullptr;  // as PTX writes it
+template <> constexpr const char* type_name<int8_t> = "s8";
+template <> constexpr const char* type_name<uint8_t> = "u8";
+template <> constexpr const char* type_name<int16_t> = "s16";
+template <> constexpr const char* type_name<uint16_t> = "u16";
+template <> constexpr const char* type_name<int32_t> = "s32";
+template <> constexpr const char* type_name<uint32_t> = "u32";
+template <> constexpr const char* type_name<int64_t> = "s64";
+template <> constexpr const char* type_name<uint64_t> = "u64";
+template <> constexpr const char* type_name<float> = "f32";
+template <> constexpr const char* type_name<double> = "f64";
+
+inline std::string bits_name(size_t bytes) { return "b" + std::to_string(8 * bytes); }
+
+// The names of an operation on registers of one width: for each letter "add.u32", "add.s32"; without letters that of the type.
+template <class T>
+std::vector<std::string> names_for(const std::string& name, const char* letters) {
+    if (!*letters) return {name + "." + type_name<T>};
+    std::vector<std::string> names;
+    for (; *letters; ++letters) names.push_back(name + "." + *letters + std::to_string(8 * sizeof(T)));
+    return names;
+}
+
+// Rows of an operation for several types; one, two or three sources of the type of the result. What does not depend on the
+// sign is given for unsigned types, with the letters of all its spellings.
+template <class... T, class F>
+void unary(Table& table, const std::string& name, F, const char* letters = "") {
+    ([&] { for (auto& full : names_for<T>(name, letters)) table.add(full, Lanes<F, T, T>::run); }(), ...);
+}
+template <class... T, class F>
+void binary(Table& table, const std::string& name, F, const char* letters = "") {
+    ([&] { for (auto& full : names_for<T>(name, letters)) table.add(full, Lanes<F, T, T, T>::run); }(), ...);
+}
+template <class... T, class F>
+void ternary(Table& table, const std::string& name, F, const char* letters = "") {
+    ([&] { for (auto& full : names_for<T>(name, letters)) table.add(full, Lanes<F, T, T, T, T>::run); }(), ...);
+}
+
+// The parts of arithmetic_handlers() and floating_handlers(), one file each.
+void add_integers(Table&);     // integers.cpp
+void add_bits(Table&);         // bits.cpp
+void add_comparisons(Table&);  // comparisons.cpp
+void add_moves(Table&);        // moves.cpp
+void add_approximations(Table&);  // approximations.cpp
+void add_halves(Table&);          // halves.cpp
+
+}  // namespace emulator::ptx

@@ -1,0 +1,353 @@
+"""A loaded PTX module: its kernels are launched with CPU tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import linecache
+import re
+import struct
+import threading
+import weakref
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from emulator.errors import EmulatorError, Refused
+from emulator.observation import Site
+from emulator.ptx.decoded import Decoded, DecodedKernel, decoded
+from emulator.ptx.encode import Encoded
+from emulator.ptx.machine import handlers, machine
+from emulator.ptx.syntax import Parameter, Variable
+from emulator.runtime import watch
+from emulator.runtime.calls import Dims, memory_of, raise_observed, refuse_large, three
+from emulator.runtime.symbols import Variable as Known
+from emulator.runtime.symbols import register
+
+LARGEST_SHARED = 227 * 1024  # bytes of shared memory a block, as in runtime.h
+LAUNCH_DONE, LAUNCH_INVALID, LAUNCH_STOPPED = 0, 2, 5  # enum LaunchStatus
+_serial = itertools.count(1)
+_lock = threading.RLock()  # of loading
+
+
+class PtxError(EmulatorError):
+    """A launch failed, or a kernel did what stops it on a GPU: a deadlock, an illegal address, a trap."""
+
+
+def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = ()) -> Module:
+    """Decode PTX text (once; later it comes from the cache).
+
+    source: its name, for messages. kernels: names of those that must be covered; others are looked at when they are
+    launched. Raises CompileError with the line of what is not PTX; Refused with the opcode and the line of what is not
+    covered; KeyError for a name that is not there.
+    """
+    if isinstance(text, bytes):
+        text = text.rstrip(b"\0").decode(errors="replace")
+    if not isinstance(text, str):
+        raise TypeError(f"PTX should be text, is {type(text).__name__}")
+    with _lock:
+        key, found = decoded(text, source)
+        module = Module(text, source, key, found)
+    for name in kernels:
+        module[name].check()
+    return module
+
+
+class Module:
+    """A PTX module: module["name"] is a kernel. Its .global and .const variables keep their values between launches."""
+
+    def __init__(self, text: str, source: str, key: str, found: Decoded):
+        self.text, self.source, self.decoded = text, source, found
+        self.library = f"ptx:{key}:{next(_serial)}"
+        self.kernels: Mapping[str, Kernel] = {name: Kernel(self, kernel) for name, kernel in found.kernels.items()}
+
+    def __getitem__(self, name: str) -> Kernel:
+        if name not in self.kernels:
+            known = ", ".join(self.kernels) or "none"
+            raise KeyError(f"{self.source} has no kernel {name!r}; its kernels: {known}")
+        return self.kernels[name]
+
+    def __repr__(self) -> str:
+        return f"<{self.source}: {', '.join(self.kernels)}>"
+
+    @functools.cached_property
+    def variables(self) -> dict[str, tuple[int, int]]:
+        """(address, bytes) of each .global and .const variable."""
+        return {name: (ctypes.addressof(memory), v.size) for name, (v, memory) in self._memory.items()}
+
+    @functools.cached_property
+    def _memory(self) -> dict[str, tuple[Variable, ctypes.Array]]:
+        made = {}
+        for name, variable in self.decoded.variables.items():
+            if variable.space in ("global", "const") and not variable.extern:
+                made[name] = variable, _aligned(max(variable.size, 1), max(variable.align, 256))
+        for name, (variable, memory) in made.items():
+            values = (variable.values or b"")[: variable.size]
+            ctypes.memmove(memory, values, len(values))
+            for at, symbol in variable.addresses:
+                if symbol.name not in made:
+                    raise Refused(f"{name} holds the address of {symbol.name}", self.source, variable.line)
+                address = ctypes.addressof(made[symbol.name][1]) + symbol.offset
+                ctypes.memmove(ctypes.addressof(memory) + at, struct.pack("<Q", address), 8)
+        return made
+
+    @functools.cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
+
+class Kernel:
+    """A kernel of a module: kernel.launch(grid, block, shared)(*arguments)."""
+
+    def __init__(self, module: Module, found: DecodedKernel):
+        self.module, self.decoded, self.name = module, found, found.name
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of {self.module.source}>"
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """In the order of the PTX."""
+        return self.decoded.parameters
+
+    def check(self) -> None:
+        """Raises Refused with the opcode and the line if the kernel uses something that is not covered."""
+        _ = self._program
+
+    def launch(
+        self, grid: Dims, block: Dims, shared: int = 0, shared_limit: int = LARGEST_SHARED
+    ) -> Callable[..., None]:
+        """A function that launches this kernel with arguments.
+
+        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the most with the kernel's own.
+        An argument is a CPU tensor, None (a null pointer), a number, or the bytes of a parameter. names=[...]: what messages
+        call the arguments. Raises Refused, PtxError (a failed launch; without tracing also what stops a kernel on a GPU).
+        """
+        _ = self._program  # refused now, not when it is called
+        shape = three("grid", grid), three("block", block)
+        if not isinstance(shared, int) or shared < 0:
+            raise ValueError(f"shared={shared!r}: should be a number of bytes")
+
+        def call(*arguments: Any, names: Sequence[str] | None = None) -> None:
+            self._call(*shape, shared, shared_limit, arguments, names)
+
+        return call
+
+    def start(
+        self, grid: Dims, block: Dims, shared: int, params: bytes, shared_limit: int | None = None
+    ) -> tuple[int, str]:
+        """Run the kernel in memory that is set up already -> (a LaunchStatus of the runtime, why it failed or "").
+
+        params: the parameter buffer, with the addresses that kernels use.
+        """
+        program = self._program
+        grid, block = three("grid", grid), three("block", block)
+        if wrong := self._wrong_block(tuple(block)):
+            return LAUNCH_INVALID, wrong
+        text = ctypes.create_string_buffer(1024)
+        status = machine().emulator_ptx_launch(
+            program.handle, program.address, self.name.encode(), grid, block, shared,
+            LARGEST_SHARED if shared_limit is None else shared_limit, params, len(params), text, len(text),
+        )  # fmt: skip
+        return status, text.value.decode(errors="replace")
+
+    # ---- how it is done -------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _program(self) -> Program:
+        with _lock:
+            return Program(self.module, self.decoded)
+
+    @property
+    def _who(self) -> str:
+        return f"{self.name} of {self.module.source}"
+
+    def _wrong_block(self, block: tuple[int, ...]) -> str:
+        """Why the kernel cannot be launched with these threads; "" if it can."""
+        required, most = (self.decoded.directives.get(name) for name in ("reqntid", "maxntid"))
+        if required and (*required, 1, 1)[:3] != block:
+            return f"block={block}: the kernel was compiled for {(*required, 1, 1)[:3]} (.reqntid)"
+        if most and block[0] * block[1] * block[2] > (limit := functools.reduce(lambda a, b: a * b, most)):
+            return f"block={block}: the kernel was compiled for at most {limit} threads (.maxntid)"
+        return ""
+
+    def _call(
+        self, grid: Dims, block: Dims, shared: int, limit: int, arguments: tuple, names: Sequence[str] | None
+    ) -> None:
+        names = self._names(arguments, names)
+        tensors = [(name, a) for name, a in zip(names, arguments, strict=True) if isinstance(a, torch.Tensor)]
+        packed = self._packed(arguments, names)
+        watching = watch.current()
+        with memory_of(tensors) as memory:
+            left = iter(memory.addresses)
+            for parameter, argument in zip(self.parameters, arguments, strict=True):
+                if isinstance(argument, torch.Tensor):
+                    struct.pack_into("<Q", packed, parameter.offset, next(left))
+            if watching:
+                refuse_large(self._who, memory.storages, PtxError)
+            status, text = self.start(tuple(grid), tuple(block), shared, bytes(packed), limit)
+            observations = memory.take_observations()
+            if watching:
+                watching.observe(observations)
+            if status not in (LAUNCH_DONE, LAUNCH_STOPPED):
+                raise PtxError("\n".join([f"{self._who} cannot be launched: {text}", *map(str, observations)]))
+            if not watching:
+                raise_observed(self._who, observations, memory.storages, PtxError)
+
+    def _names(self, arguments: tuple, names: Sequence[str] | None) -> list[str]:
+        wanted = [parameter.name for parameter in self.parameters]
+        if len(arguments) != len(wanted):
+            listed = f" ({', '.join(wanted)})" if wanted else ""
+            raise TypeError(f"{self._who} takes {len(wanted)} arguments{listed}, got {len(arguments)}")
+        if names is not None and len(names) != len(wanted):
+            raise ValueError(f"names={list(names)}: {self._who} takes {len(wanted)} arguments")
+        return list(names or wanted)
+
+    def _packed(self, arguments: tuple, names: list[str]) -> bytearray:
+        """The parameter buffer; the addresses of tensors are still missing."""
+        size = max((p.offset + p.size for p in self.parameters), default=0)
+        packed = bytearray(size)
+        for parameter, argument, name in zip(self.parameters, arguments, names, strict=True):
+            try:
+                value = packed_argument(parameter, argument)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{self._who}, {name}: {error}") from None
+            packed[parameter.offset : parameter.offset + parameter.size] = value
+        return packed
+
+
+CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
+
+
+def packed_argument(parameter: Parameter, argument: Any) -> bytes:
+    """The bytes of an argument; zeros for a tensor. Raises TypeError, ValueError with what it should be."""
+    kind, size = parameter.kind, parameter.size
+    if isinstance(argument, (bytes, bytearray, memoryview)):
+        if len(argument) != size:
+            raise ValueError(f"should have {size} bytes, has {len(argument)}")
+        return bytes(argument)
+    if kind.endswith("[]"):
+        raise TypeError(f"should be the {size} bytes of a struct, is {type(argument).__name__}")
+    if isinstance(argument, torch.Tensor):
+        if argument.device.type != "cpu":
+            raise ValueError(f"should be a CPU tensor, is on {argument.device}")
+        if kind not in ("u64", "s64", "b64"):
+            raise TypeError(f"should be a number (.{kind}), is a tensor")
+        return bytes(8)
+    if argument is None:
+        if kind not in ("u64", "s64", "b64"):
+            raise TypeError(f"should be a number (.{kind}), is None")
+        return bytes(8)
+    if not isinstance(argument, (int, float)):
+        raise TypeError(f"should be a CPU tensor, a number or None, is {type(argument).__name__}")
+    if kind in ("f32", "f64", "f16"):
+        return struct.pack("<" + {"f32": "f", "f64": "d", "f16": "e"}[kind], argument)
+    if isinstance(argument, float):
+        if not argument.is_integer():
+            raise ValueError(f"should be an integer (.{kind}), is {argument!r}")
+        argument = int(argument)
+    if not -(2 ** (8 * size - 1)) <= argument < 2 ** (8 * size):
+        raise ValueError(f"should have {8 * size} bits (.{kind}), is {argument!r}")
+    return (argument % 2 ** (8 * size)).to_bytes(size, "little")
+
+
+class Program:
+    """A kernel in the machine, and what its records mean (runtime/symbols.py, Symbols)."""
+
+    def __init__(self, module: Module, kernel: DecodedKernel):
+        code = kernel.code(module.source)
+        self.name, self.code, self.text, self.places = kernel.name, code, module, module.decoded.places
+        self.source = module.source
+        known = handlers()
+        for name, line in code.refused.items():
+            if name not in known:
+                raise Refused(f"opcode {name}", module.source, line)
+        self._memory = {name: module._memory[name] for name in code.layout.globals}
+        self.address = self._made(code, [known[name] for name in code.handlers])
+        weakref.finalize(self, machine().emulator_ptx_free, self.address)
+        library = f"{module.library}:{kernel.name}"
+        self.handle = machine().emulator_ptx_module(library.encode())
+        for variable, memory in self._memory.values():
+            machine().emulator_ptx_global(
+                self.handle, ctypes.addressof(memory), variable.size, variable.space == "const"
+            )
+        register(library, self)
+
+    def _made(self, code: Encoded, numbers: list[int]) -> int:
+        instructions = array("i", code.code)
+        for i in range(0, len(instructions), 4):
+            instructions[i] = numbers[instructions[i]]
+        constants = bytearray(code.constants)
+        for at, name, offset in code.addresses:
+            value = struct.pack("<Q", ctypes.addressof(self._memory[name][1]) + offset)
+            constants[at : at + 256] = value * 32
+        layout, lib = code.layout, machine()
+        address = lib.emulator_ptx_program(
+            instructions.buffer_info()[0], len(code.lines), code.operands.buffer_info()[0], len(code.operands),
+            bytes(constants), len(constants), code.register_bytes, layout.local_bytes, layout.shared_bytes,
+        )  # fmt: skip
+        for variable in layout.shared:
+            lib.emulator_ptx_shared_span(address, variable.start, variable.end)
+        where = [self._line(i) for i in range(len(code.lines))]
+        texts = {file: file.encode() for file, _ in where}
+        self._files = (ctypes.c_char_p * len(where))(*(texts[file] for file, _ in where))
+        lines = array("i", (line for _, line in where))
+        lib.emulator_ptx_lines(address, self._files, lines.buffer_info()[0], len(where))
+        return address
+
+    def _line(self, index: int) -> tuple[str, int]:
+        """The author's file and line of an instruction; those of the PTX if it says none."""
+        place = self.code.places[index]
+        return self.places[place] if place >= 0 and self.places[place][0] else (self.source, self.code.lines[index])
+
+    # ---- Symbols --------------------------------------------------------------------------------------------------
+
+    @property
+    def dynamic_start(self) -> int:
+        return self.code.layout.shared_bytes
+
+    def sites(self, offsets: set[int]) -> dict[int, Site]:
+        return {offset: self._site(offset - 1) for offset in offsets}
+
+    def _site(self, index: int) -> Site:
+        if not 0 <= index < len(self.code.lines):
+            return Site("", 0)
+        file, line = self._line(index)
+        if file == self.source:
+            return Site(file, line, self.name, self.text.lines[line - 1].strip())
+        return Site(file, line, self.name, linecache.getline(file, line).strip())
+
+    def shared(self, dynamic: bool) -> list[Known]:
+        placed = self.code.layout.shared if dynamic else []
+        return [Known(v.start, v.end, readable(v.name), self.name) for v in placed]
+
+    def module(self, region: int) -> list[Known]:
+        variable, _ = list(self._memory.values())[region]
+        return [Known(0, variable.size, readable(variable.name))]
+
+
+def readable(name: str) -> str:
+    """The name in the source: C++ puts the functions around a variable into its symbol (_ZZ4gemmPfE4tile -> tile)."""
+    if name.startswith("_ZZ"):
+        for found in re.finditer(r"E(\d+)", name):
+            start, length = found.end(), int(found[1])
+            if len(name) - start == length or re.fullmatch(r"_\d+|__\d+_", name[start + length :] or "x"):
+                return name[start : start + length]
+    if found := re.match(r"_ZN?(?:L)?(\d+)", name):
+        start, parts = found.start(1), []
+        while number := re.match(r"(\d+)", name[start:]):
+            start += number.end()
+            parts.append(name[start : start + int(number[1])])
+            start += int(number[1])
+        return parts[-1]
+    return name
+
+
+def _aligned(size: int, align: int) -> ctypes.Array:
+    """Zeroed memory whose address is a multiple of `align`."""
+    whole = (ctypes.c_ubyte * (size + align))()
+    start = -ctypes.addressof(whole) % align
+    return (ctypes.c_ubyte * size).from_buffer(whole, start)

@@ -1,0 +1,314 @@
+"""PTX text -> its parts (syntax.py). One regular expression reads a statement; names are resolved in scopes."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+from emulator.errors import CompileError
+from emulator.ptx.declarations import number, parameters, variables
+from emulator.ptx.syntax import (
+    SINK,
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Not,
+    Pair,
+    Place,
+    Register,
+    Special,
+    Symbol,
+    Text,
+)
+
+COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+NAME = r"[A-Za-z_$%][\w$]*"
+LINKAGE = r"(?:\.(?:visible|extern|weak|common)\s+)*"
+STATEMENT = re.compile(
+    rf"""\s*(?:
+      \.loc[ \t]+(?P<file>\d+)[ \t]+(?P<row>\d+)(?P<loc>[^\n;]*)
+    | (?P<label>{NAME})\s*:(?!:)
+    | (?:@\s*(?P<negated>!?)\s*(?P<guard>{NAME})\s+)?(?P<opcode>[a-z]\w*(?:(?:\.|::)\w+)*)(?P<operands>[^;{{}}]*(?:\{{[^;{{}}]*\}}[^;{{}}]*)*);
+    | (?P<open>\{{)
+    | (?P<close>\}})
+    | \.reg\s+(?P<reg>[^;]*);
+    | \.file\s+(?P<number>\d+)\s+"(?P<path>(?:[^"\\\n]|\\.)*)"[^\n]*
+    | (?P<skip>\.section[^{{]*\{{[^}}]*\}} | \.pragma[^;]*; | @@[^\n]* | \.alias[^;]*;)
+    | \.(?P<head>version|target|address_size)(?P<what>[^\n;]*)
+    | (?P<linkage>{LINKAGE})\.(?P<kind>entry|func)\b(?P<header>[^;{{]*)(?P<begin>[;{{])
+    | (?P<linked>{LINKAGE})\.(?P<space>shared|global|const|local|param)\b(?P<declared>[^;]*);
+    | (?P<wrong>\S[^\n]*)
+    )""",
+    re.VERBOSE,
+)
+HEADER = re.compile(
+    rf"\s*(?P<results>\([^)]*\))?\s*(?P<name>{NAME})\s*(?:\((?P<parameters>[^)]*)\))?(?P<rest>[^;{{]*)$"
+)
+OPERANDS = re.compile(r"(?:\{[^{}]*\}|\[[^\[\]]*\]|[^,{}\[\]])+")
+RANGE = re.compile(rf"({NAME})\s*(?:<\s*(\d+)\s*>)?$")
+NUMBERED = re.compile(r"(.*?)(\d+)$", re.DOTALL)
+ADDRESS = re.compile(rf"({NAME})?\s*((?:[+-]\s*)*(?:0[xX][0-9a-fA-F]+|\d+)U?)?$")
+SPECIALS = re.compile(
+    r"%(?:(?:tid|ntid|ctaid|nctaid)(?:\.[xyzw])?|laneid|warpid|nwarpid|smid|nsmid|gridid|lanemask_\w\w|clock(?:64|_hi)?|"
+    r"globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|\w*smem_size|cluster\w*(?:\.[xyzw])?|is_explicit_cluster|"
+    r"reserved_smem_\w+|current_graph_exec)$"
+)
+WORD = re.compile(rf"{NAME}$")
+
+
+def parse(text: str, source: str = "<ptx>") -> Text:
+    """A module. Raises CompileError with the line of what is not PTX."""
+    return _Parser(text, source).module
+
+
+class Scope:
+    """The names that a { } block declares, on top of those around it."""
+
+    __slots__ = ("labels", "names", "operands", "outer", "pending", "ranges")
+
+    def __init__(self, outer: Scope | None = None):
+        self.outer = outer
+        self.names: dict[str, Register] = {}
+        self.ranges: dict[str, tuple[int, str]] = {}  # "%r": (1296, "b32") of .reg .b32 %r<1296>
+        self.labels: dict[str, int] = {}
+        self.pending: list[tuple[Label, int]] = []  # branches, with their lines
+        self.operands: dict[str, object] = {}  # operands that were read before
+
+
+class _Parser:
+    def __init__(self, text: str, source: str):
+        self.module = Text(source)
+        self.text = COMMENT.sub(_without_comment, text)
+        self.newlines = [m.start() for m in re.finditer("\n", self.text)]
+        self.at = 0
+        self.function: Function | None = None
+        self.scope = Scope()
+        self.place = -1
+        self.known_places: dict[Place, int] = {}
+        handlers = {
+            "opcode": self._instruction, "loc": self._loc, "label": self._label, "open": self._open, "close": self._close,
+            "reg": self._registers, "path": self._file, "what": self._head, "begin": self._function,
+            "declared": self._variable, "wrong": self._wrong, "skip": lambda found: None,
+        }  # fmt: skip
+        for found in STATEMENT.finditer(self.text):
+            self.at = found.end() - 1
+            handlers[KINDS[found.lastgroup]](found)
+        if self.function:
+            raise self.error(f"{self.function.name} has no closing brace", self.function.line)
+        if not self.module.target and not self.module.functions:
+            raise self.error("this is not PTX: it has neither a .target nor a function", 1)
+
+    def line_of(self, position: int) -> int:
+        return bisect_right(self.newlines, position - 1) + 1
+
+    def error(self, what: str, line: int = 0) -> CompileError:
+        return CompileError(f"{self.module.source}:{line or self.line_of(self.at)}: {what}")
+
+    # ---- instructions ---------------------------------------------------------------------------------------------
+
+    def _instruction(self, found: re.Match) -> None:
+        negated, guard, opcode, operands = found.group("negated", "guard", "opcode", "operands")
+        position = found.start("opcode")
+        if self.function is None:
+            self.at = position
+            raise self.error(f"{opcode!r} is outside of a function")
+        self.at = found.start("guard") if guard else position
+        line = bisect_right(self.newlines, self.at - 1) + 1
+        predicate = self._operand(guard) if guard else None
+        if guard and not (isinstance(predicate, Register) and predicate.type == "pred"):
+            raise self.error(f"{guard} is not a predicate")
+        if opcode in ("bra", "bra.uni"):
+            label = Label(operands.strip())
+            self.scope.pending.append((label, line))
+            read = (label,)
+        elif opcode.startswith(("call", "brx")):
+            read = (operands.strip(),)
+        else:
+            memo = self.scope.operands
+            read = []
+            for part in OPERANDS.findall(operands) if "{" in operands else operands.split(","):
+                part = part.strip()
+                operand = memo.get(part)
+                read.append(self._operand(part) if operand is None else operand)
+            read = () if len(read) == 1 and read[0] == "" else tuple(read)
+        self.function.instructions.append(
+            Instruction(opcode, read, predicate, bool(negated), line, self.place)
+        )  # fmt: skip
+
+    def _operand(self, text: str) -> object:
+        operand = self.scope.operands.get(text)
+        if operand is None:
+            operand = self.scope.operands[text] = self._read(text)
+        return operand
+
+    def _read(self, text: str) -> object:
+        """An operand; "" for an empty one."""
+        if not text:
+            return ""
+        first = text[0]
+        if first == "{":
+            inside = text[1:-1].strip() if text[-1] == "}" else self._unknown(text)
+            return tuple(self._operand(part.strip()) for part in inside.split(",")) if inside else ()
+        if first == "[":
+            return self._address(text[1:-1].strip()) if text[-1] == "]" else self._unknown(text)
+        if first == "!":
+            return Not(self._operand(text[1:].strip()))
+        if text == "_":
+            return SINK
+        if first in "0123456789-+":
+            value = number(text)
+            return self._unknown(text) if value is None else value
+        if "|" in text:
+            return Pair(*(self._operand(part.strip()) for part in text.split("|", 1)))
+        register = self._register(text)
+        if register is not None:
+            return register
+        if SPECIALS.match(text):
+            return Special(text)
+        if WORD.match(text):
+            return Symbol(text)
+        symbol = ADDRESS.match(text)  # variable+4
+        if symbol and symbol[1] and not self._register(symbol[1]):
+            return Symbol(symbol[1], _signed(symbol[2]))
+        if text == "WARP_SZ":
+            return Immediate(32)
+        return self._unknown(text)
+
+    def _address(self, text: str) -> Address:
+        found = ADDRESS.match(text)
+        if not found or not text:
+            self._unknown(f"[{text}]")
+        name, offset = found[1], _signed(found[2])
+        if name is None:
+            return Address(None, offset)
+        return Address(self._register(name) or Symbol(name), offset)
+
+    def _unknown(self, text: str) -> object:
+        raise self.error(f"{text!r} cannot be read as an operand")
+
+    # ---- names ----------------------------------------------------------------------------------------------------
+
+    def _register(self, name: str) -> Register | None:
+        scope = self.scope
+        while scope is not None:
+            if register := scope.names.get(name):
+                return register
+            numbered = NUMBERED.match(name) if scope.ranges else None
+            if numbered and numbered[1] in scope.ranges:
+                count, type = scope.ranges[numbered[1]]
+                if int(numbered[2]) < count and (numbered[2] == "0" or numbered[2][0] != "0"):
+                    return self._declare(scope, name, type)
+            scope = scope.outer
+        return None
+
+    def _declare(self, scope: Scope, name: str, type: str) -> Register:
+        register = scope.names[name] = Register(name, type, len(self.function.registers))
+        self.function.registers.append(register)
+        return register
+
+    def _registers(self, found: re.Match) -> None:
+        if self.function is None:
+            raise self.error("a register is declared outside of a function")
+        type, _, names = found["reg"].strip().removeprefix(".").partition(" ")
+        type, _, more = type.partition("\t")
+        if not re.fullmatch(r"pred|[bsuf](8|16|32|64|128)|(bf16|f16|tf32)(x2)?", type):
+            raise self.error(f"registers of type .{type} are not known")
+        self.scope.operands = {}  # a name may have meant something else before
+        for name in (more + names).split(","):
+            one = RANGE.match(name.strip())
+            if not one:
+                raise self.error(f"{name.strip()!r} is not the name of a register")
+            if one[2]:
+                self.scope.ranges[one[1]] = (int(one[2]), type)
+            else:
+                self._declare(self.scope, one[1], type)
+
+    def _label(self, found: re.Match) -> None:
+        if self.function is not None:
+            self.scope.labels[found["label"]] = len(self.function.instructions)
+
+    def _open(self, found: re.Match) -> None:
+        if self.function is None:
+            raise self.error("a block is outside of a function")
+        self.scope = Scope(self.scope)
+
+    def _close(self, found: re.Match) -> None:
+        if self.function is None:
+            raise self.error("a closing brace too many")
+        closed, self.scope = self.scope, self.scope.outer
+        for label, line in closed.pending:
+            if label.name in closed.labels:
+                label.index = closed.labels[label.name]
+            elif self.scope.outer is None:
+                raise self.error(f"there is no label {label.name!r} in {self.function.name}", line)
+            else:
+                self.scope.pending.append((label, line))
+        if self.scope.outer is None:
+            self.function = None
+
+    # ---- directives -----------------------------------------------------------------------------------------------
+
+    def _loc(self, found: re.Match) -> None:
+        place = Place(int(found["file"]), int(found["row"]))
+        self.place = self.known_places.setdefault(place, len(self.known_places))
+        if self.place == len(self.module.places):
+            self.module.places.append(place)
+
+    def _file(self, found: re.Match) -> None:
+        self.module.files[int(found["number"])] = re.sub(r"\\(.)", r"\1", found["path"])
+
+    def _head(self, found: re.Match) -> None:
+        what = found["what"].strip()
+        if found["head"] == "target":
+            self.module.target = what.split(",")[0].strip()
+        if found["head"] == "address_size" and what != "64":
+            raise self.error(f".address_size is {what}, should be 64")
+
+    def _function(self, found: re.Match) -> None:
+        self.at = found.start("kind")
+        header = HEADER.match(found["header"])
+        if self.function is not None or not header:
+            raise self.error(f".{found['kind']}{found['header'].rstrip()} cannot be read")
+        function = Function(header["name"], found["kind"] == "entry", self.line_of(found.start("kind")))
+        function.has_body = found["begin"] == "{"
+        function.parameters = parameters(header["parameters"] or "", self.error)
+        for name, sizes in re.findall(r"\.(\w+)((?:[ \t]+\d+(?:\s*,\s*\d+)*)?)", header["rest"]):
+            function.directives[name] = tuple(map(int, re.findall(r"\d+", sizes)))
+        if function.has_body or function.name not in self.module.functions:
+            self.module.functions[function.name] = function
+        if function.has_body:
+            self.function, self.place = function, -1
+            self.scope = Scope(Scope())
+
+    def _variable(self, found: re.Match) -> None:
+        self.at = found.start("space")
+        extern = "extern" in found["linked"]
+        holder = self.module if self.function is None else self.function
+        for variable in variables(found["space"], found["declared"], extern, self.line_of(self.at), self.error):
+            holder.variables[variable.name] = variable
+
+    def _wrong(self, found: re.Match) -> None:
+        self.at = found.start("wrong")
+        raise self.error(f"{found['wrong'].strip()[:80]!r} cannot be read as PTX")
+
+
+# The last group of a match of STATEMENT -> which statement it is.
+KINDS = {name: name for name in STATEMENT.groupindex} | {"operands": "opcode"}
+
+
+def _without_comment(found: re.Match) -> str:
+    text = found[0]
+    if text[0] == '"':
+        return text
+    return "" if text[1] == "/" else " " + "\n" * text.count("\n")
+
+
+def _signed(text: str | None) -> int:
+    if not text:
+        return 0
+    digits = text.replace(" ", "").rstrip("U")
+    sign = -1 if digits.count("-") % 2 else 1
+    digits = digits.lstrip("+-")
+    return sign * int(digits, 8 if re.fullmatch(r"0[0-7]+", digits) else 0)
