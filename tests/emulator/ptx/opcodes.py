@@ -13,7 +13,7 @@ from emulator.ptx.machine import handlers
 from emulator.ptx.module import load
 
 BLOCK = 128
-LETTERS = "abcxyz"  # of the registers of sources; results are %d and %e
+LETTERS = "abcxyzfghijklmnopsuv"  # of the registers of sources; results are %d and %e
 UNSIGNED = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry test(.param .u64 from, .param .u64 to)\n{\n"
 
@@ -92,8 +92,12 @@ def edges(bits: int, random: int = 40, seed: int = 0) -> np.ndarray:
     """Integers at the borders of signed and unsigned ranges, and random ones."""
     top = 1 << bits
     wanted = [0, 1, 2, 3, 31, 32, 33, top - 1, top - 2, top // 2, top // 2 - 1, top // 2 + 1, 0x5A5A5A5A5A5A5A5A % top]
-    drawn = np.random.default_rng(seed).integers(0, 1 << 63, random, dtype=np.uint64) * np.uint64(2) + np.uint64(seed & 1)
-    return np.concatenate([np.array(wanted, np.uint64), drawn % np.uint64(top) if bits < 64 else drawn]).astype(UNSIGNED[bits])
+    drawn = np.random.default_rng(seed).integers(0, 1 << 63, random, dtype=np.uint64) * np.uint64(2) + np.uint64(
+        seed & 1
+    )
+    return np.concatenate([np.array(wanted, np.uint64), drawn % np.uint64(top) if bits < 64 else drawn]).astype(
+        UNSIGNED[bits]
+    )
 
 
 def crossed(*arrays: np.ndarray, most: int = 600) -> list[np.ndarray]:

@@ -1,5 +1,7 @@
-"""Floating-point formats in exact arithmetic: the reference of the tests of opcodes. A value is a Fraction, or a float that is
-infinite, NaN or a zero with its sign."""
+"""Floating-point formats in exact arithmetic: the reference of the tests of opcodes.
+
+A value is a Fraction, or a float that is infinite, NaN or a zero with its sign.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class Format:
         magnitude, sign = bits & self.sign - 1, -1 if bits & self.sign else 1
         exponent, digits = magnitude >> self.fraction, magnitude & (1 << self.fraction) - 1
         if magnitude > self.infinity:
-            return math.nan
+            return math.copysign(math.nan, sign)
         if magnitude == self.infinity:
             return sign * math.inf
         if magnitude == 0 or (ftz and exponent == 0):
