@@ -263,7 +263,7 @@ class Program:
         for handler, line in code.first_needs.items():
             if handler not in known:
                 raise Refused(f"opcode {handler}", module.source, line)
-        self._memory = {variable: module._memory[variable] for variable in code.layout.globals}
+        self._memory = module._memory  # all of it: a variable may hold the address of another
         self.address = self._made(code, [known[name] for name in code.handlers])
         weakref.finalize(self, machine().emulator_ptx_free, self.address)
         library = f"{module.library}:{name}"
@@ -305,7 +305,8 @@ class Program:
 
     @property
     def dynamic_start(self) -> int:
-        return self.code.layout.shared_bytes
+        layout = self.code.layout
+        return layout.shared_bytes if layout.is_dynamic or not layout.shared else 2**63
 
     def sites(self, offsets: set[int]) -> dict[int, Site]:
         return {offset: self._site(offset - 1) for offset in offsets}

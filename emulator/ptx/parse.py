@@ -36,7 +36,7 @@ STATEMENT = re.compile(
     | (?P<close>\}})
     | \.reg\s+(?P<reg>[^;]*);
     | \.file\s+(?P<number>\d+)\s+"(?P<path>(?:[^"\\\n]|\\.)*)"[^\n]*
-    | (?P<skip>\.section[^{{]*\{{[^}}]*\}} | \.pragma[^;]*; | @@[^\n]* | \.alias[^;]*;)
+    | (?P<skip>\.section[^{{]*\{{[^}}]*\}} | \.pragma(?:"[^"\n]*"|[^;"])*; | @@[^\n]* | \.alias[^;]*;)
     | \.(?P<head>version|target|address_size)(?P<what>[^\n;]*)
     | (?P<linkage>{LINKAGE})\.(?P<kind>entry|func)\b(?P<header>[^;{{]*)(?P<begin>[;{{])
     | (?P<linked>{LINKAGE})\.(?P<space>shared|global|const|local|param)\b(?P<declared>[^;]*);
@@ -57,7 +57,7 @@ SPECIALS = re.compile(
     r"reserved_smem_\w+|current_graph_exec)$"
 )
 WORD = re.compile(rf"{NAME}$")
-BRACE = re.compile(r"[{}]")
+BRACE = re.compile(r'"[^"\n]*"|[{}]')
 
 
 INLINED = re.compile(r"//\s*\S+:\d+(?::\d+)? @\[[^\n]*")  # LLVM's comment behind .loc
@@ -138,7 +138,7 @@ class Parser:
         """Where the body that starts there ends: behind its closing brace."""
         depth = 1
         for brace in BRACE.finditer(self.text, start):
-            depth += 1 if brace[0] == "{" else -1
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)  # none in a string
             if not depth:
                 return brace.end()
         raise self.error(f"{list(self.module.functions)[-1]} has no closing brace")
@@ -208,6 +208,8 @@ class Parser:
         register = self._register(text)
         if register is not None:
             return register
+        if text == "WARP_SZ":
+            return Immediate(32)
         if SPECIALS.match(text):
             return Special(text)
         if WORD.match(text):
@@ -215,8 +217,6 @@ class Parser:
         symbol = ADDRESS.match(text)  # variable+4
         if symbol and symbol[1] and not self._register(symbol[1]):
             return Symbol(symbol[1], _signed(symbol[2]))
-        if text == "WARP_SZ":
-            return Immediate(32)
         return self._unknown(text)
 
     def _address(self, text: str) -> Address:
