@@ -241,9 +241,14 @@ void check_copy(const Copy& copy, bool begins) {
     }
     Region* region = region_of(to);
     if (!region || !region->cells || !region->allows(to, copy.bytes)) return;
-    uint32_t mark = begins ? block->serial : 0;
-    each_cell(*region, to, copy.bytes, [&](Cell& cell) { cell.copying = mark; });
-    if (!begins) check_access(to, copy.bytes, WRITE, copy.pc);
+    each_cell(*region, to, copy.bytes, [&](Cell& cell) {
+        if (cell.copying != block->serial) cell.copies = 0;
+        cell.copies = begins ? cell.copies + 1 : cell.copies ? cell.copies - 1 : 0;
+        cell.copying = cell.copies ? block->serial : 0;
+    });
+    if (begins) return;
+    check_access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes - copy.filled, READ, copy.pc);
+    check_access(to, copy.bytes, WRITE, copy.pc);
 }
 
 void forget_shadows() {
