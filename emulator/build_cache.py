@@ -106,3 +106,10 @@ def built(key: str, make: Callable[[Path], None], suffix: str = ".so") -> Path:
                 make(made)
                 os.replace(made, path)
     return path
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file of the cache: another process sees the old text or the new one."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    os.replace(file.name, path)

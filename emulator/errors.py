@@ -15,9 +15,16 @@ class CompileError(EmulatorError):
     """g++ rejects the file; the message is g++'s, with the author's lines."""
 
 
-class Refused(CompileError):
-    """The file uses something that a CPU cannot emulate (inline PTX, cooperative groups, ...): the reason and the line."""
+class NotCovered(EmulatorError):
+    """A kernel uses something that cannot be emulated on a CPU: whether it is right is not known."""
 
-    def __init__(self, reason: str, file: str, line: int):
+
+class Refused(NotCovered, CompileError):
+    """The file uses something that a CPU cannot emulate (inline PTX, cooperative groups, ...): the reason and the line.
+
+    by_nvcc: whether nvcc may compile it, as g++ cannot.
+    """
+
+    def __init__(self, reason: str, file: str, line: int, by_nvcc: bool = False):
         super().__init__(f"{file}:{line}: not covered on the CPU: {reason}")
-        self.reason, self.file, self.line = reason, file, line
+        self.reason, self.file, self.line, self.by_nvcc = reason, file, line, by_nvcc

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from filelock import FileLock
 
-from emulator.build_cache import built, cache_folder, counted
+from emulator.build_cache import built, cache_folder, counted, write
 from emulator.compiler import COMMON, compiler, compiler_key, run
 from emulator.cuda.source import rewrite
 from emulator.errors import CompileError, Refused
@@ -36,6 +34,8 @@ TRACED = (
 )  # fmt: skip
 LEVEL = "-O1"  # of the traced build, unless another is given
 LARGE = 40_000  # bytes of a file with its headers; above, a message is printed: g++ takes seconds
+# Refused by a header of include/, and not only because g++ compiles it: nvcc would not help.
+NOT_BY_NVCC = ("PyTorch's headers", "cuBLAS", "cuRAND", "Thrust", "the driver API", "CUDA graphs")
 NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # not instrumented, so calls are redirected to host/hooks.cpp
 
 
@@ -78,7 +78,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
         preprocessed, headers = _preprocessed(source, flags)
         text, kernels = rewrite(preprocessed, str(INCLUDE))
         text += _entries(names, kernels, traced)
-        _write(known, json.dumps(headers))
+        write(known, json.dumps(headers))
         return built(with_headers(headers), make)
 
 
@@ -98,18 +98,12 @@ def _read(path: Path) -> list[str] | None:
         return None
 
 
-def _write(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        file.write(text)
-    os.replace(file.name, path)
-
-
 def _preprocessed(source: Path, flags: tuple[str, ...]) -> tuple[str, list[str]]:
     """The .cu with all includes and macros expanded, and the author's headers that it includes."""
     # The author's macros are defined after the shim, so that one called T does not break the shim.
     defines = cache_folder() / f"{compiler_key(*flags)}.defines.h"
     lines = [flag.removeprefix("-D").partition("=") for flag in flags if flag.startswith("-D")]
-    _write(defines, "".join(f"#define {name} {value}\n" for name, _, value in lines))
+    write(defines, "".join(f"#define {name} {value}\n" for name, _, value in lines))
     made = run(
         compiler()[0], "-E", "-x", "c++", *COMMON, *(flag for flag in flags if not flag.startswith("-D")),
         "-isystem", INCLUDE, "-include", INCLUDE / "cuda_shim.h", "-include", defines, source,
@@ -162,7 +156,8 @@ def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileE
         own = re.findall(r"(?:In file included from|from|^)\s*([^:\n]+):(\d+)", stderr, re.MULTILINE)
         own = [(file, line) for file, line in own if str(INCLUDE) not in file]
         file, line = own[0] if own else (str(source), "0")
-        return Refused(found[1].strip(), file, int(line))
+        reason = found[1].strip()
+        return Refused(reason, file, int(line), by_nvcc=not reason.startswith(NOT_BY_NVCC))
     lines = [line for line in stderr.splitlines() if " error: " in line or "fatal error" in line]
     shown = lines[:5] or stderr.splitlines()[:8]
     hints = []

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,40 +44,14 @@ class _Shape(ctypes.Structure):
     _fields_ = (("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_size_t))
 
 
-class _Entry(ctypes.Structure):
+class Entry(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p), ("types", ctypes.c_char_p), ("result", ctypes.c_char), ("call", ctypes.c_void_p),
     )  # fmt: skip
 
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Value), ctypes.POINTER(_Shape), ctypes.POINTER(_Value))
-_lock = threading.RLock()  # of loading
-
-
-def load(
-    path: str | Path,
-    *names: str,
-    defines: Mapping[str, object] | None = None,
-    include: Sequence[str | Path] = (),
-    level: str = build.LEVEL,
-) -> CudaFile:
-    """Compile a .cu for the CPU (once; later it comes from the cache).
-
-    names: C++ expressions that name functions of the file, host functions or kernels: "flash_forward", "scale<float, 4>".
-    defines: macros, {"BLOCK": 32}. include: folders of its headers. level: optimisation of the traced build.
-    Raises FileNotFoundError, ValueError without a name, CompileError, Refused (something is not covered; with the line),
-    NoCompiler.
-    """
-    path = Path(path).resolve()
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    if not names:
-        raise ValueError(f'load({path.name!r}): name the functions to be called, as in load({path.name!r}, "forward")')
-    flags = [f"-D{name}={value}" for name, value in (defines or {}).items()]
-    flags += [f"-I{Path(folder).resolve()}" for folder in [path.parent, *include]]
-    loaded = CudaFile(path, names, tuple(flags), level)
-    loaded.entries(traced=False)  # so that errors of the compiler are raised now
-    return loaded
+library_lock = threading.RLock()  # held while a library is loaded
 
 
 class CudaFile:
@@ -86,7 +60,7 @@ class CudaFile:
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], level: str):
         self.path, self.names, self.flags, self.level = path, names, flags, level
         self.kernels: tuple[str, ...] = ()  # their names, without namespaces and template arguments
-        self._libraries: dict[bool, dict[str, _Entry]] = {}
+        self._libraries: dict[bool, dict[str, Entry]] = {}
 
     def __getitem__(self, name: str) -> Function:
         if name not in self.names:
@@ -99,20 +73,23 @@ class CudaFile:
             raise AttributeError(f"{name!r} was not named in load(); named were {known}")
         return Function(self, name)
 
-    def entries(self, traced: bool) -> dict[str, _Entry]:
+    def entries(self, traced: bool) -> dict[str, Entry]:
         """The entry of each name, in the plain library or the traced one."""
-        with _lock:
+        with library_lock:
             if traced not in self._libraries:
                 build.host()  # before the library, which needs its functions
                 path = build.library(self.path, self.names, self.flags, traced, self.level)
                 library = ctypes.CDLL(str(path))
                 library.emulator_cuda_kernels.restype = ctypes.c_char_p
                 library.emulator_cuda_module.restype = ctypes.c_void_p
-                library.emulator_cuda_entries.restype = ctypes.POINTER(_Entry)
+                library.emulator_cuda_entries.restype = ctypes.POINTER(Entry)
                 self.kernels = tuple(library.emulator_cuda_kernels().decode().split())
                 register_shared_variables(library.emulator_cuda_module(), str(path), self.kernels)
                 self._libraries[traced] = dict(zip(self.names, library.emulator_cuda_entries(), strict=False))
             return self._libraries[traced]
+
+    def raise_failed(self) -> None:
+        """Raise what a launch of the last call raised in Python; here they run in C++."""
 
     @functools.cached_property
     def text(self) -> str:
@@ -168,6 +145,7 @@ class Function:
                 refuse_large(self._who, memory.storages, CudaError)
             result = _Value()
             thrown, observations = _called(entry, values, shape, result, memory)
+            self.file.raise_failed()
             if watching:
                 watching.observe(observations)
             if thrown:
@@ -225,7 +203,7 @@ def _fill(value: _Value, code: int, argument: Any) -> str:
 
 
 def _called(
-    entry: _Entry, values: ctypes.Array, shape: _Shape | None, result: _Value, memory: CallMemory
+    entry: Entry, values: ctypes.Array, shape: _Shape | None, result: _Value, memory: CallMemory
 ) -> tuple[str, list[Observation]]:
     """Make the call -> the message of an exception that the host code threw, or ""; and what was observed."""
     host = build.host()

@@ -93,7 +93,7 @@ def _stretches(preprocessed: str, shim: str) -> Iterator[tuple[bool, str, int, s
 def _refuse(own: list[Token]) -> None:
     for token in own:
         if token.kind == "name" and token.text in REFUSED:
-            raise Refused(REFUSED[token.text], token.file, token.line)
+            raise Refused(REFUSED[token.text], token.file, token.line, by_nvcc=True)
 
 
 def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:

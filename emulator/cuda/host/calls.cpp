@@ -27,16 +27,28 @@ using namespace emulator;
 
 extern "C" {
 
-void emulator_cuda_launch(Request* request) {
-    char text[512];
-    request->shared_limit = dynamic_shared_limit(request->function);
-    LaunchStatus status = emulator_launch(request, text, sizeof text);
-    if (status == LAUNCH_DONE) return;
-    if (status == LAUNCH_DYNAMIC_SHARED && request->shared_limit < LARGEST_SHARED) {
+// Runs a launch through `start`, which gets the kernel's limit of shared memory, and remembers it if it failed. function:
+// the kernel as cudaFuncSetAttribute gets it.
+cudaError_t emulator_cuda_launch_by(const void* function, int (*start)(void* data, size_t limit, char* text, size_t bytes),
+                                    void* data) {
+    char text[512] = "";
+    size_t limit = dynamic_shared_limit(function);
+    auto status = static_cast<LaunchStatus>(start(data, limit, text, sizeof text));
+    if (status == LAUNCH_DONE) return cudaSuccess;
+    if (status == LAUNCH_DYNAMIC_SHARED && limit < LARGEST_SHARED) {
         size_t end = strlen(text);
         snprintf(text + end, sizeof text - end, " without cudaFuncSetAttribute");
     }
     launch_failed(error_of(status), text);
+    return error_of(status);
+}
+
+void emulator_cuda_launch(Request* request) {
+    emulator_cuda_launch_by(request->function, [](void* data, size_t limit, char* text, size_t bytes) -> int {
+        auto* request = static_cast<Request*>(data);
+        request->shared_limit = limit;
+        return emulator_launch(request, text, bytes);
+    }, request);
 }
 
 void emulator_cuda_begin_call() {

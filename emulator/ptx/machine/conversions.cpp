@@ -67,10 +67,13 @@ void row(Table& table, std::string_view flags, F) {
     table.add({"cvt", flags, ".", type_name<D>, ".", type_name<S>}, direct<F, D, S>);
 }
 
-template <class I, class F>
-I to_integer(F x) {  // of a whole number: out of range becomes the nearest, NaN zero
-    constexpr F bound = static_cast<F>(u64(1) << (8 * sizeof(I) - std::is_signed_v<I> - 1)) * 2, lowest = std::is_signed_v<I> ? -bound : 0;
-    return x != x ? 0 : x >= bound ? std::numeric_limits<I>::max() : x <= lowest ? std::numeric_limits<I>::min() : static_cast<I>(x);
+// Of a whole number. Out of range becomes the nearest; NaN zero, or only the top bit where 64 bits are on either side.
+template <class I>
+I to_integer(double x, bool wide) {
+    constexpr I nan = static_cast<I>(std::make_unsigned_t<I>(1) << (8 * sizeof(I) - 1));
+    constexpr double bound = static_cast<double>(u64(1) << (8 * sizeof(I) - std::is_signed_v<I> - 1)) * 2, lowest = std::is_signed_v<I> ? -bound : 0;
+    const I number = x >= bound ? std::numeric_limits<I>::max() : x <= lowest ? std::numeric_limits<I>::min() : static_cast<I>(x);
+    return x == x ? number : wide || sizeof(I) == 8 ? nan : 0;
 }
 
 template <class D, class... S>
@@ -82,8 +85,8 @@ template <class I>
 void frequent_rows(Table& table) {
     row<float, I>(table, ".rn", [](I x) { return static_cast<float>(x); });
     row<double, I>(table, ".rn", [](I x) { return static_cast<double>(x); });
-    row<I, float>(table, ".rzi", [](float x) { return to_integer<I>(x); });
-    row<I, double>(table, ".rzi", [](double x) { return to_integer<I>(x); });
+    row<I, float>(table, ".rzi", [](float x) { return to_integer<I>(x, false); });
+    row<I, double>(table, ".rzi", [](double x) { return to_integer<I>(x, true); });
 }
 
 void add_frequent(Table& table) {
@@ -145,7 +148,7 @@ double exact(S x, const How& how) {
 template <class D>
 D final(double x, const How& how) {
     if constexpr (std::is_integral_v<D>) {
-        return to_integer<D>(x);
+        return to_integer<D>(x, how.from == DOUBLE);
     } else {
         if (how.sat) x = saturated(x);
         if (how.relu && x < 0) x = 0;

@@ -79,17 +79,18 @@ struct Called<F> {
 
     template <size_t... I>
     static void with(const Value* arguments, const LaunchShape* shape, Value* result, std::index_sequence<I...>) {
+        R (*function)(P...) = F;  // nvcc does not compile a call F(...), because F may be a kernel
         if (shape) {
             if constexpr (std::is_void_v<R>)
                 bind(Config({shape->grid.x, shape->grid.y, shape->grid.z},
                             {shape->block.x, shape->block.y, shape->block.z}, shape->shared),
-                     name, F, F, "", 0)(argument<std::remove_cv_t<P>>(arguments[I])...);
+                     name, function, function, "", 0)(argument<std::remove_cv_t<P>>(arguments[I])...);
         } else if constexpr (std::is_void_v<R>) {
-            F(argument<std::remove_cv_t<P>>(arguments[I])...);
+            function(argument<std::remove_cv_t<P>>(arguments[I])...);
         } else if constexpr (std::is_floating_point_v<R>) {
-            result->number = static_cast<double>(F(argument<std::remove_cv_t<P>>(arguments[I])...));
+            result->number = static_cast<double>(function(argument<std::remove_cv_t<P>>(arguments[I])...));
         } else {
-            result->integer = static_cast<int64_t>(F(argument<std::remove_cv_t<P>>(arguments[I])...));
+            result->integer = static_cast<int64_t>(function(argument<std::remove_cv_t<P>>(arguments[I])...));
         }
     }
     static void call(const Value* arguments, const LaunchShape* shape, Value* result) {
