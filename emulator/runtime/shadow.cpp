@@ -25,7 +25,7 @@ void race(const Region& region, Conflict with, What was, uintptr_t address, size
     Record& record = add_record(RACE, &region, address, size, 2, side_of_earlier(with.serial, with.thread, was, with.site),
                                 side_of(*now, *block, what, pc));
     if (what != WRITE || was == ATOMIC || in_copy || size > sizeof unsettled.was) return;
-    record.copies = launch->replicated && was == WRITE;
+    record.copies = launch->replicated && was == WRITE && with.serial == block->serial && (record.count == 1 || record.copies);
     if (record.copies ? record.same_value == 0 : record.count > 64) return;
     settle_value();
     unsettled.record = record_number(record);

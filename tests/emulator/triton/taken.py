@@ -51,7 +51,7 @@ class Taken:
         module = self.kernel.module
         kernel = self.kernel
         if text is not None:
-            kernel = emulator.ptx.load(text, source=module.source)[self.name]
+            kernel = emulator.ptx.load(text, source=module.source, replicated=module.replicated)[self.name]
         arguments = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in self.arguments)
         found = trace(lambda: kernel.launch(*self.shape)(*arguments, names=self.names), seed=seed, switch=switch)
         return found, arguments
