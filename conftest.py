@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from emulator.triton import activate_when_imported, interpreted
 from properties.profiles import DEFAULT, PROFILES
 
 ROOT = Path(__file__).parent
+INTERPRETED = (
+    "TRITON_INTERPRET is set: kernels of plug-ins run in Triton's interpreter, which multiplies bfloat16 as integers and "
+    "does not show what the compiler makes; without it they run compiled, in the emulator if there is no GPU"
+)
 WORKERS_PER_GPU = 8
 GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
 
@@ -71,10 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {})
     if worker.get("attest_gpu") is not None:  # before anything touches CUDA
         os.environ["CUDA_VISIBLE_DEVICES"] = worker["attest_gpu"]
-    if not _gpus():
-        from impls.interpretation import interpreted
-
-        interpreted(gpu=False)  # decided before anything imports Triton, as torch.compile does
+    if interpreted():
+        config.issue_config_time_warning(pytest.PytestConfigWarning(INTERPRETED), stacklevel=2)
+    elif not _gpus():
+        activate_when_imported()  # plug-ins' kernels in Triton too
     repeats = config.getoption("--repeats")
     if repeats is not None and repeats < 1:
         raise pytest.UsageError(f"--repeats {repeats}: should be at least 1")

@@ -15,7 +15,11 @@ class CompileError(EmulatorError):
     """g++ rejects the file; the message is g++'s, with the author's lines."""
 
 
-class Refused(CompileError):
+class NotCovered(EmulatorError):
+    """A kernel uses something that cannot be emulated on a CPU: whether it is right is not known."""
+
+
+class Refused(NotCovered, CompileError):
     """The file uses something that a CPU cannot emulate (inline PTX, cooperative groups, ...): the reason and the line.
 
     by_nvcc: whether nvcc may compile it, as g++ cannot.

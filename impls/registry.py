@@ -20,7 +20,7 @@ from impls.contract import Absent, ContractError, Implementation, Precision, Sup
 HERE = Path(__file__).parent
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c)) for c in (Implementation, Supports, Precision)}
 NOT_IMPLEMENTATIONS = {
-    "__init__", "arguments", "call", "contract", "interpretation", "interpreted_products", "registry", "torch_refusals",
+    "__init__", "arguments", "call", "contract", "registry", "torch_refusals",
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ class Reason(Enum):
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
     NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine gives too few addresses, or none that stay unmapped
-    INTERPRETER = "interpreter"  # unknown: Triton's interpreter computes this dtype wrongly
+    NOT_COVERED = "not covered"  # unknown: a kernel uses what the emulator cannot run on a CPU
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
     CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU

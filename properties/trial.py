@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
 import oracle
+from emulator.errors import NotCovered
 from impls import ContractError, Implementation, call
 from impls.call import Call, Inputs, Outputs
-from impls.interpretation import bfloat16_defect, bfloat16_launches
 from properties.cases.case import Case
 from properties.cases.features import keywords_of, mask_of, variant_of
 from properties.cases.inputs import build
@@ -62,7 +61,6 @@ class Meter:
     repeats: int = 0
     launches: int = 0  # traced ones
     refusals: int = 0  # calls that raised, in a law that allows it
-    unknown: str = ""  # why the cases of one dtype could not be decided
     note: str = ""  # what the law says beside its verdict: "none in 300 repeats, p < 1 %"
 
     def saw(self, name: str, z: float) -> None:
@@ -173,17 +171,18 @@ class Trial:
     ) -> Outputs:
         """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done.
 
-        Raises Undecided if Triton's interpreter computed bfloat16, and does so wrongly.
+        Raises Undecided if memory runs out, or a kernel uses what the emulator does not cover.
         """
-        watch = bfloat16_launches() if self.case.dtype == torch.bfloat16 else nullcontext([])
         made = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
         try:
-            with self.meter.clock.counts(Work.RUNNING), watch as interpreted:
+            with self.meter.clock.counts(Work.RUNNING):
                 got = then(made.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
         except ContractError as error:
             raise LawBroken(error.problems[0], *error.problems[1:]) from error
+        except NotCovered as error:
+            raise Undecided(str(error), Reason.NOT_COVERED) from error
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise Undecided(f"out of memory on {self.case}") from error
@@ -197,8 +196,6 @@ class Trial:
                 *frames_of(error),
                 "the implementation declares that it supports this case: support it, or declare less",
             ) from error
-        if interpreted and (defect := bfloat16_defect()):
-            raise Undecided(defect, Reason.INTERPRETER)
         return got
 
     def answer(self, handed: Inputs, *, backward: bool = False) -> Outputs | None:

@@ -40,10 +40,9 @@ def _predicate(encoder, operand) -> list:
 
 def setp(encoder, instruction: Instruction, plan: Plan) -> None:
     """setp.lt.s32 p, a, b; setp.lt.and.f32 p|q, a, b, !c: p = (a < b) and !c, q = !(a < b) and !c."""
-    op, type = plan.words.get("op"), plan.words["t"]
+    op, type, handler = plan.words["op"], plan.words["t"], plan.handler
     to, a, b, *c = _take(encoder, instruction, 4 if op else 3)
     p, q = _two(to)
-    handler = plan.handler.replace(f".{op}.", ".") if op else plan.handler
     if q is None and not op:
         encoder.emit(handler, [encoder.destination(p, "pred"), encoder.source(a, type), encoder.source(b, type)])
         return
@@ -190,28 +189,24 @@ def _check_vector(encoder, plan: Plan, operands: tuple, type: str) -> int:
 
 
 def atom(encoder, instruction: Instruction, plan: Plan) -> None:
-    _atomic(encoder, plan, *instruction.operands)
+    """atom.cas.b32 d, [a], b, c; red.add.f32 [a], b."""
+    _atomic(encoder, instruction, plan, plan.words["t"])
 
 
-def red(encoder, instruction: Instruction, plan: Plan) -> None:
-    _atomic(encoder, plan, SINK, *instruction.operands)
+def integer_atom(encoder, instruction: Instruction, plan: Plan) -> None:
+    """atom.add of signed and of unsigned integers is one operation."""
+    _atomic(encoder, instruction, plan, f"u{plan.words['t']}")
 
 
-def _atomic(encoder, plan: Plan, to=None, address=None, *values) -> None:
-    if ".L2::cache_hint" in encoder.now.opcode:
-        values = values[:-1]
-    swaps = ".cas." in encoder.now.opcode
-    if len(values) != 1 + swaps:
-        raise encoder.error("has too many or too few operands")
-    type, space = plan.words["t"], plan.words["space"] or ""
+def _atomic(encoder, instruction: Instruction, plan: Plan, type: str) -> None:
+    opcode, space = instruction.opcode, plan.words["space"] or ""
+    swaps, without, hinted = ".cas" in plan.handler, opcode.startswith("red"), ".L2::cache_hint" in opcode
+    given = _take(encoder, instruction, 3 + swaps - without + hinted)
+    to, address, *values = (SINK, *given) if without else given
     where = encoder.address(address, space)
-    sources = [encoder.source(value, type) for value in values]
+    sources = [encoder.source(value, type) for value in values[: 1 + swaps]]
     target = _wanted(encoder, to, type)
-    handler = plan.handler.replace("red.", "atom.", 1)
-    if plan.words["space"]:
-        handler = handler.replace(f".{plan.words['space']}", "", 1)
-    handler = handler.replace(".noftz", "")
-    encoder.emit(handler, [SPACES[space], *where, target, sources[0], sources[1] if swaps else NONE])
+    encoder.emit(plan.handler, [SPACES[space], *where, target, sources[0], sources[1] if swaps else NONE])
 
 
 def cp_async(encoder, instruction: Instruction, plan: Plan) -> None:
@@ -245,16 +240,8 @@ def wait_group(encoder, instruction: Instruction, plan: Plan) -> None:
 def cvta(encoder, instruction: Instruction, plan: Plan) -> None:
     """Between an address in a space and a generic one: for global memory they are the same."""
     to, value = _take(encoder, instruction, 2)
-    space = plan.words["space"]
-    width = value.bytes if value.__class__ is Register else 8
-    if value.__class__ is Register and width not in (4, 8):
-        raise encoder.error(f"{value.name} is too narrow for an address")
-    source = encoder.source(value, f"b{8 * width}")
-    target = encoder.destination(to, "u64")
-    if space in ("global", "const"):
-        encoder.emit("mov.b64", [target, source])
-    else:
-        encoder.emit(plan.handler.removesuffix(".u64"), [target, source, width])
+    source = encoder.source(value, "b64")
+    encoder.emit(plan.handler, [encoder.destination(to, "u64"), source])
 
 
 def policy(encoder, instruction: Instruction, plan: Plan) -> None:
@@ -297,6 +284,13 @@ def vote(encoder, instruction: Instruction, plan: Plan) -> None:
     source = [*_predicate(encoder, p), encoder.source(mask, "b32")]
     target = encoder.destination(to, "b32" if plan.handler.endswith("ballot") else "pred")
     encoder.emit(plan.handler, [target, *source])
+
+
+def elect(encoder, instruction: Instruction, plan: Plan) -> None:
+    to, mask = _take(encoder, instruction, 2)
+    d, p = _two(to)
+    source = encoder.source(mask, "b32")
+    encoder.emit(plan.handler, [encoder.destination(d, "b32"), _wanted(encoder, p, "pred"), source])
 
 
 def match_all(encoder, instruction: Instruction, plan: Plan) -> None:

@@ -1,8 +1,9 @@
 """The table of opcodes: how PTX spells them, what the machine calls them, and what their operands are.
 
-A row's spelling is a pattern. {a,b}: one of them. [a]: with it or without. (a): ignored, because the machine does the same
-with it or without; (a)*: any number of those. <t=a>: a, and its name in the operands. What is matched and not ignored is the
-name of the machine's handler, unless the row has another one. An opcode that matches no row is refused.
+A row's spelling is a pattern (spelling.py). {a,b}: one of them. [a]: with it or without. (a): the same, but ignored, because
+the machine does the same with it or without; (a)*: any number of those. <t=a>: a, and its name in the operands. What is
+matched and not ignored is the name of the machine's handler, unless the row has another one. An opcode that matches no row
+is refused.
 
 Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the spelling, or of a type by
 its own name; `t*2` of twice that width. `=cc` and `cc` are the carry flag, which PTX does not write. A row of which the
@@ -16,14 +17,20 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from emulator.ptx.spelling import meanings, pattern, without_ignored
+
 INTEGER = "{s,u}{16,32,64}"
-CMP = "{eq,ne,lt,le,gt,ge,lo,ls,hi,hs,equ,neu,ltu,leu,gtu,geu,num,nan}"
+ORDER = "{eq,ne,lt,le,gt,ge}"
+FLOATS = "{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}"
+WITH = "(.<op={and,or,xor}>)"  # a third predicate, by which the result of setp is combined
+PREDICATES = ("mov.pred", "not.pred", "and.pred", "or.pred", "xor.pred")
 ROUND = "{rn,rz,rm,rp}"
 SCOPES = "(.{weak,volatile,relaxed,acquire,release,acq_rel,mmio})(.{cta,cluster,gpu,sys})"
 CACHE = "(.{ca,cg,cs,lu,cv,wb,wt,nc,unified})*"
 HINTS = "(.L1::{evict_normal,evict_unchanged,evict_first,evict_last,no_allocate})(.L2::{evict_first,evict_last,evict_normal})(.L2::cache_hint)(.L2::{64B,128B,256B})"
 SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
-POINTER_SPACE = "[.<space={global,shared}>](::cta)"
+POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
+HINT = "(.L2::cache_hint)"
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class Row:
     operands: str = ""
     by: str = ""  # the function that reads the operands
     name: str = ""  # of the handler; {t} is what <t=...> matched
+    also: tuple[str, ...] = ()  # other handlers that it needs
     note: str = ""
 
 
@@ -81,12 +89,26 @@ TABLE = {
         _("lop3.b32", "=b32 b32 b32 b32 b32"),
     ),
     "Comparison, selection, moves": (
-        _(f"setp.<cmp={CMP}>[.<op={{and,or,xor}}>][.ftz].<t={{{{b,s,u,f}}{{16,32,64}},bf16}}>", by="setp"),
-        _(f"setp.<cmp={CMP}>[.ftz].<t={{f16x2,bf16x2}}>", by="setp_pair"),
-        _(f"set.<cmp={CMP}>[.ftz].<d={{{{u,s,f}}{{16,32}},bf16,f16x2,bf16x2}}>.<t={{{{b,s,u,f}}{{16,32,64}},bf16,f16x2,bf16x2}}>", "=d t t"),
-        _("selp.<t={{b,s,u,f}{16,32,64},bf16,f16x2,bf16x2}>", "=t t t pred"),
-        _("slct[.ftz].<t={b,s,u,f}{16,32,64}>.<c={s32,f32}>", "=t t t c"),
-        _("mov.<t={{b,s,u,f}{16,32,64},bf16,pred}>", by="mov"),
+        _(f"setp.{ORDER}{WITH}.<t={INTEGER}>", by="setp", also=PREDICATES),
+        _(f"setp.{{lo,ls,hi,hs}}{WITH}.<t=u{{16,32,64}}>", by="setp", also=PREDICATES),
+        _(f"setp.{{eq,ne}}{WITH}.<t=b{{16,32,64}}>", by="setp", also=PREDICATES),
+        _(f"setp.{FLOATS}{WITH}[.ftz].<t={{f16,f32}}>", by="setp", also=PREDICATES),
+        _(f"setp.{FLOATS}{WITH}.<t={{bf16,f64}}>", by="setp", also=PREDICATES),
+        _(f"setp.{FLOATS}[.ftz].<t=f16x2>", by="setp_pair"),
+        _(f"setp.{FLOATS}.<t=bf16x2>", by="setp_pair"),
+        _(f"set.{ORDER}.<d={{u32,s32,f32}}>.<t={INTEGER}>", "=d t t"),
+        _("set.{lo,ls,hi,hs}.<d={u32,s32,f32}>.<t=u{16,32,64}>", "=d t t"),
+        _("set.{eq,ne}.<d={u32,s32,f32}>.<t=b{16,32,64}>", "=d t t"),
+        _(f"set.{FLOATS}[.ftz].<d={{u32,s32,f32}}>.<t={{f16,f32}}>", "=d t t"),
+        _(f"set.{FLOATS}.<d={{u32,s32,f32}}>.<t={{bf16,f64}}>", "=d t t"),
+        _(f"set.{FLOATS}[.ftz].<d={{u16,s16,f16}}>.<t=f16>", "=d t t"),
+        _(f"set.{FLOATS}.<d={{u16,s16,bf16}}>.<t=bf16>", "=d t t"),
+        _(f"set.{FLOATS}[.ftz].<d={{u32,s32,f16x2}}>.<t=f16x2>", "=d t t"),
+        _(f"set.{FLOATS}.<d={{u32,s32,bf16x2}}>.<t=bf16x2>", "=d t t"),
+        _("selp.<t={b,s,u,f}{16,32,64}>", "=t t t pred"),
+        _("slct.<t={{b,s,u}{16,32,64},f{32,64}}>.<c={s32,f32}>", "=t t t c"),
+        _("slct.ftz.<t={{b,s,u}{16,32,64},f{32,64}}>.<c=f32>", "=t t t c"),
+        _("mov.<t={{b,s,u,f}{16,32,64},bf16,pred}>", by="mov", also=("pack.b8x2", "pack.b8x4", "pack.b16x2", "pack.b16x4", "pack.b32x2", "unpack.b8x2", "unpack.b8x4", "unpack.b16x2", "unpack.b16x4", "unpack.b32x2", "clock", "cvt.u16.u32")),
     ),
     "float32, float64": (
         _(f"{{add,sub,mul}}[.{ROUND}][.ftz][.sat].<t=f32>", "=t t t"),
@@ -136,14 +158,23 @@ TABLE = {
     "Memory": (
         _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={{b,s,u,f}}{{8,16,32,64}}>", by="ld", name="ld"),
         _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={{b,s,u,f}}{{8,16,32,64}}>", by="st", name="st"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.{{add,min,max,and,or,xor,exch,cas,inc,dec}}[.noftz](.L2::cache_hint).<t={{{{b,s,u,f}}{{16,32,64}},bf16,f16x2,bf16x2}}>", by="atom"),
-        _(f"red{SCOPES}{POINTER_SPACE}.{{add,min,max,and,or,xor,inc,dec}}[.noftz](.L2::cache_hint).<t={{{{b,s,u,f}}{{16,32,64}},bf16,f16x2,bf16x2}}>", by="red"),
+        _(f"atom{SCOPES}{POINTER_SPACE}.{{min,max}}{HINT}.<t={{u,s}}{{32,64}}>", by="atom"),
+        _(f"atom{SCOPES}{POINTER_SPACE}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
+        _(f"atom{SCOPES}{POINTER_SPACE}.{{and,or,xor,exch,cas}}{HINT}.<t=b{{32,64}}>", by="atom"),
+        _(f"atom{SCOPES}{POINTER_SPACE}.{{inc,dec}}{HINT}.<t=u32>", by="atom"),
+        _(f"atom{SCOPES}{POINTER_SPACE}.cas{HINT}.<t=b16>", by="atom"),
+        _(f"atom{SCOPES}{POINTER_SPACE}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom"),
+        _(f"red{SCOPES}{POINTER_SPACE}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
+        _(f"red{SCOPES}{POINTER_SPACE}.<op={{min,max}}>{HINT}.<t={{u,s}}{{32,64}}>", by="atom", name="atom.{op}.{t}"),
+        _(f"red{SCOPES}{POINTER_SPACE}.<op={{and,or,xor}}>{HINT}.<t=b{{32,64}}>", by="atom", name="atom.{op}.{t}"),
+        _(f"red{SCOPES}{POINTER_SPACE}.<op={{inc,dec}}>{HINT}.<t=u32>", by="atom", name="atom.{op}.{t}"),
+        _(f"red{SCOPES}{POINTER_SPACE}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom", name="atom.add.{t}"),
         _("cp.async(.{ca,cg})(.shared)(::cta)(.global)(.L2::cache_hint)(.L2::{64B,128B,256B})", by="cp_async", name="cp.async"),
         _("cp.async.commit_group"),
         _("cp.async.wait_group", by="wait_group"),
         _("cp.async.wait_all"),
-        _("cvta[.to].<space={global,shared,local,const,param}>(::{cta,entry}).<t=u64>", by="cvta"),
-        _("isspacep.<space={global,shared,local,const}>(::cta)", "=pred b64"),
+        _("cvta(.to)(.<space={global,const}>)(.u64)", by="cvta", name="mov.b64"),
+        _("cvta[.to].{shared,local}(::cta)(.u64)", by="cvta"),
         _("createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by="policy", name="mov.b64"),
     ),
     "Control": (
@@ -163,8 +194,10 @@ TABLE = {
         _("vote(.sync).ballot(.b32)", by="vote"),
         _("activemask(.b32)", "=b32"),
         _("match.any(.sync).<t=b{32,64}>", "=b32 t b32"),
+        _("elect(.sync)", by="elect"),
         _("match.all(.sync).<t=b{32,64}>", by="match_all"),
-        _("redux(.sync).{add,min,max}.<t={s,u}32>", "=t t b32"),
+        _("redux(.sync).{min,max}.<t={s,u}32>", "=t t b32"),
+        _("redux(.sync).add.<t={s,u}32>", "=t t b32", name="redux.add.u32"),
         _("redux(.sync).{and,or,xor}.<t=b32>", "=t t b32"),
     ),
     "Matrices": (
@@ -202,18 +235,18 @@ def plan(opcode: str) -> Plan | None:
         found = expression.fullmatch(opcode)
         if found:
             words = found.groupdict()
-            name = _name(row, expression, found)
+            name = row.name.format(**words) if row.name else without_ignored(expression, found)
             operands = tuple(_operand(token, words) for token in row.operands.split())
             return Plan(row, name, operands, words)
     return None
 
 
-def _name(row: Row, expression: re.Pattern, found: re.Match) -> str:
-    if row.name:
-        return row.name.format(**found.groupdict())
-    ignored = [found.span(name) for name in expression.groupindex if name.startswith("ignored")]
-    skip = {i for start, end in ignored for i in range(start, end)}
-    return "".join(letter for i, letter in enumerate(found[0]) if i not in skip)
+def handlers_of(row: Row) -> set[str]:
+    """The handlers that a row can ask for."""
+    if row.by == "nothing":
+        return set()
+    names = {row.name.format(**words) if row.name else text for text, words in meanings(row.spelling)}
+    return names | set(row.also)
 
 
 def _operand(token: str, words: dict) -> tuple[bool, str]:
@@ -232,41 +265,3 @@ def _rows() -> dict[str, list[tuple[Row, re.Pattern]]]:
         for word in (first[1] or first[2]).split(","):
             by_word.setdefault(word, []).append((row, pattern(row.spelling)))
     return by_word
-
-
-def pattern(spelling: str) -> re.Pattern:
-    """The regular expression of a spelling."""
-    made, closing, ignored = [], [], 0
-    position = 0
-    while position < len(spelling):
-        letter = spelling[position]
-        if letter in "{[":
-            made.append("(?:")
-            closing.append(letter)
-        elif letter == "(":
-            many = _closes(spelling, position) + 1 < len(spelling) and spelling[_closes(spelling, position) + 1] == "*"
-            made.append(f"(?P<ignored{ignored}>(?:")
-            closing.append("*" if many else letter)
-            ignored += 1
-        elif letter == "<":
-            name = re.match(r"<(\w+)=", spelling[position:])[1]
-            made.append(f"(?P<{name}>")
-            position += len(name) + 1
-        elif letter in "}])>":
-            kind = closing.pop() if letter != ">" else ""
-            made.append({"{": ")", "[": ")?", "(": ")?)", "*": ")*)", "": ")"}[kind])
-            position += kind == "*"
-        else:
-            made.append("|" if letter == "," else re.escape(letter))
-        position += 1
-    return re.compile("".join(made))
-
-
-def _closes(spelling: str, opening: int) -> int:
-    """Where the bracket at `opening` closes."""
-    depth = 0
-    for i in range(opening, len(spelling)):
-        depth += (spelling[i] == "(") - (spelling[i] == ")")
-        if not depth:
-            return i
-    raise ValueError(spelling)

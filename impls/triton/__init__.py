@@ -6,15 +6,16 @@ bias_gradient.py  dbias                              attention.py   from tensors
 problem.py        sizes, mask, scale, and all checks tuning.py      tile sizes, warps, stages
 functions.py      flash_attn_func and its packed forms, with autograd, torch.compile and CUDA graphs
 every_tile.py     one Implementation for each choice that tuning may make
+device.py         a GPU, or the emulator
 """
 
 from impls import Absent
 
-from .interpreter import installed
+from .device import lacking
 
 NAMES = ("triton_fa2", "triton_fa2_atomic", "triton_fa2_tf32", "triton_fa2_top_left")
 
-if installed():
-    from .declared import IMPLS
+if reason := lacking():
+    IMPLS = [Absent(name, reason) for name in NAMES]
 else:
-    IMPLS = [Absent(name, "Triton is not installed: pip install triton") for name in NAMES]
+    from .declared import IMPLS

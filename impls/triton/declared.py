@@ -8,14 +8,12 @@ from impls import Implementation, Precision, Supports
 from impls.contract import OUTPUTS
 
 from .attention import FlashAttention2
-from .interpreter import INTERPRETED
+from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
 
-# A process either interprets all kernels or compiles all: Triton reads TRITON_INTERPRET when it is imported.
+# A process runs all kernels in the emulator or all on a GPU: Triton has one device.
 OTHER_DEVICE = (
-    {"cuda": "with TRITON_INTERPRET=1 Triton takes CPU tensors"}
-    if INTERPRETED
-    else {"cpu": "Triton takes CPU tensors with TRITON_INTERPRET=1"}
+    {"cuda": "there is no GPU"} if EMULATED else {"cpu": "on a CPU if the GPUs are hidden, with CUDA_VISIBLE_DEVICES="}
 )
 
 
@@ -25,7 +23,7 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=rang
         name=name,
         forward=way.forward,
         backward=way.backward,
-        devices={"cpu"} if INTERPRETED else {"cuda"},
+        devices={"cpu"} if EMULATED else {"cuda"},
         unavailable=OTHER_DEVICE,
         supports=Supports(
             dtypes=frozenset(dtypes),
@@ -43,16 +41,14 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=rang
         empty_rows="zero",
         repeatable=frozenset(OUTPUTS) - ({"dq"} if way.atomic else set()),
         precision=Precision(multiply="tf32" if way.tf32 else "operand"),
-        share=0.05 if INTERPRETED else 1.0,
+        share={"cpu": 0.2},
+        traced=EMULATED,
     )
 
 
 IMPLS = [
     implementation("triton_fa2", FlashAttention2()),
     implementation("triton_fa2_atomic", FlashAttention2(atomic=True)),
+    implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}),
+    implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,)),
 ]
-if not INTERPRETED:  # tf32 differs only on a GPU; the other is too slow to interpret and differs only in its mask
-    IMPLS += [
-        implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}),
-        implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,)),
-    ]

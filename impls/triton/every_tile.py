@@ -2,19 +2,17 @@
 
     pytest --impl-from impls/triton/every_tile.py
 
-Lists with a single tile are left out: it is the default, with which every other implementation is judged. The interpreter
-ignores num_warps and num_stages, so there it is one for each (BLOCK_M, BLOCK_N).
+Lists with a single tile are left out: it is the default, with which every other implementation is judged.
 """
 
 from __future__ import annotations
 
 from impls import Absent, Implementation
-from impls.triton.interpreter import installed
+from impls.triton.device import lacking
 
 
 def choices() -> dict[tuple[str, int, str], tuple]:
     """{(kernel, bytes of an operand, tile as text): (tile, the BLOCK_Ds it may be chosen for)}."""
-    from impls.triton.interpreter import INTERPRETED
     from impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which may not be installed
 
     found: dict[tuple[str, int, str], tuple] = {}
@@ -22,8 +20,7 @@ def choices() -> dict[tuple[str, int, str], tuple]:
         for bytes_, by_headdim in by_bytes.items():
             for block_d, tiles in by_headdim.items():
                 for tile in tiles if len(tiles) > 1 else ():
-                    text = f"m{tile.BLOCK_M}_n{tile.BLOCK_N}" if INTERPRETED else str(tile)
-                    found.setdefault((kernel, bytes_, text), (tile, []))[1].append(block_d)
+                    found.setdefault((kernel, bytes_, str(tile)), (tile, []))[1].append(block_d)
     return found
 
 
@@ -46,5 +43,4 @@ def implementations() -> list[Implementation]:
     return impls
 
 
-ABSENT = Absent("triton_fa2_every_tile", "Triton is not installed: pip install triton")
-IMPLS = implementations() if installed() else [ABSENT]
+IMPLS = [Absent("triton_fa2_every_tile", lacking())] if lacking() else implementations()

@@ -18,12 +18,12 @@ from impls.arguments import (
     unit_stride,
 )
 
-from .interpreter import INTERPRETED
+from .device import EMULATED
 from .tiles import Strides
 from .tuning import tuning_key
 
 LARGEST_HEADDIM = 256
-DTYPES = (torch.float16, torch.float32) if INTERPRETED else (torch.float16, torch.bfloat16, torch.float32)
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,6 @@ def problem_of(q, k, v, bias=None, causal=False, softmax_scale=None, alignment="
     """Check a call and return its Problem. Raises ValueError, with the values, for a call that is not supported."""
     sizes = sizes_of(q, k, v)
     check_headdim(sizes.headdim, LARGEST_HEADDIM)
-    if INTERPRETED and q.dtype == torch.bfloat16:
-        raise ValueError("q is torch.bfloat16: Triton's interpreter computes bfloat16 wrongly; use float16 or float32")
     check_dtypes(q, k, v, DTYPES)
     check_bias(bias, q, sizes.scores)
     check_one_device(q=q, k=k, v=v, bias=bias)
@@ -148,7 +146,7 @@ def check_into(into, like) -> None:
 
 
 def _check_device(q: torch.Tensor) -> None:
-    if q.device.type not in (("cpu", "cuda") if INTERPRETED else ("cuda",)):
-        should = "a CPU or CUDA device" if INTERPRETED else "a CUDA device"
-        hint = ", or in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts"
-        raise ValueError(f"q is on {q.device}: should be on {should}{hint if q.device.type == 'cpu' else ''}")
+    should = "cpu" if EMULATED else "cuda"
+    if q.device.type != should:
+        why = "there is no GPU, so kernels run in the emulator" if EMULATED else "there is a GPU"
+        raise ValueError(f"q is on {q.device}: should be on a {should.upper()} device, as {why}")

@@ -7,7 +7,7 @@ captured nothing can be measured, so the default is used. The laws judge every c
 impls/triton/every_tile.py.
 
 To change a tile, edit CANDIDATES (the first of a list is the default) and judge them on a GPU with
-`pytest --impl-from=impls/triton/every_tile.py`. The interpreter uses the two sizes of INTERPRETER_TILE only.
+`pytest --impl-from=impls/triton/every_tile.py`. The emulator uses EMULATED_TILES, unless a tile is forced.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 import triton
 
-from .interpreter import INTERPRETED, make_quick, on_a_short_stack
+from .device import EMULATED, lacking
 
-if INTERPRETED:
-    make_quick()
+if reason := lacking():
+    raise ImportError(reason)
 
 # Operations (2 per multiply and add) from which tuning pays off. Below, a launch takes about 0.1 ms, and compiling all
 # candidates takes longer than a program is likely to gain.
@@ -40,9 +40,9 @@ class Tile(NamedTuple):
         return f"m{self.BLOCK_M}_n{self.BLOCK_N}_w{self.num_warps}_s{self.num_stages}"
 
 
-# In the interpreter a program costs the same for any tile, and cases are small: tiles of 64 by 32 give several of each.
-# They are not square, so exchanging the two sizes shows.
-INTERPRETER_TILE = Tile(64, 32, 4, 1)
+# {bytes of an operand: tile} of every kernel in the emulator. There compiling is most of the time and cases are small: small
+# tiles compile faster, and a case has several. They are not square, so exchanging the two sizes shows, and loops have stages.
+EMULATED_TILES = {2: Tile(64, 32, 4, 2), 4: Tile(32, 16, 4, 2)}
 
 # {kernel: {bytes of an operand: {BLOCK_D: candidates}}}
 CANDIDATES: dict[str, dict[int, dict[int, list[Tile]]]] = {
@@ -133,10 +133,8 @@ class Kernel:
         def grid(meta: dict) -> tuple[int]:
             return (programs(meta["BLOCK_M"], meta["BLOCK_N"]),)
 
-        if INTERPRETED:
-            on_a_short_stack(lambda: self.kernel[grid](**arguments, **(tile or INTERPRETER_TILE)._asdict()))
-            return
-        candidates = [tile] if tile else self.candidates(like.element_size(), arguments["BLOCK_D"])
+        usual = EMULATED_TILES.get(like.element_size()) if EMULATED else None
+        candidates = [tile or usual] if tile or usual else self.candidates(like.element_size(), arguments["BLOCK_D"])
         with torch.cuda.device_of(like):  # Triton launches on the current device, not on the tensors' device
             if len(candidates) > 1 and operations >= TUNE_FROM and not capturing():
                 self.tuned[grid](**arguments)

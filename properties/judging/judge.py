@@ -83,8 +83,6 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
     except (AnotherCase, Unsatisfiable) as none:
         if contract.left_out and plan.case is None and has_cases(*whole):  # what is left out may be what the law wants
             return _contract_is_broken(contract)
-        if meter.unknown:
-            return Outcome(UNKNOWN, meter.unknown, Reason.INTERPRETER)
         found = "the law says nothing about this case"
         if isinstance(none, Unsatisfiable):
             found = "no case that the law wants lies in what the implementation supports"
@@ -92,9 +90,6 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
     except ContextLost as lost:
         message = explain(law, impl, lost.case, lost.broken, plan, again=False)
         return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case)
-    if broken is None and meter.unknown:
-        cases = f"; {meter.cases} cases of other dtypes hold"
-        return Outcome(UNKNOWN, meter.unknown + cases, Reason.INTERPRETER)
     if broken is None:
         left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-import torch
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from impls.contract import Implementation
@@ -13,7 +12,7 @@ from properties.cases.case import Case
 from properties.cases.drawing import draw_each
 from properties.cases.strategies import attention_cases
 from properties.clock import Work
-from properties.failures import AnotherCase, LawBroken, Reason, Undecided
+from properties.failures import AnotherCase, LawBroken, Undecided
 from properties.judging.plan import CALLED_WITH, REPEATS, Plan
 from properties.judging.shrink import smallest
 from properties.law import Law
@@ -52,8 +51,6 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
     test = law.test_id(impl.name)
 
     def holds(case: Case) -> None:
-        if meter.unknown and case.dtype == torch.bfloat16:
-            raise AnotherCase
         plan.write_down(f"{test} {case}")
         trial = Trial(impl, case, plan.device, meter, plan.repeats_for(impl))
         trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
@@ -69,9 +66,6 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
             check_context(trial, broken, test)
             raise
         except Undecided as reason:
-            if reason.why is Reason.INTERPRETER and plan.case is None:  # the law goes on with cases of other dtypes
-                meter.unknown = str(reason)
-                raise AnotherCase from None
             undecided.append(reason)
             raise
 

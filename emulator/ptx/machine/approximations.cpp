@@ -29,35 +29,35 @@ struct Approximate {
 };
 
 template <class... S, class F>
-void approximation(Table& table, const std::string& op, F) {
-    table.add(op + ".f32", Lanes<Approximate<F, false>, float, S...>::run);
-    table.add(op + ".ftz.f32", Lanes<Approximate<F, true>, float, S...>::run);
+void approximation(Table& table, std::string_view op, F) {
+    table.add({op, ".f32"}, Lanes<Approximate<F, false>, float, S...>::run);
+    table.add({op, ".ftz.f32"}, Lanes<Approximate<F, true>, float, S...>::run);
 }
 
 // Of half types: a pair in one register, or one value.
 template <class T, class F>
-void approximation_of_halves(Table& table, const std::string& op, F) {
+void approximation_of_halves(Table& table, std::string_view op, F) {
     const auto one = [](T x) { return narrow<T>(static_cast<float>(stateless<F>()(static_cast<double>(widen(x))))); };
     const auto flushed = [](T x) { return flush(narrow<T>(static_cast<float>(stateless<F>()(static_cast<double>(widen(flush(x))))))); };
     const auto two = [](Pair<T> x) { return Pair<T>{stateless<decltype(one)>()(x.low), stateless<decltype(one)>()(x.high)}; };
     const auto flushed_two = [](Pair<T> x) { return Pair<T>{stateless<decltype(flushed)>()(x.low), stateless<decltype(flushed)>()(x.high)}; };
-    const std::string type = std::string(".") + type_name<T>;
-    table.add(op + type, Lanes<decltype(one), T, T>::run);
-    table.add(op + type + "x2", Lanes<decltype(two), Pair<T>, Pair<T>>::run);
-    table.add(op + ".ftz" + type, Lanes<decltype(flushed), T, T>::run);
-    table.add(op + ".ftz" + type + "x2", Lanes<decltype(flushed_two), Pair<T>, Pair<T>>::run);
+    const std::string type = joined({".", type_name<T>});
+    table.add({op, type}, Lanes<decltype(one), T, T>::run);
+    table.add({op, type, "x2"}, Lanes<decltype(two), Pair<T>, Pair<T>>::run);
+    table.add({op, ".ftz", type}, Lanes<decltype(flushed), T, T>::run);
+    table.add({op, ".ftz", type, "x2"}, Lanes<decltype(flushed_two), Pair<T>, Pair<T>>::run);
 }
 
 // float64 approximations look at the upper half of their source and leave the lower half of the result zero.
 double upper_half(double x) { return as<double>(as<uint64_t>(x) & 0xffffffff00000000); }
 
 template <class F>
-void approximation_of_doubles(Table& table, const std::string& op, F) {
+void approximation_of_doubles(Table& table, std::string_view op, F) {
     const auto value = [](double x) {
         const double result = stateless<F>()(flush(upper_half(x)));
         return result != result ? as<double>(0x7fffffff00000000) : flush(upper_half(result));
     };
-    table.add(op + ".f64", Lanes<decltype(value), double, double>::run);
+    table.add({op, ".f64"}, Lanes<decltype(value), double, double>::run);
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ void add_approximations(Table& table) {
     approximation<float>(table, "rcp.approx", [](double x) { return 1 / x; });
     approximation<float>(table, "sqrt.approx", [](double x) { return std::sqrt(x); });
     approximation<float>(table, "rsqrt.approx", root_of_reciprocal);
-    table.add("tanh.approx.f32", Lanes<Approximate<decltype(hyperbolic), false>, float, float>::run);
+    table.add({"tanh.approx.f32"}, Lanes<Approximate<decltype(hyperbolic), false>, float, float>::run);
     // A divisor above 2**126 gives 0, and NaN for an infinite dividend: its reciprocal is flushed.
     approximation<float, float>(table, "div.approx", [](double a, double b) { return std::fabs(b) > 0x1p126 && b - b == 0 ? a * std::copysign(0.0, b) : a / b; });
     approximation<float, float>(table, "div.full", [](double a, double b) { return a / b; });
@@ -81,7 +81,7 @@ void add_approximations(Table& table) {
     approximation_of_halves<f16>(table, "tanh.approx", hyperbolic), approximation_of_halves<bf16>(table, "tanh.approx", hyperbolic);
     approximation_of_doubles(table, "rcp.approx.ftz", [](double x) { return 1 / x; });
     approximation_of_doubles(table, "rsqrt.approx.ftz", root_of_reciprocal);
-    table.add("rsqrt.approx.f64", Lanes<decltype(root_of_reciprocal), double, double>::run);
+    table.add({"rsqrt.approx.f64"}, Lanes<decltype(root_of_reciprocal), double, double>::run);
 }
 
 }  // namespace emulator::ptx

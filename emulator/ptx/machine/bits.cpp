@@ -34,9 +34,9 @@ Flow one_predicate(Warp& warp, const Instruction& at, uint32_t mask) {
 }
 
 template <class F>
-void logic(Table& table, const std::string& name, F f) {
+void logic(Table& table, std::string_view name, F f) {
     binary<u16, u32, u64>(table, name, f, "b");
-    table.add(name + ".pred", predicates<F>);
+    table.add({name, ".pred"}, predicates<F>);
 }
 
 void add_logic(Table& table) {
@@ -47,21 +47,21 @@ void add_logic(Table& table) {
     const auto same = [](auto a) { return a; };
     unary<u16, u32, u64>(table, "not", complement, "b");
     unary<u16, u32, u64>(table, "cnot", [](auto a) { return a == 0; }, "b");
-    table.add("not.pred", one_predicate<decltype(complement)>);
-    table.add("mov.pred", one_predicate<decltype(same)>);
+    table.add({"not.pred"}, one_predicate<decltype(complement)>);
+    table.add({"mov.pred"}, one_predicate<decltype(same)>);
     const auto any = [](u32 a, u32 b, u32 c, u32 lut) {  // bit 4a+2b+c of the table
         u32 result = 0;
         for (u32 i = 0; i < 8; ++i) result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c) & (0u - (lut >> i & 1));
         return result;
     };
-    table.add("lop3.b32", Lanes<decltype(any), u32, u32, u32, u32, u32>::run);
+    table.add({"lop3.b32"}, Lanes<decltype(any), u32, u32, u32, u32, u32>::run);
 }
 
 // ---- shifts: an amount of the width or more shifts everything out -------------------------------------------------------
 
 template <class... T, class F>
-void shift(Table& table, const std::string& name, F, const char* letters) {
-    ([&] { for (auto& full : names_for<T>(name, letters)) table.add(full, Lanes<F, T, T, u32>::run); }(), ...);
+void shift(Table& table, std::string_view name, F, const char* letters) {
+    (spellings<T>(table, name, letters, Lanes<F, T, T, u32>::run), ...);
 }
 
 void add_shifts(Table& table) {
@@ -94,8 +94,8 @@ T reversed(T a) {
 }
 
 template <class... T, class F>
-void count(Table& table, const std::string& name, F, const char* letters = "") {
-    ([&] { for (auto& full : names_for<T>(name, letters)) table.add(full, Lanes<F, u32, T>::run); }(), ...);
+void count(Table& table, std::string_view name, F, const char* letters = "") {
+    (spellings<T>(table, name, letters, Lanes<F, u32, T>::run), ...);
 }
 
 u32 nth_set(u32 mask, u32 base, s32 offset) {
@@ -163,12 +163,12 @@ T extended(T a, u32 length, bool clamp) {  // the low bits, with their sign
 void add_fields(Table& table) {
     const auto extract = [](auto a, u32 from, u32 length) { return extracted(a, from, length); };
     const auto insert = [](auto a, auto b, u32 from, u32 length) { return inserted(a, b, from, length); };
-    table.add("bfe.u32", Lanes<decltype(extract), u32, u32, u32, u32>::run);
-    table.add("bfe.s32", Lanes<decltype(extract), s32, s32, u32, u32>::run);
-    table.add("bfe.u64", Lanes<decltype(extract), u64, u64, u32, u32>::run);
-    table.add("bfe.s64", Lanes<decltype(extract), s64, s64, u32, u32>::run);
-    table.add("bfi.b32", Lanes<decltype(insert), u32, u32, u32, u32, u32>::run);
-    table.add("bfi.b64", Lanes<decltype(insert), u64, u64, u64, u32, u32>::run);
+    table.add({"bfe.u32"}, Lanes<decltype(extract), u32, u32, u32, u32>::run);
+    table.add({"bfe.s32"}, Lanes<decltype(extract), s32, s32, u32, u32>::run);
+    table.add({"bfe.u64"}, Lanes<decltype(extract), u64, u64, u32, u32>::run);
+    table.add({"bfe.s64"}, Lanes<decltype(extract), s64, s64, u32, u32>::run);
+    table.add({"bfi.b32"}, Lanes<decltype(insert), u32, u32, u32, u32, u32>::run);
+    table.add({"bfi.b64"}, Lanes<decltype(insert), u64, u64, u64, u32, u32>::run);
     binary<u32>(table, "bmsk.clamp", [](u32 a, u32 b) { return field_mask(a, b, true); }, "b");
     binary<u32>(table, "bmsk.wrap", [](u32 a, u32 b) { return field_mask(a, b, false); }, "b");
     binary<u32, s32>(table, "szext.clamp", [](auto a, u32 b) { return extended(a, b, true); });
@@ -179,7 +179,7 @@ void add_fields(Table& table) {
 
 // `which(i, c)` says which of the eight bytes of b:a becomes byte i; bit 3 spreads its sign.
 template <class F>
-void permute(Table& table, const std::string& name, F) {
+void permute(Table& table, std::string_view name, F) {
     ternary<u32>(table, name, [](u32 a, u32 b, u32 c) {
         const u64 bytes = static_cast<u64>(b) << 32 | a;
         u32 result = 0;
@@ -197,7 +197,7 @@ void add_permutations(Table& table) {
     const auto mode = [&](const char* suffix, auto which) {
         Table one;
         permute(one, "prmt", which);
-        table.add(std::string("prmt.b32.") + suffix, one.view().begin->run);
+        table.add({"prmt.b32.", suffix}, one.view().begin->run);
     };
     mode("f4e", [](u32 i, u32 c) { return ((c & 3) + i) & 7; });
     mode("b4e", [](u32 i, u32 c) { return ((c & 3) - i) & 7; });

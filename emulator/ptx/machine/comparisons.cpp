@@ -89,25 +89,25 @@ Flow set(Warp& warp, const Instruction& at, uint32_t mask) {
 }
 
 template <class O, class Sources, class T>
-void rows(Table& table, const std::string& compare, const std::string& type) {
-    table.add("setp." + compare + "." + type, setp<O, Sources, T>);
-    table.add("set." + compare + ".u32." + type, set<O, Sources, T, u32, ~0u>);
-    table.add("set." + compare + ".s32." + type, set<O, Sources, T, u32, ~0u>);
-    table.add("set." + compare + ".f32." + type, set<O, Sources, T, u32, 0x3f800000>);
+void rows(Table& table, std::string_view compare, std::string_view type) {
+    table.add({"setp.", compare, ".", type}, setp<O, Sources, T>);
+    table.add({"set.", compare, ".u32.", type}, set<O, Sources, T, u32, ~0u>);
+    table.add({"set.", compare, ".s32.", type}, set<O, Sources, T, u32, ~0u>);
+    table.add({"set.", compare, ".f32.", type}, set<O, Sources, T, u32, 0x3f800000>);
     if constexpr (is_half<T>) {
-        table.add("set." + compare + ".u16." + type, set<O, Sources, T, u16, 0xffff>);
-        table.add("set." + compare + ".s16." + type, set<O, Sources, T, u16, 0xffff>);
-        table.add("set." + compare + "." + type + "." + type, set<O, Sources, T, u16, one<T>>);
+        table.add({"set.", compare, ".u16.", type}, set<O, Sources, T, u16, 0xffff>);
+        table.add({"set.", compare, ".s16.", type}, set<O, Sources, T, u16, 0xffff>);
+        table.add({"set.", compare, ".", type, ".", type}, set<O, Sources, T, u16, one<T>>);
     }
 }
 
 template <class T>
 void of_integers(Table& table) {
-    each_of_integers([&](std::string compare, auto order) {
+    each_of_integers([&](std::string_view compare, auto order) {
         using O = decltype(order);
         rows<O, AsTheyAre, T>(table, compare, type_name<T>);
         if (std::is_signed_v<T>) return;
-        if (compare == "eq" || compare == "ne") rows<O, AsTheyAre, T>(table, compare, bits_name(sizeof(T)));
+        if (compare == "eq" || compare == "ne") rows<O, AsTheyAre, T>(table, compare, bits_name<T>);
         for (auto [ordered, other] : {std::pair("lt", "lo"), {"le", "ls"}, {"gt", "hi"}, {"ge", "hs"}})
             if (compare == ordered) rows<O, AsTheyAre, T>(table, other, type_name<T>);
     });
@@ -115,10 +115,10 @@ void of_integers(Table& table) {
 
 template <class T>
 void of_floats(Table& table) {
-    each_of_floats([&](std::string compare, auto order) {
+    each_of_floats([&](std::string_view compare, auto order) {
         using O = decltype(order);
         rows<O, std::conditional_t<is_half<T>, AsFloats<false>, AsTheyAre>, T>(table, compare, type_name<T>);
-        if constexpr (sizeof(T) < 8) rows<O, AsFloats<true>, T>(table, compare + ".ftz", type_name<T>);
+        if constexpr (sizeof(T) < 8) rows<O, AsFloats<true>, T>(table, joined({compare, ".ftz"}), type_name<T>);
     });
 }
 
@@ -145,14 +145,13 @@ Flow set_pair(Warp& warp, const Instruction& at, uint32_t mask) {
 
 template <class T, bool Ftz>
 void of_pairs(Table& table) {
-    each_of_floats([&](std::string compare, auto order) {
+    each_of_floats([&](std::string_view compare, auto order) {
         using O = decltype(order);
-        if (Ftz) compare += ".ftz";
-        const std::string type = std::string(type_name<T>) + "x2";
-        table.add("setp." + compare + "." + type, setp_pair<O, Ftz, T>);
-        table.add("set." + compare + ".u32." + type, set_pair<O, Ftz, T, 0xffff>);
-        table.add("set." + compare + ".s32." + type, set_pair<O, Ftz, T, 0xffff>);
-        table.add("set." + compare + "." + type + "." + type, set_pair<O, Ftz, T, one<T>>);
+        const std::string name = joined({compare, Ftz ? ".ftz." : "."}), type = joined({type_name<T>, "x2"});
+        table.add({"setp.", name, type}, setp_pair<O, Ftz, T>);
+        table.add({"set.", name, "u32.", type}, set_pair<O, Ftz, T, 0xffff>);
+        table.add({"set.", name, "s32.", type}, set_pair<O, Ftz, T, 0xffff>);
+        table.add({"set.", name, type, ".", type}, set_pair<O, Ftz, T, one<T>>);
     });
 }
 
@@ -173,11 +172,11 @@ void selections(Table& table) {
     const auto by_float = [](T a, T b, float c) { return c >= 0 ? a : b; };  // NaN: b
     const auto by_flushed = [](T a, T b, float c) { return flush(c) >= 0 ? a : b; };
     for (const char* letter : {"b", "u", "s", "f"}) {
-        const std::string type = letter + std::to_string(8 * sizeof(T));
-        table.add("selp." + type, select<T>);
-        table.add("slct." + type + ".s32", Lanes<decltype(by_sign), T, T, T, s32>::run);
-        table.add("slct." + type + ".f32", Lanes<decltype(by_float), T, T, T, float>::run);
-        table.add("slct.ftz." + type + ".f32", Lanes<decltype(by_flushed), T, T, T, float>::run);
+        const std::string type = joined({letter, bits_name<T> + 1});
+        table.add({"selp.", type}, select<T>);
+        table.add({"slct.", type, ".s32"}, Lanes<decltype(by_sign), T, T, T, s32>::run);
+        table.add({"slct.", type, ".f32"}, Lanes<decltype(by_float), T, T, T, float>::run);
+        table.add({"slct.ftz.", type, ".f32"}, Lanes<decltype(by_flushed), T, T, T, float>::run);
     }
 }
 

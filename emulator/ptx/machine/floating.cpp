@@ -25,30 +25,30 @@ struct Float {  // an operation on values of one type
 
 // One operation in the four rounding modes. To nearest is the default where `plain` says so, under all its names.
 template <class T, class F, bool Ftz, bool Sat, class... S>
-void four_modes(Table& table, const std::string& op, bool plain) {
+void four_modes(Table& table, std::string_view op, bool plain) {
     constexpr Handler nearest = Lanes<Float<F, Ftz, Sat>, T, S...>::run;
-    const std::string flags = std::string(Ftz ? ".ftz" : "") + (Sat ? ".sat" : "") + "." + type_name<T>;
-    if (plain) table.add(op + flags, nearest);
-    table.add(op + ".rn" + flags, nearest);
-    table.add(op + ".rz" + flags, rounded<FE_TOWARDZERO, nearest>);
-    table.add(op + ".rm" + flags, rounded<FE_DOWNWARD, nearest>);
-    table.add(op + ".rp" + flags, rounded<FE_UPWARD, nearest>);
+    const std::string flags = joined({Ftz ? ".ftz" : "", Sat ? ".sat." : ".", type_name<T>});
+    if (plain) table.add({op, flags}, nearest);
+    table.add({op, ".rn", flags}, nearest);
+    table.add({op, ".rz", flags}, rounded<FE_TOWARDZERO, nearest>);
+    table.add({op, ".rm", flags}, rounded<FE_DOWNWARD, nearest>);
+    table.add({op, ".rp", flags}, rounded<FE_UPWARD, nearest>);
 }
 
 template <class... Float32, class F>
-void with_sat(Table& table, const std::string& op, F) {
+void with_sat(Table& table, std::string_view op, F) {
     four_modes<float, F, false, false, Float32...>(table, op, true);
     four_modes<float, F, true, false, Float32...>(table, op, true);
     four_modes<float, F, false, true, Float32...>(table, op, true);
     four_modes<float, F, true, true, Float32...>(table, op, true);
 }
 template <class... Float32, class F>
-void without_sat(Table& table, const std::string& op, F) {
+void without_sat(Table& table, std::string_view op, F) {
     four_modes<float, F, false, false, Float32...>(table, op, false);
     four_modes<float, F, true, false, Float32...>(table, op, false);
 }
 template <class... Float64, class F>
-void of_doubles(Table& table, const std::string& op, F, bool plain) {
+void of_doubles(Table& table, std::string_view op, F, bool plain) {
     four_modes<double, F, false, false, Float64...>(table, op, plain);
 }
 
@@ -76,15 +76,15 @@ void add_sums(Table& table) {
 
 template <bool Max>
 void add_extremes(Table& table) {
-    const std::string op = Max ? "max" : "min";
-    const auto row = [&](auto type, const std::string& flags, auto plain, auto with_nan, auto magnitudes, auto both) {
+    const char* op = Max ? "max" : "min";
+    const auto row = [&](auto type, std::string_view flags, auto plain, auto with_nan, auto magnitudes, auto both) {
         using T = decltype(type);
-        const std::string name = std::string(".") + type_name<T>;
-        table.add(op + flags + name, Lanes<decltype(plain), T, T, T>::run);
+        const std::string name = joined({".", type_name<T>});
+        table.add({op, flags, name}, Lanes<decltype(plain), T, T, T>::run);
         if constexpr (std::is_same_v<T, float>) {
-            table.add(op + flags + ".NaN" + name, Lanes<decltype(with_nan), T, T, T>::run);
-            table.add(op + flags + ".xorsign.abs" + name, Lanes<decltype(magnitudes), T, T, T>::run);
-            table.add(op + flags + ".NaN.xorsign.abs" + name, Lanes<decltype(both), T, T, T>::run);
+            table.add({op, flags, ".NaN", name}, Lanes<decltype(with_nan), T, T, T>::run);
+            table.add({op, flags, ".xorsign.abs", name}, Lanes<decltype(magnitudes), T, T, T>::run);
+            table.add({op, flags, ".NaN.xorsign.abs", name}, Lanes<decltype(both), T, T, T>::run);
         }
     };
     using Plain = Extreme<Max, false, false>;
@@ -101,20 +101,20 @@ void add_extremes(Table& table) {
 template <class T>
 void add_signs(Table& table) {
     using B = bits_type<T>;
-    const std::string type = std::string(".") + type_name<T>;
+    const std::string type = joined({".", type_name<T>});
     const auto absolute = [](T a) { return as<T>(static_cast<B>(as<B>(a) & ~sign_bit<T>)); };
     const auto negative = [](T a) { return as<T>(static_cast<B>(as<B>(a) ^ sign_bit<T>)); };
     const auto with_sign = [](T a, T b) { return as<T>(static_cast<B>((as<B>(a) & sign_bit<T>) | (as<B>(b) & ~sign_bit<T>))); };
-    table.add("abs" + type, Lanes<decltype(absolute), T, T>::run);
-    table.add("neg" + type, Lanes<decltype(negative), T, T>::run);
-    table.add("copysign" + type, Lanes<decltype(with_sign), T, T, T>::run);
+    table.add({"abs", type}, Lanes<decltype(absolute), T, T>::run);
+    table.add({"neg", type}, Lanes<decltype(negative), T, T>::run);
+    table.add({"copysign", type}, Lanes<decltype(with_sign), T, T, T>::run);
     if (std::is_same_v<T, float>) {
         const auto flushed_absolute = [](T a) { return as<T>(static_cast<B>(as<B>(flush(a)) & ~sign_bit<T>)); };
         const auto flushed_negative = [](T a) { return as<T>(static_cast<B>(as<B>(flush(a)) ^ sign_bit<T>)); };
-        table.add("abs.ftz" + type, Lanes<decltype(flushed_absolute), T, T>::run);
-        table.add("neg.ftz" + type, Lanes<decltype(flushed_negative), T, T>::run);
+        table.add({"abs.ftz", type}, Lanes<decltype(flushed_absolute), T, T>::run);
+        table.add({"neg.ftz", type}, Lanes<decltype(flushed_negative), T, T>::run);
     }
-    const auto test = [&](const char* name, auto f) { table.add(std::string("testp.") + name + type, Test<decltype(f), T>::run); };
+    const auto test = [&](const char* name, auto f) { table.add({"testp.", name, type}, Test<decltype(f), T>::run); };
     test("finite", [](T a) { return a - a == 0; });
     test("infinite", [](T a) { return a == a && a - a != 0; });
     test("number", [](T a) { return a == a; });

@@ -56,25 +56,25 @@ struct Halves {
 };
 
 template <class T, class F, class... S>
-void rows(Table& table, const std::string& name) {
-    const std::string type = std::string(".") + type_name<T>;
-    table.add(name + type, Halves<F, T, S...>::one);
-    table.add(name + type + "x2", Halves<F, T, S...>::two);
+void rows(Table& table, std::string_view name) {
+    const std::string type = joined({".", type_name<T>});
+    table.add({name, type}, Halves<F, T, S...>::one);
+    table.add({name, type, "x2"}, Halves<F, T, S...>::two);
 }
 
 // Both spellings, with and without .rn; .ftz and .sat are of float16.
 template <class T, class... S, class F>
-void sums(Table& table, const std::string& op, F) {
+void sums(Table& table, std::string_view op, F) {
     for (const char* rounding : {"", ".rn"}) {
-        rows<T, Half<T, F, PLAIN>, S...>(table, op + rounding);
+        rows<T, Half<T, F, PLAIN>, S...>(table, joined({op, rounding}));
         if constexpr (std::is_same_v<T, f16>) {
-            rows<T, Half<T, F, FTZ>, S...>(table, op + rounding + ".ftz");
-            rows<T, Half<T, F, SAT>, S...>(table, op + rounding + ".sat");
-            rows<T, Half<T, F, FTZ | SAT>, S...>(table, op + rounding + ".ftz.sat");
+            rows<T, Half<T, F, FTZ>, S...>(table, joined({op, rounding, ".ftz"}));
+            rows<T, Half<T, F, SAT>, S...>(table, joined({op, rounding, ".sat"}));
+            rows<T, Half<T, F, FTZ | SAT>, S...>(table, joined({op, rounding, ".ftz.sat"}));
         }
         if constexpr (sizeof...(S) == 3) {
-            rows<T, Half<T, F, RELU>, S...>(table, op + rounding + ".relu");
-            if constexpr (std::is_same_v<T, f16>) rows<T, Half<T, F, FTZ | RELU>, S...>(table, op + rounding + ".ftz.relu");
+            rows<T, Half<T, F, RELU>, S...>(table, joined({op, rounding, ".relu"}));
+            if constexpr (std::is_same_v<T, f16>) rows<T, Half<T, F, FTZ | RELU>, S...>(table, joined({op, rounding, ".ftz.relu"}));
         }
     }
 }
@@ -98,18 +98,18 @@ struct HalfExtreme {
 
 template <class T, bool Max>
 void add_extremes(Table& table) {
-    const auto row = [&](const std::string& flags, auto extreme) {
+    const auto row = [&](std::string_view flags, auto extreme) {
         using E = decltype(extreme);
-        const std::string op = Max ? "max" : "min";
-        rows<T, HalfExtreme<T, E, false>, T, T>(table, op + flags);
-        if constexpr (std::is_same_v<T, f16>) rows<T, HalfExtreme<T, E, true>, T, T>(table, op + ".ftz" + flags);
+        const char* op = Max ? "max" : "min";
+        rows<T, HalfExtreme<T, E, false>, T, T>(table, joined({op, flags}));
+        if constexpr (std::is_same_v<T, f16>) rows<T, HalfExtreme<T, E, true>, T, T>(table, joined({op, ".ftz", flags}));
     };
     row("", Extreme<Max, false, false>()), row(".NaN", Extreme<Max, true, false>());
     row(".xorsign.abs", Extreme<Max, false, true>()), row(".NaN.xorsign.abs", Extreme<Max, true, true>());
 }
 
 template <class T, class F>
-void sign_row(Table& table, const std::string& op, F) {
+void sign_row(Table& table, std::string_view op, F) {
     rows<T, F, T>(table, op);
 }
 

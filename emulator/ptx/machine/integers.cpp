@@ -66,8 +66,8 @@ template <class... T>
 void add_wide(Table& table) {
     const auto product = [](auto a, auto b) { return static_cast<twice<decltype(a)>>(a) * b; };
     const auto sum = [](auto a, auto b, auto c) { return c + static_cast<decltype(c)>(static_cast<twice<decltype(a)>>(a) * b); };
-    (table.add(std::string("mul.wide.") + type_name<T>, Lanes<decltype(product), twice<T>, T, T>::run), ...);
-    (table.add(std::string("mad.wide.") + type_name<T>, Lanes<decltype(sum), twice<T>, T, T, std::make_unsigned_t<twice<T>>>::run), ...);
+    (table.add({"mul.wide.", type_name<T>}, Lanes<decltype(product), twice<T>, T, T>::run), ...);
+    (table.add({"mad.wide.", type_name<T>}, Lanes<decltype(sum), twice<T>, T, T, std::make_unsigned_t<twice<T>>>::run), ...);
 }
 
 void add_products(Table& table) {
@@ -88,13 +88,13 @@ void add_products(Table& table) {
 
 // Two integers of 16 bits in one register.
 template <class T, class F>
-void pairs(Table& table, const std::string& name, F) {
+void pairs(Table& table, std::string_view name, F) {
     const auto both = [](u32 a, u32 b) {
         const F& f = stateless<F>();
         const u16 low = f(static_cast<T>(a), static_cast<T>(b)), top = f(static_cast<T>(a >> 16), static_cast<T>(b >> 16));
         return static_cast<u32>(low) | static_cast<u32>(top) << 16;
     };
-    table.add(name + "." + type_name<T> + "x2", Lanes<decltype(both), u32, u32, u32>::run);
+    table.add({name, ".", type_name<T>, "x2"}, Lanes<decltype(both), u32, u32, u32>::run);
 }
 
 void add_pairs(Table& table) {
@@ -110,14 +110,14 @@ void add_pairs(Table& table) {
 
 // c + a dot product of `Count` parts of a and bytes of b, each with or without a sign. The low or the high two bytes for two parts.
 template <class A, class B, int Count, int First>
-void dot(Table& table, const std::string& name) {
+void dot(Table& table, std::string_view name) {
     const auto sum = [](u32 a, u32 b, u32 c) {
         for (int i = 0; i < Count; ++i)
             c += static_cast<u32>(static_cast<A>(a >> (8 * sizeof(A) * i)) * static_cast<B>(b >> (8 * (First + i))));
         return c;
     };
     const auto type = [](bool sign) { return sign ? ".s32" : ".u32"; };
-    table.add(name + type(std::is_signed_v<A>) + type(std::is_signed_v<B>), Lanes<decltype(sum), u32, u32, u32, u32>::run);
+    table.add({name, type(std::is_signed_v<A>), type(std::is_signed_v<B>)}, Lanes<decltype(sum), u32, u32, u32, u32>::run);
 }
 
 void add_dots(Table& table) {
@@ -147,12 +147,12 @@ Flow chain(Warp& warp, const Instruction& at, uint32_t mask) {
 }
 
 template <class T, int Sources, class F>
-void chains(Table& table, const std::string& op, const std::string& half, F) {
+void chains(Table& table, std::string_view op, std::string_view half, F) {
     for (const char* sign : {".u", ".s"}) {
-        const std::string type = half + (sign + std::to_string(8 * sizeof(T))), cc = half + ".cc" + (sign + std::to_string(8 * sizeof(T)));
-        table.add(op + cc, chain<T, F, Sources, false, true>);
-        table.add(op + "c" + type, chain<T, F, Sources, true, false>);
-        table.add(op + "c" + cc, chain<T, F, Sources, true, true>);
+        const std::string type = joined({half, sign, bits_name<T> + 1}), cc = joined({half, ".cc", sign, bits_name<T> + 1});
+        table.add({op, cc}, chain<T, F, Sources, false, true>);
+        table.add({op, "c", type}, chain<T, F, Sources, true, false>);
+        table.add({op, "c", cc}, chain<T, F, Sources, true, true>);
     }
 }
 
@@ -175,10 +175,10 @@ void add_high_chains(Table& table) {  // the upper half of a product depends on 
         using U = decltype(carry);
         return static_cast<twice<U>>(static_cast<U>(high(static_cast<Signed>(x[0]), static_cast<Signed>(x[1])))) + x[2] + carry;
     };
-    const std::string type = std::string(".") + type_name<Signed>;
-    table.add("mad.hi.cc" + type, chain<T, decltype(upper), 3, false, true>);
-    table.add("madc.hi" + type, chain<T, decltype(upper), 3, true, false>);
-    table.add("madc.hi.cc" + type, chain<T, decltype(upper), 3, true, true>);
+    const char* type = type_name<Signed>;
+    table.add({"mad.hi.cc.", type}, chain<T, decltype(upper), 3, false, true>);
+    table.add({"madc.hi.", type}, chain<T, decltype(upper), 3, true, false>);
+    table.add({"madc.hi.cc.", type}, chain<T, decltype(upper), 3, true, true>);
 }
 
 }  // namespace

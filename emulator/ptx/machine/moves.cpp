@@ -5,9 +5,9 @@ namespace emulator::ptx {
 namespace {
 
 template <class T>
-void move(Table& table, const std::vector<std::string>& types) {
+void move(Table& table, std::initializer_list<const char*> types) {
     const auto same = [](T a) { return a; };
-    for (auto& type : types) table.add("mov." + type, Lanes<decltype(same), T, T>::run);
+    for (auto type : types) table.add({"mov.", type}, Lanes<decltype(same), T, T>::run);
 }
 
 // The lowest element first. Registers of elements have their own width, but 8 bits are kept in 16.
@@ -42,9 +42,9 @@ Flow unpack(Warp& warp, const Instruction& at, uint32_t mask) {
 }
 
 template <class Whole, class Register, int Bits, int Count>
-void vector(Table& table, const std::string& name) {
-    table.add("pack." + name, pack<Whole, Register, Bits, Count>);
-    table.add("unpack." + name, unpack<Whole, Register, Bits, Count>);
+void vector(Table& table, std::string_view name) {
+    table.add({"pack.", name}, pack<Whole, Register, Bits, Count>);
+    table.add({"unpack.", name}, unpack<Whole, Register, Bits, Count>);
 }
 
 }  // namespace

@@ -6,18 +6,30 @@
 #include "machine.h"
 
 #include <deque>
+#include <initializer_list>
+#include <string_view>
 #include <type_traits>
 #include <unordered_set>
 #include <utility>
 
 namespace emulator::ptx {
 
+using Parts = std::initializer_list<std::string_view>;
+
+// Not inlined: thousands of rows are written with it, and g++ would need a minute for them.
+__attribute__((noinline, cold)) inline std::string joined(Parts parts) {
+    std::string whole;
+    for (auto part : parts) whole += part;
+    return whole;
+}
+
 class Table {
 public:
     // The first handler of a name stays: a file adds what is fast first, then what covers the rest.
-    void add(const std::string& name, Handler run) {
-        if (!known.insert(name).second) return;
-        names.push_back(name);
+    __attribute__((noinline, cold)) void add(Parts name, Handler run) {
+        const std::string whole = joined(name);
+        if (!known.insert(whole).second) return;
+        names.push_back(whole);
         handlers.push_back({names.back().c_str(), run});
     }
     Handlers view() const { return {handlers.data(), handlers.size()}; }
@@ -86,30 +98,29 @@ template <> constexpr const char* type_name<uint64_t> = "u64";
 template <> constexpr const char* type_name<float> = "f32";
 template <> constexpr const char* type_name<double> = "f64";
 
-inline std::string bits_name(size_t bytes) { return "b" + std::to_string(8 * bytes); }
-
-// The names of an operation on registers of one width: for each letter "add.u32", "add.s32"; without letters that of the type.
 template <class T>
-std::vector<std::string> names_for(const std::string& name, const char* letters) {
-    if (!*letters) return {name + "." + type_name<T>};
-    std::vector<std::string> names;
-    for (; *letters; ++letters) names.push_back(name + "." + *letters + std::to_string(8 * sizeof(T)));
-    return names;
+constexpr const char* bits_name = sizeof(T) == 2 ? "b16" : sizeof(T) == 4 ? "b32" : "b64";
+
+// The rows of an operation on registers of one width: for each letter "add.u32", "add.s32"; without letters that of the type.
+template <class T>
+__attribute__((noinline, cold)) void spellings(Table& table, std::string_view name, const char* letters, Handler run) {
+    if (!*letters) table.add({name, ".", type_name<T>}, run);
+    for (; *letters; ++letters) table.add({name, ".", {letters, 1}, bits_name<T> + 1}, run);
 }
 
 // Rows of an operation for several types; one, two or three sources of the type of the result. What does not depend on the
 // sign is given for unsigned types, with the letters of all its spellings.
 template <class... T, class F>
-void unary(Table& table, const std::string& name, F, const char* letters = "") {
-    ([&] { for (auto& full : names_for<T>(name, letters)) table.add(full, Lanes<F, T, T>::run); }(), ...);
+void unary(Table& table, std::string_view name, F, const char* letters = "") {
+    (spellings<T>(table, name, letters, Lanes<F, T, T>::run), ...);
 }
 template <class... T, class F>
-void binary(Table& table, const std::string& name, F, const char* letters = "") {
-    ([&] { for (auto& full : names_for<T>(name, letters)) table.add(full, Lanes<F, T, T, T>::run); }(), ...);
+void binary(Table& table, std::string_view name, F, const char* letters = "") {
+    (spellings<T>(table, name, letters, Lanes<F, T, T, T>::run), ...);
 }
 template <class... T, class F>
-void ternary(Table& table, const std::string& name, F, const char* letters = "") {
-    ([&] { for (auto& full : names_for<T>(name, letters)) table.add(full, Lanes<F, T, T, T, T>::run); }(), ...);
+void ternary(Table& table, std::string_view name, F, const char* letters = "") {
+    (spellings<T>(table, name, letters, Lanes<F, T, T, T, T>::run), ...);
 }
 
 // The parts of arithmetic_handlers() and floating_handlers(), one file each.

@@ -1,0 +1,47 @@
+"""Triton on a CPU: kernels compile for sm_80 as on a GPU, and their PTX runs in emulator.ptx.
+
+    from emulator.triton import activate
+    activate()                        # from now on any @triton.jit kernel takes CPU tensors
+    kernel[grid](x, y, n, BLOCK=128)
+
+driver.py    the device that Triton sees: its properties, its clock, how autotuning chooses
+backend.py   Triton's compiler for NVIDIA, without the step from PTX to machine code
+launcher.py  from the arguments of a launch to those of the PTX; lines.py: of which files its lines are
+importing.py switches it on as soon as somebody imports Triton
+
+docs/tracing-triton.md says what authors of kernels have to know. Importing this imports neither Triton nor torch.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def interpreted() -> bool:
+    """Whether TRITON_INTERPRET is on: then Triton's own interpreter runs kernels, which never reach a driver."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
+
+
+def activate() -> bool:
+    """Make the emulator Triton's device in this process. -> False with TRITON_INTERPRET, which comes first."""
+    if interpreted():
+        return False
+    from emulator.triton import driver  # imports Triton, which takes a second
+
+    driver.activate()
+    return True
+
+
+def is_active() -> bool:
+    """Whether the emulator is Triton's device in this process."""
+    import sys
+
+    loaded = sys.modules.get("emulator.triton.driver")
+    return loaded is not None and loaded.is_active()
+
+
+def activate_when_imported() -> None:
+    """Activate as soon as this process imports Triton, whoever does; at once if it has been imported."""
+    from emulator.triton import importing  # here, so that this package names its functions and nothing else
+
+    importing.activate_when_imported()

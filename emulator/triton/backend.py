@@ -1,0 +1,30 @@
+"""Triton's compiler for NVIDIA up to PTX. The device's binaries are PTX, so ptxas, a third of the time, does not run."""
+
+from __future__ import annotations
+
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import CUDABackend
+
+from emulator.errors import NotCovered
+
+# Ampere: later ones bring wgmma and tensor memory, which the emulator does not run.
+CAPABILITY = 80
+TARGET = GPUTarget("cuda", CAPABILITY, 32)
+
+
+class Backend(CUDABackend):
+    """What replaces CUDABackend while the emulator is active: for its target only."""
+
+    def parse_options(self, opts: dict) -> object:
+        if self.target == TARGET and (opts.get("num_ctas") or 1) > 1:
+            raise NotCovered(f"num_ctas={opts['num_ctas']}: should be 1 on the CPU: its target, sm_80, has no clusters")
+        return super().parse_options(opts)
+
+    def make_cubin(self, src: str, metadata: dict, opt: object, capability: int) -> bytes:
+        if self.target != TARGET:
+            return super().make_cubin(src, metadata, opt, capability)
+        return src.encode()
+
+    def hash(self) -> str:
+        """A part of the key of Triton's cache: binaries for a GPU have other keys."""
+        return f"emulator-{CAPABILITY}" if self.target == TARGET else super().hash()

@@ -1,0 +1,156 @@
+"""The device that Triton sees: an Ampere GPU that is this CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.backends as triton_backends
+from triton.backends.driver import DriverBase
+
+from emulator.triton.backend import CAPABILITY, TARGET, Backend
+from emulator.triton.launcher import Launcher
+
+KIB = 1024
+# Of an A100 (CUDA C++ Programming Guide, technical specifications for 8.0), but for the number of multiprocessors: kernels
+# whose programs walk over several tiles launch as many programs, and here, where problems are small, should walk too.
+PROPERTIES = {
+    "max_shared_mem": 163 * KIB,
+    "max_num_regs": 64 * KIB,
+    "multiprocessor_count": 4,
+    "warpSize": 32,
+    "sm_clock_rate": 1_410_000,
+    "mem_clock_rate": 1_215_000,
+    "mem_bus_width": 5120,
+}
+MAX_THREADS = 1024  # of a block
+
+
+def activate() -> None:
+    """Make the emulator the device of Triton in this process."""
+    if is_active():
+        return
+    nvidia = triton_backends.backends["nvidia"]
+    triton_backends.backends["nvidia"] = triton_backends.Backend(Backend, nvidia.driver)
+    triton.runtime.driver.set_active(Driver())
+
+
+def is_active() -> bool:
+    return isinstance(triton.runtime.driver._active, Driver)  # `active` would look for a GPU if there is none yet
+
+
+class Utils:
+    """What Triton's compiled kernels ask of a driver."""
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        return dict(PROPERTIES)
+
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple:
+        """-> module, what launches get (the launcher loads it), registers, spilled ones, threads of a block at most."""
+        return name, binary.decode(), 0, 0, MAX_THREADS
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        """Nothing to do: device_print is refused."""
+
+
+class Driver(DriverBase):
+    """Triton's active driver while kernels run in the emulator."""
+
+    launcher_cls = Launcher
+
+    def __init__(self) -> None:
+        self.utils = Utils()
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        from triton.backends.nvidia.driver import ty_to_cpp  # of a private module, which few programs need
+
+        return ty_to_cpp(ty)
+
+    def get_current_target(self):
+        return TARGET
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """There is one."""
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        return divmod(CAPABILITY, 10)
+
+    def get_device_interface(self) -> type[Clock]:
+        return Clock
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        return torch.empty(1, dtype=torch.int32)
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        cache.zero_()
+
+    def assemble_tensormap_to_arg(self, tensormaps_info: object, args: Any) -> Any:
+        return args
+
+    def get_benchmarker(self) -> Callable[..., Sequence[float]]:
+        return FirstThatRuns()
+
+
+class FirstThatRuns:
+    """Autotuning here: the first configuration that can be launched is chosen, and the others are not even compiled.
+
+    Times on a CPU say nothing about a GPU, and the choice must not depend on them: a failure could not be repeated.
+    """
+
+    def __init__(self) -> None:
+        self._chosen: object = None  # the arguments of the call for which a configuration has been run
+
+    def __call__(self, kernel_call: Callable[[], object], *, quantiles: Sequence[float] = (0.5,), **_: object) -> list:
+        call = _arguments_of(kernel_call)
+        if call is not None and call is self._chosen:
+            return [float("inf")] * len(quantiles or [0])
+        kernel_call()
+        self._chosen = call
+        return [1.0] * len(quantiles or [0])
+
+
+def _arguments_of(kernel_call: Callable[[], object]) -> object:
+    """Autotuner.nargs, one object for all configurations of a call; None if it is not the Autotuner that calls."""
+    names = getattr(getattr(kernel_call, "__code__", None), "co_freevars", ())
+    if "self" not in names:
+        return None
+    return getattr(kernel_call.__closure__[names.index("self")].cell_contents, "nargs", None)
+
+
+class Clock:
+    """In place of torch.cuda, for triton.testing.do_bench: kernels have ended when a launch returns."""
+
+    class Event:
+        def __init__(self, enable_timing: bool = False, **_: object) -> None:
+            self.seconds = 0.0
+
+        def record(self, stream: object = None) -> None:
+            self.seconds = time.perf_counter()
+
+        def elapsed_time(self, end: Clock.Event) -> float:
+            """Milliseconds."""
+            return max(1e-6, (end.seconds - self.seconds) * 1e3)
+
+    @staticmethod
+    def synchronize(device: object = None) -> None:
+        """Nothing is left running."""
+
+    @staticmethod
+    def current_device() -> int:
+        return 0

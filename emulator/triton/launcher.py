@@ -1,0 +1,158 @@
+"""A launch: Triton's arguments -> those of the PTX, in its order."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+import emulator.ptx
+from emulator.errors import EmulatorError, NotCovered
+from emulator.triton.lines import relocated
+
+PACKED = {
+    "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
+    "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d",
+}  # fmt: skip
+NOT_PASSED = "constexpr"  # the type of what was compiled into the kernel, None and the integer 1 among it
+SCRATCH = ("global scratch", "profile scratch")  # the last parameters of every kernel
+
+
+class Launcher:
+    """What Triton calls to launch a compiled kernel; one for each. `src`, `metadata`: of the compilation."""
+
+    def __init__(self, src: Any, metadata: Any):
+        self.name = metadata.name
+        self.metadata = metadata
+        self.source = getattr(src, "fn", None)
+        self.loaded: Any = None
+        self.signature = {_name(src, key): type_ for key, type_ in src.signature.items()}
+        ctas = getattr(metadata, "num_ctas", 1) * _product(getattr(metadata, "cluster_dims", (1,)))
+        if ctas > 1:
+            raise NotCovered(
+                f"{self.name}: num_ctas={ctas}: should be 1 on the CPU, whose target sm_80 has no clusters"
+            )
+        if getattr(metadata, "launch_cooperative_grid", False):
+            raise NotCovered(
+                f"{self.name}: launch_cooperative_grid=True: should be False on the CPU, where programs run one after another"
+            )
+
+    def __call__(
+        self, grid_x: int, grid_y: int, grid_z: int, stream: int, ptx: str, packed_metadata: tuple, launch_metadata: Any,
+        enter_hook: Any, exit_hook: Any, *values: Any,
+    ) -> None:  # fmt: skip
+        """Run grid_x * grid_y * grid_z programs. `values`: one for each of the kernel's Python parameters."""
+        programs = grid_x * grid_y * grid_z
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        kernel = self._load(ptx)
+        if programs > 0:  # none: as on a GPU, nothing is launched
+            named = [pair for (name, type_), value in zip(self.signature.items(), values, strict=True)
+                     for pair in flat(name, type_, value)]  # fmt: skip
+            named += self._scratch(programs, len(kernel.parameters) - len(named))
+            names, arguments = zip(*named, strict=True) if named else ((), ())
+            self._check(kernel, names, arguments)
+            threads = 32 * self.metadata.num_warps
+            launch = kernel.launch((grid_x, grid_y, grid_z), (threads, 1, 1), self.metadata.shared)
+            launch(*arguments, names=list(names))
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _load(self, ptx: str) -> Any:
+        """The kernel in emulator.ptx; loaded here, as only the compilation knows of which Python files its lines are."""
+        if self.loaded is None:
+            text = ptx if self.source is None else relocated(ptx, self.source)
+            self.loaded = emulator.ptx.load(text, source=f"PTX of {self.name}").kernels[self.name]
+        return self.loaded
+
+    def _scratch(self, programs: int, wanted: int) -> list[tuple[str, Any]]:
+        """The parameters that Triton adds: memory that its compiler asks for, one part for each program, or null."""
+        if not 0 <= wanted <= len(SCRATCH):
+            raise EmulatorError(
+                f"{self.name}: its PTX has {wanted:+d} parameters more than its signature: {self.signature}"
+            )
+        sizes = [getattr(self.metadata, f"{name.replace(' ', '_')}_size", 0) or 0 for name in SCRATCH]
+        memory = [torch.empty(programs * size, dtype=torch.uint8) if size else None for size in sizes]
+        return list(zip(SCRATCH, memory, strict=True))[:wanted]
+
+    def _check(self, kernel: Any, names: tuple[str, ...], arguments: tuple) -> None:
+        for parameter, name, argument in zip(kernel.parameters, names, arguments, strict=True):
+            size = len(argument) if isinstance(argument, bytes) else 8
+            if parameter.size != size:
+                raise EmulatorError(f"{self.name}: {name} has {parameter.size} bytes in the PTX, should have {size}")
+            if isinstance(argument, torch.Tensor) and argument.device.type != "cpu":
+                raise ValueError(f"{self.name}: {name} is on {argument.device}: should be on the CPU")
+
+
+def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
+    """(name, argument) of each PTX parameter that an argument becomes: a tensor, bytes of a number, an address, None."""
+    if isinstance(type_, tuple):
+        fields = getattr(value, "_fields", None) or range(len(type_))
+        for field, of, part in zip(fields, type_, value, strict=True):
+            yield from flat(f"{name}.{field}" if isinstance(field, str) else f"{name}[{field}]", of, part)
+    elif type_ == NOT_PASSED:
+        return
+    elif type_.startswith("*"):
+        yield name, pointed_to(value)
+    elif type_.startswith("tensordesc"):
+        yield from _descriptor(name, type_, value)
+    elif type_ == "bf16":
+        yield name, torch.tensor(value, dtype=torch.bfloat16).view(torch.int16).numpy().tobytes()
+    elif type_ in PACKED:
+        yield name, struct.pack(f"<{PACKED[type_]}", _number(value, PACKED[type_]))
+    else:
+        raise NotCovered(f"{name} has the type {type_}, which is not covered on the CPU")
+
+
+def pointed_to(value: Any) -> Any:
+    """What a pointer points to: a tensor; an address, where the object gives nothing else."""
+    if value is None or isinstance(value, (torch.Tensor, int)):
+        return value
+    if hasattr(value, "base"):  # triton.reinterpret
+        return pointed_to(value.base)
+    return int(value.data_ptr())
+
+
+def _number(value: Any, code: str) -> int | float:
+    """In the range of the type: Triton passes integers of 2**31 to 2**32 - 1 as i64, and addresses as they are."""
+    if code in "fed":
+        return float(value)
+    value, bits = int(value), 8 * struct.calcsize(f"<{code}")
+    value &= 2**bits - 1
+    return value - 2**bits if code.islower() and value >> (bits - 1) else value
+
+
+def _descriptor(name: str, type_: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A TensorDescriptor, which kernels for sm_80 read through a pointer; Triton passes shape and strides twice."""
+    yield f"{name}.base", pointed_to(value.base)
+    rank = re.match(r"tensordesc(?:_im2col)?<[^\[>]*\[([^\]]*)\]", type_)[1].count(",") + 1
+    if len(value.shape) != rank:
+        raise NotCovered(f"{name} has the type {type_} and the shape {tuple(value.shape)}: not covered on the CPU")
+    flags = [("nan", value.padding == "nan")]
+    if hasattr(value, "round_f32_to_tf32"):
+        flags.append(("tf32", value.round_f32_to_tf32))
+    sizes = [("shape", value.shape), ("strides", value.strides)]
+    for what, numbers in sizes:
+        yield from ((f"{name}.{what}[{i}]", struct.pack("<q", n)) for i, n in enumerate(numbers))
+    yield from ((f"{name}.{what}", struct.pack("<b", flag)) for what, flag in flags)
+    yield from ((f"{name}.shape[{i}]", struct.pack("<i", n)) for i, n in enumerate(value.shape))
+    yield from ((f"{name}.strides[{i}]", struct.pack("<q", n)) for i, n in enumerate(value.strides))
+
+
+def _name(src: Any, key: Any) -> str:
+    """The Python name of a parameter; of PTX or IR that was loaded from a file there are numbers only."""
+    if isinstance(key, str):
+        return key
+    names = getattr(getattr(src, "fn", None), "arg_names", None)
+    index = key[0] if isinstance(key, tuple) else key
+    return names[index] if names else f"argument {index}"
+
+
+def _product(numbers: Any) -> int:
+    result = 1
+    for n in numbers:
+        result *= n
+    return result

@@ -1,0 +1,54 @@
+"""Source files that PTX names: those of the kernel that is launched, not those from which it happened to be compiled.
+
+Triton's cache goes by the text of a kernel. A copy of a source, in another checkout or in a temporary folder, may have been
+compiled first, and findings would point to its lines.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+FILE = re.compile(r'^(\s*\.file\s+\d+\s+")([^"]+)(")', re.M)
+
+
+def relocated(ptx: str, kernel: Any) -> str:
+    """The PTX with the files of a kernel (a JITFunction) and of all that it may call."""
+    known: dict[str, set[str]] = {}
+    for file in _files(kernel, set()):
+        known.setdefault(Path(file).name, set()).add(file)
+
+    def named(found: re.Match) -> str:
+        files = known.get(Path(found[2]).name, {found[2]})
+        file = found[2] if found[2] in files else max(sorted(files), key=lambda file: _common(file, found[2]))
+        return f"{found[1]}{file}{found[3]}"
+
+    return FILE.sub(named, ptx)
+
+
+def _files(function: Any, seen: set[int]) -> set[str]:
+    """The file of a jitted function, and those of the functions that its module names, which they may call."""
+    python = getattr(function, "fn", None)
+    code = getattr(python, "__code__", None)
+    if code is None or id(python.__globals__) in seen:
+        return {code.co_filename} if code else set()
+    seen.add(id(python.__globals__))
+    files = {code.co_filename}
+    for value in list(python.__globals__.values()):
+        inside = vars(value).values() if isinstance(value, ModuleType) and _has_kernels(value) else [value]
+        for each in list(inside):
+            if hasattr(each, "cache_key") and hasattr(each, "fn"):
+                files |= _files(each, seen)
+    return files
+
+
+def _has_kernels(module: ModuleType) -> bool:
+    return "triton" in vars(module) or "tl" in vars(module)
+
+
+def _common(one: str, other: str) -> int:
+    """How many of the last parts of two paths agree."""
+    pairs = zip(reversed(Path(one).parts), reversed(Path(other).parts), strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), 99)

@@ -1,0 +1,21 @@
+"""Where the kernels run: on a GPU; where there is none, compiled for sm_80 as well, in the emulator (emulator/triton)."""
+
+import importlib.util
+
+import torch
+
+from emulator.triton import activate, interpreted
+
+
+def lacking() -> str:
+    """Why the kernels cannot run in this process; "" if they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed: pip install triton"
+    if interpreted():
+        return "TRITON_INTERPRET is set: unset it; without a GPU the kernels run compiled, in the emulator"
+    return ""
+
+
+EMULATED = not torch.cuda.is_available()
+if EMULATED and not lacking():
+    activate()
