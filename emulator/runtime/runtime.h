@@ -129,6 +129,7 @@ struct Launch {
     bool switched;  // threads are switched at accesses, traced or not
     uint64_t until_switch;  // accesses that are not checked
     bool joins_warps;  // barriers may join some warps of a block only
+    bool replicated;  // threads may hold copies of a value and all store it: two writes of one value are no mistake
     bool by_barrier;  // threads at different places wait at one barrier if it has one number, as PTX has it
     uint32_t first_serial;  // of block 0
     uintptr_t code, code_bytes;  // where the module is loaded: sites are offsets from here
@@ -276,6 +277,7 @@ enum Kind : int {  // in the order of Kind in emulator/observation.py
 
 struct Record {
     int kind, space, region, same_value;  // same_value: 1, 0, or -1 if it was not compared
+    int copies;  // two writes, which are no mistake if same_value
     int64_t offset;
     uint64_t size, count;
     int sides;

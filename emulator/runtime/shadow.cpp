@@ -24,7 +24,9 @@ bool is_shared(const Region& region) { return region.space == SHARED_STATIC || r
 void race(const Region& region, Conflict with, What was, uintptr_t address, size_t size, What what, uintptr_t pc) {
     Record& record = add_record(RACE, &region, address, size, 2, side_of_earlier(with.serial, with.thread, was, with.site),
                                 side_of(*now, *block, what, pc));
-    if (what != WRITE || was == ATOMIC || in_copy || record.count > 64 || size > sizeof unsettled.was) return;
+    if (what != WRITE || was == ATOMIC || in_copy || size > sizeof unsettled.was) return;
+    record.copies = launch->replicated && was == WRITE;
+    if (record.copies ? record.same_value == 0 : record.count > 64) return;
     settle_value();
     unsettled.record = record_number(record);
     unsettled.place = reinterpret_cast<const unsigned char*>(address);

@@ -57,6 +57,7 @@ void set_specials(Warp& warp, const Block& in) {
 
 void start() {
     launch->by_barrier = true;
+    launch->replicated = program->replicated;
     launch->joins_warps = launch->traced && program->joins_warps;
     auto spans = program->shared_variables;
     if (!spans.empty()) spans.push_back({program->shared_bytes, launch->request->shared});
@@ -395,6 +396,9 @@ void emulator_ptx_lines(void* made, const char* const* files, const int32_t* lin
 void emulator_ptx_shared_span(void* made, size_t from, size_t to) {
     static_cast<Program*>(made)->shared_variables.push_back({from, to});
 }
+
+// Threads of the kernel may hold copies of a value and all store it, as Triton's layouts have it.
+void emulator_ptx_replicated(void* made) { static_cast<Program*>(made)->replicated = true; }
 
 void* emulator_ptx_module(const char* name) {
     auto* made = new Code{{1, nullptr, nullptr}, name};

@@ -60,6 +60,7 @@ struct Program {  // one kernel
     size_t local_bytes;                    // of one thread's .local variables
     size_t shared_bytes;                   // of its own .shared variables, which lie before the dynamic shared memory
     bool joins_warps;                      // it has barriers of some warps
+    bool replicated;                       // see Launch
 };
 
 struct Warp {
