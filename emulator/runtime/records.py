@@ -45,6 +45,7 @@ def take_observations(storages: dict[int, Stored]) -> list[Observation]:
     lib.emulator_records.restype = ctypes.c_size_t
     lib.emulator_record.restype = ctypes.POINTER(Record)
     records = [lib.emulator_record(ctypes.c_size_t(i)).contents for i in range(lib.emulator_records())]
+    records = [record for record in records if not (record.copies and record.same_value == 1)]
     wanted: dict[str, set[int]] = {}
     for record in records:
         for side in _sides(record):
