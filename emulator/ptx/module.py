@@ -37,11 +37,12 @@ class PtxError(EmulatorError):
     """A launch failed, or a kernel did what stops it on a GPU: a deadlock, an illegal address, a trap."""
 
 
-def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = ()) -> Module:
+def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), replicated: bool = False) -> Module:
     """Decode PTX text (once; later it comes from the cache).
 
     source: its name, for messages. kernels: names of those that must be covered; others are looked at when they are
-    launched. Raises CompileError with the line of what is not PTX; Refused with the opcode and the line of what is not
+    launched. replicated: threads may hold copies of a value and all store it, as Triton's compiler has it, so two writes of one
+    value are no race. Raises CompileError with the line of what is not PTX; Refused with the opcode and the line of what is not
     covered; KeyError for a name that is not there.
     """
     if isinstance(text, bytes):
@@ -49,7 +50,7 @@ def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = ()) 
     if not isinstance(text, str):
         raise TypeError(f"PTX should be text, is {type(text).__name__}")
     with _lock:
-        module = Module(text, source, decoded(text, source))
+        module = Module(text, source, decoded(text, source), replicated)
     for name in kernels:
         module[name].check()
     return module
@@ -58,8 +59,8 @@ def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = ()) 
 class Module:
     """A PTX module: module["name"] is a kernel. Its .global and .const variables keep their values between launches."""
 
-    def __init__(self, text: str, source: str, found: Decoded):
-        self.text, self.source, self.decoded = text, source, found
+    def __init__(self, text: str, source: str, found: Decoded, replicated: bool = False):
+        self.text, self.source, self.decoded, self.replicated = text, source, found, replicated
         self.library = f"ptx:{found.key}:{next(_serial)}"
         self.kernels: Mapping[str, Kernel] = {name: Kernel(self, kernel) for name, kernel in found.kernels.items()}
 
@@ -287,6 +288,8 @@ class Program:
             instructions.buffer_info()[0], len(code.lines), code.operands.buffer_info()[0], len(code.operands),
             bytes(constants), len(constants), code.register_bytes, layout.local_bytes, layout.shared_bytes,
         )  # fmt: skip
+        if self.text.replicated:
+            lib.emulator_ptx_replicated(address)
         for variable in layout.shared:
             lib.emulator_ptx_shared_span(address, variable.start, variable.end)
         where = [self._line(i) for i in range(len(code.lines))]
