@@ -41,9 +41,9 @@ def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), 
     """Decode PTX text (once; later it comes from the cache).
 
     source: its name, for messages. kernels: names of those that must be covered; others are looked at when they are
-    launched. replicated: threads may hold copies of a value and all store it, as Triton's compiler has it, so two writes of one
-    value are no race. Raises CompileError with the line of what is not PTX; Refused with the opcode and the line of what is not
-    covered; KeyError for a name that is not there.
+    launched. replicated: threads may hold copies of a value and all store it, as Triton's compiler has it, so two writes
+    of one value are no race. Raises CompileError with the line of what is not PTX; Refused with the opcode and the line of
+    what is not covered; KeyError for a name that is not there.
     """
     if isinstance(text, bytes):
         text = text.rstrip(b"\0").decode(errors="replace")

@@ -331,6 +331,7 @@ class Parser:
         function = Function(header["name"], found["kind"] == "entry", self.line_of(found.start("kind")))
         function.has_body = found["begin"] == "{"
         function.parameters = parameters(header["parameters"] or "", self.error)
+        function.results = parameters((header["results"] or "").strip("()"), self.error)
         for name, sizes in re.findall(r"\.(\w+)((?:[ \t]+\d+(?:\s*,\s*\d+)*)?)", header["rest"]):
             function.directives[name] = tuple(map(int, re.findall(r"\d+", sizes)))
         if function.has_body or function.name not in self.module.functions:
@@ -344,6 +345,9 @@ class Parser:
         extern = "extern" in found["linked"]
         holder = self.module if self.function is None else self.function
         for variable in variables(found["space"], found["declared"], extern, self.line_of(self.at), self.error):
+            known = holder.variables.get(variable.name)
+            if variable.space == "param" and known and known.size > variable.size:
+                continue  # calls use the same names one after another: the largest serves all
             holder.variables[variable.name] = variable
 
     def _wrong(self, found: re.Match) -> None:

@@ -132,6 +132,7 @@ class Function:
     is_kernel: bool
     line: int
     parameters: list[Parameter] = field(default_factory=list)
+    results: list[Parameter] = field(default_factory=list)  # of a device function
     variables: dict[str, Variable] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)

@@ -104,7 +104,7 @@ def test_operands_that_do_not_fit(statement, message):
     [
         ("wgmma.fence.sync.aligned;", "opcode wgmma.fence.sync.aligned"),
         ("mov.u32 %r1, %clusterid.x;", "register %clusterid.x"),
-        ("call foo, (%r1);", "opcode call"),
+        ("brx.idx %r1, targets;", "opcode brx.idx"),
         ("lop3.or.b32 %p1|%r1, %r2, %r3, %r4, 1, %p2;", "opcode lop3.or.b32"),
         ("st.param.b32 [a], %r1;", r"a store to \.param"),
     ],
