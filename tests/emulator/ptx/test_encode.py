@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from emulator.errors import CompileError, Refused
-from emulator.ptx import families
+from emulator.ptx import access, families
 from emulator.ptx.allocate import Flow, allocate
 from emulator.ptx.encode import encode
 from emulator.ptx.instructions import TABLE, handlers_of, plan
 from emulator.ptx.machine import handlers
-from emulator.ptx.module import Program, load
+from emulator.ptx.module import load
 from emulator.ptx.parse import parse
 from tests.emulator.ptx.texts import NVCC, TRITON, kernel
 
@@ -35,7 +35,7 @@ def test_every_handler_can_be_asked_for():
 
 
 def test_every_row_says_how_its_operands_are_read():
-    assert [row.spelling for row in ROWS if row.by and not hasattr(families, row.by)] == []
+    assert [row.spelling for row in ROWS if row.by and not hasattr(families, row.by) | hasattr(access, row.by)] == []
     assert [row.spelling for row in ROWS if row.by and row.operands] == []
 
 
@@ -178,7 +178,6 @@ def test_random_programs_have_the_same_results_with_and_without_sharing(seed):
         out = torch.zeros(64, dtype=torch.int32)
         module["k"].launch(1, 64)(out)
         results.append(out)
-        assert isinstance(module["k"]._program, Program)
     assert torch.equal(*results)
     assert results[0].unique().numel() > 1
 

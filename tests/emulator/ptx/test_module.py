@@ -9,7 +9,7 @@ import emulator.ptx.decoded
 from emulator.errors import CompileError, Refused
 from emulator.observation import Kind
 from emulator.ptx import PtxError, load
-from emulator.ptx.module import readable
+from emulator.ptx.program import readable
 from emulator.runtime.watch import watching
 from tests.emulator.ptx.texts import HEAD, NVCC, TRITON, kernel
 
