@@ -262,7 +262,7 @@ class Encoder:
                 known = self.known[symbol] = ~self._room(8)
                 self.addresses.append((~known, symbol.name, symbol.offset))
             return known
-        return self.slot_of(value.to_bytes(width, "little"), 32)
+        return self.slot_of((value % 2 ** (8 * width)).to_bytes(width, "little"), 32)
 
     def _room(self, width: int) -> int:
         self.constants.extend(bytes(-len(self.constants) % 64))
@@ -280,7 +280,7 @@ class Encoder:
             self.reads.append(base.number)
             return [base, base.bytes, self._offset(operand.offset)]
         if base is None:
-            return [self.slot_of(operand.offset.to_bytes(8, "little"), 32), 8, 0]
+            return [self.slot_of((operand.offset % 2**64).to_bytes(8, "little"), 32), 8, 0]
         found, _ = self.layout.address(base, self)
         if space not in (found, "") or (not space and found not in ("global", "const")):
             raise self.error(f"{base.name} is in .{found}, not in {'.' + space if space else 'generic memory'}")

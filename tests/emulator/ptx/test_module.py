@@ -82,6 +82,12 @@ def test_packs_and_unpacks():
     assert set(ran("mov.b64 %rd4, {%r1, 5}; mov.b64 {%r3, %r2}, %rd4;")) == {5}
 
 
+def test_addresses_below_zero():
+    assert set(ran("mov.u32 %r2, tile-4;", before=".shared .u32 tile;\n")) == {-4}
+    with pytest.raises(PtxError, match="outside: reads 4 bytes at address 0xfffffffffffffffc, where no tensor is"):
+        run("ld.global.u32 %r2, [-4]; ret;", None)
+
+
 def test_special_registers():
     assert ran("mov.u32 %r2, %laneid;") == list(range(32))
     assert ran("mov.u32 %r2, %lanemask_lt;") == [(1 << i) - 1 for i in range(32)]
