@@ -158,12 +158,19 @@ def test_a_value_that_a_loop_carries_keeps_its_slot():
 
 
 def test_a_guarded_write_leaves_the_old_value():
-    # 0 is written, 1 lives between, 0 is overwritten for some lanes only and read.
-    flow = flow_of(step((), [0]), step((), [1]), step([1]), step((), [0], None, True, True), step([0]))
-    offsets, _ = allocate(flow, [4, 4], 0)
+    # In a loop 0 is written for some lanes and read; others read what an earlier turn wrote. 1 is needed behind that only.
+    loop = (step((), [1]), step([1]), step([2], (), 0, True, True), step())
+    guarded = flow_of(step((), [0], None, True, True), step([0]), *loop)
+    offsets, _ = allocate(guarded, [4, 4, 0], 0)
     assert offsets[0] != offsets[1]
-    full = flow_of(step((), [0]), step([0]), step((), [1]), step([1]))
-    assert allocate(full, [4, 4], 0, share=False)[0] == [0, 128]
+    whole = flow_of(step((), [0]), step([0]), *loop)
+    offsets, _ = allocate(whole, [4, 4, 0], 0)
+    assert offsets[0] == offsets[1]
+
+
+def test_without_sharing_each_register_has_a_slot():
+    flow = flow_of(step((), [0]), step([0]), step((), [1]), step([1]))
+    assert allocate(flow, [4, 4], 0, share=False)[0] == [0, 128]
 
 
 @pytest.mark.parametrize("seed", range(40))
