@@ -1,6 +1,7 @@
 """Registers share slots only where they may, and the table names the machine's handlers."""
 
 import random
+import re
 
 import pytest
 import torch
@@ -28,8 +29,6 @@ def test_every_handler_of_the_table_exists():
 
 
 def test_every_handler_can_be_asked_for():
-    import re
-
     wanted = set().union(*(handlers_of(row) for row in ROWS))
     assert [name for name in handlers() if name not in wanted and not re.fullmatch(ALIASES, name)] == []
 
