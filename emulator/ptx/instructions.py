@@ -26,6 +26,7 @@ WITH = "(.<op={and,or,xor}>)"  # a third predicate, by which the result of setp 
 PREDICATES = ("mov.pred", "not.pred", "and.pred", "or.pred", "xor.pred")
 ROUND = "{rn,rz,rm,rp}"
 SCOPES = "(.{weak,volatile,relaxed,acquire,release,acq_rel,mmio})(.{cta,cluster,gpu,sys})"
+AFTER = "(.{cta,cluster,gpu,sys})(.{relaxed,acquire,release,acq_rel})"  # where compilers write them, behind the space
 CACHE = "(.{ca,cg,cs,lu,cv,wb,wt,nc,unified})*"
 HINTS = "(.L1::{evict_normal,evict_unchanged,evict_first,evict_last,no_allocate})(.L2::{evict_first,evict_last,evict_normal})(.L2::cache_hint)(.L2::{64B,128B,256B})"
 SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
@@ -158,17 +159,17 @@ TABLE = {
     "Memory": (
         _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={{b,s,u,f}}{{8,16,32,64}}>", by="ld", name="ld"),
         _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={{b,s,u,f}}{{8,16,32,64}}>", by="st", name="st"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.{{min,max}}{HINT}.<t={{u,s}}{{32,64}}>", by="atom"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.{{and,or,xor,exch,cas}}{HINT}.<t=b{{32,64}}>", by="atom"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.{{inc,dec}}{HINT}.<t=u32>", by="atom"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.cas{HINT}.<t=b16>", by="atom"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom"),
-        _(f"red{SCOPES}{POINTER_SPACE}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
-        _(f"red{SCOPES}{POINTER_SPACE}.<op={{min,max}}>{HINT}.<t={{u,s}}{{32,64}}>", by="atom", name="atom.{op}.{t}"),
-        _(f"red{SCOPES}{POINTER_SPACE}.<op={{and,or,xor}}>{HINT}.<t=b{{32,64}}>", by="atom", name="atom.{op}.{t}"),
-        _(f"red{SCOPES}{POINTER_SPACE}.<op={{inc,dec}}>{HINT}.<t=u32>", by="atom", name="atom.{op}.{t}"),
-        _(f"red{SCOPES}{POINTER_SPACE}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom", name="atom.add.{t}"),
+        _(f"atom{SCOPES}{POINTER_SPACE}{AFTER}.{{min,max}}{HINT}.<t={{u,s}}{{32,64}}>", by="atom"),
+        _(f"atom{SCOPES}{POINTER_SPACE}{AFTER}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
+        _(f"atom{SCOPES}{POINTER_SPACE}{AFTER}.{{and,or,xor,exch,cas}}{HINT}.<t=b{{32,64}}>", by="atom"),
+        _(f"atom{SCOPES}{POINTER_SPACE}{AFTER}.{{inc,dec}}{HINT}.<t=u32>", by="atom"),
+        _(f"atom{SCOPES}{POINTER_SPACE}{AFTER}.cas{HINT}.<t=b16>", by="atom"),
+        _(f"atom{SCOPES}{POINTER_SPACE}{AFTER}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom"),
+        _(f"red{SCOPES}{POINTER_SPACE}{AFTER}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
+        _(f"red{SCOPES}{POINTER_SPACE}{AFTER}.<op={{min,max}}>{HINT}.<t={{u,s}}{{32,64}}>", by="atom", name="atom.{op}.{t}"),
+        _(f"red{SCOPES}{POINTER_SPACE}{AFTER}.<op={{and,or,xor}}>{HINT}.<t=b{{32,64}}>", by="atom", name="atom.{op}.{t}"),
+        _(f"red{SCOPES}{POINTER_SPACE}{AFTER}.<op={{inc,dec}}>{HINT}.<t=u32>", by="atom", name="atom.{op}.{t}"),
+        _(f"red{SCOPES}{POINTER_SPACE}{AFTER}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom", name="atom.add.{t}"),
         _("cp.async(.{ca,cg})(.shared)(::cta)(.global)(.L2::cache_hint)(.L2::{64B,128B,256B})", by="cp_async", name="cp.async"),
         _("cp.async.commit_group"),
         _("cp.async.wait_group", by="wait_group"),
