@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from emulator.errors import CompileError, Refused
 from emulator.ptx import families
@@ -19,6 +19,7 @@ from emulator.ptx.syntax import (
     Instruction,
     Label,
     Not,
+    Pair,
     Register,
     Special,
     Symbol,
@@ -33,7 +34,9 @@ SPECIAL = (
 )  # fmt: skip
 SPECIAL_SLOTS = {name: 128 * i for i, name in enumerate(SPECIAL)}
 # Blocks run one after another, as on a GPU with one multiprocessor.
-FIXED = {"%smid": 0, "%nsmid": 1, "%gridid": 0, **{f"%{name}.w": n for name, n in (("tid", 0), ("ctaid", 0), ("ntid", 1), ("nctaid", 1))}}  # fmt: skip
+FIXED = {
+    "%smid": 0, "%nsmid": 1, "%gridid": 0, "%tid.w": 0, "%ctaid.w": 0, "%ntid.w": 1, "%nctaid.w": 1,
+}  # fmt: skip
 WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
 ENDS = ("ret", "exit", "trap")
 
@@ -51,7 +54,7 @@ class Encoded:
     layout: Layout
     lines: array  # of each instruction, in the PTX text
     places: array  # of each instruction: its .loc, or -1
-    refused: dict[str, int] = field(default_factory=dict)  # handler -> the PTX line that needs it first
+    first_needs: dict[str, int]  # handler -> the first line of the PTX text that needs it
 
 
 def encode(function: Function, text: Text, share: bool = True) -> Encoded:
@@ -320,6 +323,13 @@ class Encoder:
 
 
 def _shown(operand) -> str:
-    if isinstance(operand, tuple) and not hasattr(operand, "_fields"):
+    """As PTX writes it."""
+    if operand.__class__ is tuple:
         return f"{{{', '.join(map(_shown, operand))}}}"
+    if isinstance(operand, Address):
+        return f"[{_shown(operand.base) if operand.base else ''}{operand.offset:+d}]"
+    if isinstance(operand, Not):
+        return f"!{_shown(operand.predicate)}"
+    if isinstance(operand, Pair):
+        return f"{_shown(operand.first)}|{_shown(operand.second)}"
     return str(getattr(operand, "name", getattr(operand, "value", operand))) or "nothing"

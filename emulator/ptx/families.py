@@ -122,6 +122,12 @@ def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
     d, t = plan.words["d"], plan.words["t"]
     plain = d == "tf32" or d.endswith("x2") or t.endswith("x2")  # registers are as wide as the types
     to, *values = _take(encoder, instruction, 3 if d.endswith("x2") and t == "f32" else 2)
+    if d.endswith("x2") or t.endswith("x2") or d == "tf32":  # packed.cpp: registers are exactly as wide as the types
+        encoder.emit(
+            plan.handler,
+            [encoder.destination(to, f"b{8 * _bytes(d)}"), *(encoder.source(v, _same(t)) for v in values)],
+        )
+        return
     sources = []
     for value in values:
         bytes = value.bytes if value.__class__ is Register else max(2, _bytes(t))

@@ -18,7 +18,7 @@ import torch
 
 from emulator.errors import EmulatorError, Refused
 from emulator.observation import Site
-from emulator.ptx.decoded import Decoded, DecodedKernel, decoded
+from emulator.ptx.decoded import Decoded, Head, decoded
 from emulator.ptx.encode import Encoded
 from emulator.ptx.machine import handlers, machine
 from emulator.ptx.syntax import Parameter, Variable
@@ -50,8 +50,7 @@ def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), 
     if not isinstance(text, str):
         raise TypeError(f"PTX should be text, is {type(text).__name__}")
     with _lock:
-        key, found = decoded(text, source)
-        module = Module(text, source, key, found, replicated)
+        module = Module(text, source, decoded(text, source), replicated)
     for name in kernels:
         module[name].check()
     return module
@@ -60,9 +59,9 @@ def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), 
 class Module:
     """A PTX module: module["name"] is a kernel. Its .global and .const variables keep their values between launches."""
 
-    def __init__(self, text: str, source: str, key: str, found: Decoded, replicated: bool = False):
+    def __init__(self, text: str, source: str, found: Decoded, replicated: bool = False):
         self.text, self.source, self.decoded, self.replicated = text, source, found, replicated
-        self.library = f"ptx:{key}:{next(_serial)}"
+        self.library = f"ptx:{found.key}:{next(_serial)}"
         self.kernels: Mapping[str, Kernel] = {name: Kernel(self, kernel) for name, kernel in found.kernels.items()}
 
     def __getitem__(self, name: str) -> Kernel:
@@ -103,8 +102,8 @@ class Module:
 class Kernel:
     """A kernel of a module: kernel.launch(grid, block, shared)(*arguments)."""
 
-    def __init__(self, module: Module, found: DecodedKernel):
-        self.module, self.decoded, self.name = module, found, found.name
+    def __init__(self, module: Module, found: Head):
+        self.module, self.head, self.name = module, found, found.name
 
     def __repr__(self) -> str:
         return f"<{self.name} of {self.module.source}>"
@@ -112,7 +111,7 @@ class Kernel:
     @property
     def parameters(self) -> list[Parameter]:
         """In the order of the PTX."""
-        return self.decoded.parameters
+        return self.head.parameters
 
     def check(self) -> None:
         """Raises Refused with the opcode and the line if the kernel uses something that is not covered."""
@@ -160,7 +159,7 @@ class Kernel:
     @functools.cached_property
     def _program(self) -> Program:
         with _lock:
-            return Program(self.module, self.decoded)
+            return Program(self.module, self.name)
 
     @property
     def _who(self) -> str:
@@ -168,7 +167,7 @@ class Kernel:
 
     def _wrong_block(self, block: tuple[int, ...]) -> str:
         """Why the kernel cannot be launched with these threads; "" if it can."""
-        required, most = (self.decoded.directives.get(name) for name in ("reqntid", "maxntid"))
+        required, most = (self.head.directives.get(name) for name in ("reqntid", "maxntid"))
         if required and (*required, 1, 1)[:3] != block:
             return f"block={block}: the kernel was compiled for {(*required, 1, 1)[:3]} (.reqntid)"
         if most and block[0] * block[1] * block[2] > (limit := functools.reduce(lambda a, b: a * b, most)):
@@ -258,18 +257,17 @@ def packed_argument(parameter: Parameter, argument: Any) -> bytes:
 class Program:
     """A kernel in the machine, and what its records mean (runtime/symbols.py, Symbols)."""
 
-    def __init__(self, module: Module, kernel: DecodedKernel):
-        code = kernel.code(module.source)
-        self.name, self.code, self.text, self.places = kernel.name, code, module, module.decoded.places
-        self.source = module.source
+    def __init__(self, module: Module, name: str):
+        code, self.places = module.decoded.code(name)
+        self.name, self.code, self.text, self.source = name, code, module, module.source
         known = handlers()
-        for name, line in code.refused.items():
-            if name not in known:
-                raise Refused(f"opcode {name}", module.source, line)
-        self._memory = {name: module._memory[name] for name in code.layout.globals}
+        for handler, line in code.first_needs.items():
+            if handler not in known:
+                raise Refused(f"opcode {handler}", module.source, line)
+        self._memory = {variable: module._memory[variable] for variable in code.layout.globals}
         self.address = self._made(code, [known[name] for name in code.handlers])
         weakref.finalize(self, machine().emulator_ptx_free, self.address)
-        library = f"{module.library}:{kernel.name}"
+        library = f"{module.library}:{name}"
         self.handle = machine().emulator_ptx_module(library.encode())
         for variable, memory in self._memory.values():
             machine().emulator_ptx_global(

@@ -30,7 +30,8 @@ STATEMENT = re.compile(
     rf"""\s*(?:
       \.loc[ \t]+(?P<file>\d+)[ \t]+(?P<row>\d+)(?P<loc>[^\n;]*)
     | (?P<label>{NAME})\s*:(?!:)
-    | (?:@\s*(?P<negated>!?)\s*(?P<guard>{NAME})\s+)?(?P<opcode>[a-z]\w*(?:(?:\.|::)\w+)*)(?P<operands>[^;{{}}]*(?:\{{[^;{{}}]*\}}[^;{{}}]*)*);
+    | (?:@\s*(?P<negated>!?)\s*(?P<guard>{NAME})\s+)?(?P<opcode>[a-z]\w*(?:(?:\.|::)\w+)*)
+      (?P<operands>[^;{{}}]*(?:\{{[^;{{}}]*\}}[^;{{}}]*)*);
     | (?P<open>\{{)
     | (?P<close>\}})
     | \.reg\s+(?P<reg>[^;]*);
@@ -56,11 +57,20 @@ SPECIALS = re.compile(
     r"reserved_smem_\w+|current_graph_exec)$"
 )
 WORD = re.compile(rf"{NAME}$")
+BRACE = re.compile(r"[{}]")
+
+
+INLINED = re.compile(r"//\s*\S+:\d+(?::\d+)? @\[[^\n]*")  # LLVM's comment behind .loc
+AROUND = re.compile(r"([^\s\[\]@]+?):(\d+)(?::\d+)?(?=[\s\]])")
+WITHIN = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 
 
 def parse(text: str, source: str = "<ptx>") -> Text:
-    """A module. Raises CompileError with the line of what is not PTX."""
-    return _Parser(text, source).module
+    """A module, with all its functions. Raises CompileError with the line of what is not PTX."""
+    parser = Parser(text, source)
+    for name in parser.bodies:
+        parser.read(name)
+    return parser.module
 
 
 class Scope:
@@ -77,28 +87,61 @@ class Scope:
         self.operands: dict[str, object] = {}  # operands that were read before
 
 
-class _Parser:
+class Parser:
+    """Reads what lies outside of functions first, then each function that is asked for: a text may have hundreds."""
+
     def __init__(self, text: str, source: str):
         self.module = Text(source)
         self.text = COMMENT.sub(_without_comment, text)
         self.newlines = [m.start() for m in re.finditer("\n", self.text)]
         self.at = 0
+        self.skip = 0  # where to go on, if not behind the statement
         self.function: Function | None = None
         self.scope = Scope()
         self.place = -1
-        self.known_places: dict[Place, int] = {}
-        handlers = {
+        self.known_places: dict[tuple[str, str, str], int] = {}
+        self.columns: dict[tuple[int, int, int], Place] = {}  # where nvcc's inlined_at may lead
+        self.handlers = {
             "opcode": self._instruction, "loc": self._loc, "label": self._label, "open": self._open, "close": self._close,
             "reg": self._registers, "path": self._file, "what": self._head, "begin": self._function,
             "declared": self._variable, "wrong": self._wrong, "skip": lambda found: None,
         }  # fmt: skip
-        for found in STATEMENT.finditer(self.text):
-            self.at = found.end() - 1
-            handlers[KINDS[found.lastgroup]](found)
-        if self.function:
-            raise self.error(f"{self.function.name} has no closing brace", self.function.line)
+        self.bodies: dict[str, tuple[int, int]] = {}  # of functions: where their statements begin and end
+        self._scan(0, len(self.text))
         if not self.module.target and not self.module.functions:
             raise self.error("this is not PTX: it has neither a .target nor a function", 1)
+
+    def read(self, name: str) -> Function:
+        """The function of this name, with its instructions."""
+        function = self.module.functions[name]
+        if name in self.bodies and not function.instructions:
+            start, end = self.bodies[name]
+            self.function, self.scope, self.place = function, Scope(Scope()), -1
+            self._scan(start, end)
+            if self.function is not None:
+                raise self.error(f"{name} has no closing brace", function.line)
+        return function
+
+    def _scan(self, start: int, end: int) -> None:
+        handlers = self.handlers
+        while start < end:
+            for found in STATEMENT.finditer(self.text, start, end):
+                start = self.at = found.end() - 1
+                handlers[KINDS[found.lastgroup]](found)
+                if self.skip:
+                    start, self.skip = self.skip, 0
+                    break
+            else:
+                return
+
+    def _body(self, start: int) -> int:
+        """Where the body that starts there ends: behind its closing brace."""
+        depth = 1
+        for brace in BRACE.finditer(self.text, start):
+            depth += 1 if brace[0] == "{" else -1
+            if not depth:
+                return brace.end()
+        raise self.error(f"{list(self.module.functions)[-1]} has no closing brace")
 
     def line_of(self, position: int) -> int:
         return bisect_right(self.newlines, position - 1) + 1
@@ -251,10 +294,24 @@ class _Parser:
     # ---- directives -----------------------------------------------------------------------------------------------
 
     def _loc(self, found: re.Match) -> None:
-        place = Place(int(found["file"]), int(found["row"]))
-        self.place = self.known_places.setdefault(place, len(self.known_places))
-        if self.place == len(self.module.places):
+        key = found["file"], found["row"], found["loc"]
+        known = self.known_places.get(key)
+        if known is None:
+            place = Place(int(found["file"]), int(found["row"]), self._within(found["loc"]))
+            column = re.match(r"\s*(\d+)", found["loc"])
+            self.columns[place.file, place.line, int(column[1]) if column else 0] = place
+            known = self.known_places[key] = len(self.module.places)
             self.module.places.append(place)
+        self.place = known
+
+    def _within(self, rest: str) -> tuple[tuple[int | str, int], ...]:
+        if found := WITHIN.search(rest):
+            file, line, column = map(int, found.groups())
+            outer = self.columns.get((file, line, column))
+            return ((file, line), *(outer.within if outer else ()))
+        if "@[" in rest:
+            return tuple((file, int(line)) for file, line in AROUND.findall(rest.partition("@[")[2]))
+        return ()
 
     def _file(self, found: re.Match) -> None:
         self.module.files[int(found["number"])] = re.sub(r"\\(.)", r"\1", found["path"])
@@ -279,8 +336,8 @@ class _Parser:
         if function.has_body or function.name not in self.module.functions:
             self.module.functions[function.name] = function
         if function.has_body:
-            self.function, self.place = function, -1
-            self.scope = Scope(Scope())
+            self.skip = self._body(found.end())
+            self.bodies[function.name] = found.end(), self.skip
 
     def _variable(self, found: re.Match) -> None:
         self.at = found.start("space")
@@ -302,7 +359,9 @@ def _without_comment(found: re.Match) -> str:
     text = found[0]
     if text[0] == '"':
         return text
-    return "" if text[1] == "/" else " " + "\n" * text.count("\n")
+    if text[1] == "/":
+        return text if INLINED.match(text) else ""
+    return " " + "\n" * text.count("\n")
 
 
 def _signed(text: str | None) -> int:

@@ -140,10 +140,14 @@ class Function:
 
 
 class Place(NamedTuple):
-    """A .loc: a line of the author's source."""
+    """A .loc: a line of the author's source. within: the lines that this code was inlined into, the nearest first.
 
-    file: int
+    A file is its number, or the end of its path, which is all that LLVM says of the lines around.
+    """
+
+    file: int | str
     line: int
+    within: tuple[tuple[int | str, int], ...] = ()
 
 
 @dataclass

@@ -140,7 +140,7 @@ void release_if_complete(Block& in) {
     ++in.interval;
     for (Warp& warp : in.warps)
         if (warp.syncs) warp = Warp{};
-    in.clocks.clear();
+    if (launch->joins_warps) forget_order(in);
 }
 
 void complete_warp_op(Block& in, const Thread& arrived) {

@@ -1,6 +1,5 @@
 // Approximations: computed in float64 and rounded once, which is inside every bound of the PTX manual. Infinities, zeros, NaN and
 // subnormals as its tables say.
-#pragma GCC optimize("no-math-errno")
 #include "number.h"
 
 namespace emulator::ptx {
@@ -11,9 +10,10 @@ inline double power_of_two(double x) {
     const double limited = x > 1000 ? 1000 : x < -1000 ? -1000 : x;
     constexpr double shift = 0x1.8p52;  // a sum with it has the whole number in its low bits
     const double shifted = limited + shift, rest = (limited - (shifted - shift)) * 0.69314718055994530942;
+    constexpr double factors[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, 1};
     double sum = 1.0 / 479001600;
-    for (double factor : {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0})
-        sum = sum * rest + factor;
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; ++i) sum = sum * rest + factors[i];
     const double power = as<double>(as<uint64_t>(sum) + (as<uint64_t>(shifted) << 52));
     return x != x ? x : power;
 }

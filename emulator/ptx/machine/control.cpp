@@ -58,6 +58,7 @@ Flow at_barrier(Warp& warp, const Instruction& at, uint32_t mask, int op, Barrie
     Wait wait = {};
     wait.op = op;
     wait.name = name;
+    wait.reduces = o.d != NONE;
     lanes_wait(warp, at, mask, State::at_barrier, wait);
     std::vector<unsigned> threads;
     lanes_in(mask, [&](unsigned lane) {

@@ -1,6 +1,5 @@
 // float32 and float64: arithmetic in all rounding modes, with flushed subnormals (.ftz) and clamped to [0, 1] (.sat), extremes,
 // signs, classes.
-#pragma GCC optimize("no-math-errno")  // so that sqrt is one instruction
 #include "extremes.h"
 #include "rounding.h"
 

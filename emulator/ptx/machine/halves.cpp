@@ -49,7 +49,7 @@ struct Halves {
         }
         return Flow::next;
     }
-    static void part(uint32_t mask, unsigned step, T* to, const S*... from) {
+    FLATTEN static void part(uint32_t mask, unsigned step, T* to, const S*... from) {
         if (step == 1) return Lanes<F, T, S...>::each(ALL, to, from...);
         each_lane(mask, [=](unsigned lane) { to[lane * 2] = stateless<F>()(from[lane * 2]...); });
     }

@@ -275,6 +275,12 @@ void wake_threads() {
     for (uint16_t number : block->ready) {
         Warp& warp = warp_of(number);
         unsigned lane = number % WARP;
+        const Wait& wait = block->threads[number].wait;
+        if (wait.reduces) {
+            int32_t d = warp.begin[warp.pc[lane]].operand[0];
+            if (wait.op == SYNC_COUNT) warp.slot<uint32_t>(d)[lane] = static_cast<uint32_t>(wait.result);
+            else warp.predicate(d) = (warp.predicate(d) & ~(1u << lane)) | uint32_t(wait.result != 0) << lane;
+        }
         warp.ready |= 1u << lane;
         ++warp.pc[lane];
     }
@@ -282,7 +288,8 @@ void wake_threads() {
 }
 
 void lanes_end(Warp& warp, const Instruction& at, uint32_t mask) {
-    if (at.guard != NONE)  // a guarded `ret`: the lane leaves early
+    bool last = &at == &program->instructions.back();
+    if (at.guard != NONE || !last)  // a guarded `ret`, or one before the end: the lane leaves early
         for (uint32_t left = mask; left; left &= left - 1)
             block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))].left_early = true;
     warp.alive &= ~mask;

@@ -19,8 +19,15 @@ struct e5m2 { u8 bits; };
 float value(f16 x) { return widen(x); }
 float value(bf16 x) { return widen(x); }
 float value(tf32 x) { return as<float>(x.bits & 0xffffe000); }  // the lowest 13 bits do not count
-float value(e4m3 x) { return from_byte(x.bits, E4M3); }
-float value(e5m2 x) { return from_byte(x.bits, E5M2); }
+struct Bytes {  // the values of all bytes
+    float of[256];
+    explicit Bytes(const Format& format) {
+        for (int i = 0; i < 256; ++i) of[i] = from_byte(static_cast<u8>(i), format);
+    }
+};
+const Bytes of_e4m3(E4M3), of_e5m2(E5M2);
+float value(e4m3 x) { return of_e4m3.of[x.bits]; }
+float value(e5m2 x) { return of_e5m2.of[x.bits]; }
 double value(double x) { return x; }
 s32 value(s8 x) { return x; }
 s32 value(u8 x) { return x; }
@@ -32,7 +39,7 @@ constexpr int WIDTH = 4 * PER_REGISTER<Element>;  // columns of a block
 
 // Values of a register: lanes that are absent count as zeros.
 template <class Element, class Value>
-void read_block(const Warp& warp, int32_t operand, uint32_t mask, Value (*rows)[WIDTH<Element>]) {
+FLATTEN void read_block(const Warp& warp, int32_t operand, uint32_t mask, Value (*rows)[WIDTH<Element>]) {
     const Element* from = warp.slot<Element>(operand);
     for (int i = 0; i < 8 * WIDTH<Element>; ++i) rows[0][i] = value(from[i]);
     for (uint32_t absent = ~mask; absent; absent &= absent - 1)
@@ -42,30 +49,27 @@ void read_block(const Warp& warp, int32_t operand, uint32_t mask, Value (*rows)[
 // One rounding for each product with its sum; integers wrap.
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline double fused(double a, double b, double c) { return std::fma(a, b, c); }
+inline u32 fused(s32 a, s32 b, u32 c) { return c + static_cast<u32>(a * b); }
 inline int64_t fused(s32 a, s32 b, int64_t c) { return c + a * b; }
-
-template <class V>
-struct Summand { using type = V; };
-template <>
-struct Summand<s32> { using type = int64_t; };  // .satfinite clamps the exact sum
 
 // D = A B + C for M x N x K. `Sum` is the type of C and D in registers, Finite clamps integers instead of wrapping them.
 template <int M, int N, int K, class Sum, class A, class B, bool Finite>
 struct Product {
     using Value = decltype(value(A()));
-    using Total = typename Summand<Value>::type;
+    using Total = std::conditional_t<std::is_same_v<Value, s32>, std::conditional_t<Finite, int64_t, u32>, Value>;
     static constexpr int BLOCKS = M / 8, DEPTHS = K / WIDTH<A>;
     static constexpr int A_COUNT = BLOCKS * DEPTHS, B_COUNT = DEPTHS, C_COUNT = BLOCKS * (sizeof(Sum) == 2 ? 1 : 2);
 
-    static Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
+    FLATTEN static Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
         const int32_t *d = at.operand, *a = d + C_COUNT, *b = a + A_COUNT, *c = b + B_COUNT;
         Value left[M][K], right[K][N];
         Total sum[M][N];
         read_a(warp, a, mask, left);
         read_b(warp, b, mask, right);
         read_c(warp, c, mask, sum);
-        for (int row = 0; row < M; ++row)
-            for (int k = 0; k < K; ++k)
+        for (int k = 0; k < K; ++k)  // in the outer loop: the next sum need not wait for this one
+            for (int row = 0; row < M; ++row)
+#pragma GCC unroll 1
                 for (int column = 0; column < N; ++column) sum[row][column] = fused(left[row][k], right[k][column], sum[row][column]);
         write(warp, d, mask, sum);
         return Flow::next;
@@ -89,25 +93,31 @@ struct Product {
         }
     }
     static void read_c(const Warp& warp, const int32_t* operand, uint32_t mask, Total (&to)[M][N]) {
-        for (int i = 0; i < C_COUNT; ++i) {
-            const Sum* from = warp.slot<Sum>(operand[i]);
-            if constexpr (sizeof(Sum) == 2)
-                for (int j = 0; j < 64; ++j) to[i * 8][j] = mask >> j / 2 & 1 ? widen(from[j]) : 0;
-            else
-                for (int lane = 0; lane < 32; ++lane) to[i / 2 * 8 + lane / 4][lane % 4 * 2 + i % 2] = mask >> lane & 1 ? from[lane] : 0;
+        Total* flat = to[0];
+        for (int i = 0; i < BLOCKS; ++i, flat += 64) {
+            if constexpr (sizeof(Sum) == 2) {
+                const Sum* from = warp.slot<Sum>(operand[i]);
+                for (int j = 0; j < 64; ++j) flat[j] = widen(from[j]);
+            } else {
+                const Sum *even = warp.slot<Sum>(operand[2 * i]), *odd = warp.slot<Sum>(operand[2 * i + 1]);
+                for (int lane = 0; lane < 32; ++lane) flat[2 * lane] = as_total(even[lane]), flat[2 * lane + 1] = as_total(odd[lane]);
+            }
+            for (uint32_t absent = ~mask; absent; absent &= absent - 1) flat[2 * __builtin_ctz(absent)] = flat[2 * __builtin_ctz(absent) + 1] = 0;
         }
     }
     static void write(const Warp& warp, const int32_t* operand, uint32_t mask, const Total (&from)[M][N]) {
-        for (int i = 0; i < C_COUNT; ++i) {
-            Sum* to = warp.slot<Sum>(operand[i]);
+        const Total* flat = from[0];
+        for (int i = 0; i < BLOCKS; ++i, flat += 64) {
             if constexpr (sizeof(Sum) == 2) {
-                for (int j = 0; j < 64; ++j)
-                    if (mask >> j / 2 & 1) to[j] = narrow<Sum>(from[i * 8][j]);
+                auto* to = warp.slot<Pair<Sum>>(operand[i]);
+                each_lane(mask, [=](unsigned lane) { to[lane] = {narrow<Sum>(flat[2 * lane]), narrow<Sum>(flat[2 * lane + 1])}; });
             } else {
-                each_lane(mask, [&](unsigned lane) { to[lane] = result(from[i / 2 * 8 + lane / 4][lane % 4 * 2 + i % 2]); });
+                Sum *even = warp.slot<Sum>(operand[2 * i]), *odd = warp.slot<Sum>(operand[2 * i + 1]);
+                each_lane(mask, [=](unsigned lane) { even[lane] = result(flat[2 * lane]), odd[lane] = result(flat[2 * lane + 1]); });
             }
         }
     }
+    static Total as_total(Sum x) { return static_cast<Total>(x); }
     static Sum result(Total total) {
         if constexpr (std::is_same_v<Sum, float>) return canonical(total);
         if constexpr (Finite) return total > INT32_MAX ? INT32_MAX : total < INT32_MIN ? INT32_MIN : total;

@@ -41,9 +41,10 @@ inline float widen(float x) { return x; }
 inline double widen(double x) { return x; }
 inline float widen(bf16 x) { return as<float>(static_cast<uint32_t>(x.bits) << 16); }
 inline float widen(f16 x) {
-    const uint32_t magnitude = static_cast<uint32_t>(x.bits & 0x7fff) << 13, sign = static_cast<uint32_t>(x.bits & 0x8000) << 16;
-    const uint32_t finite = as<uint32_t>(as<float>(magnitude) * 0x1p112f);  // subnormals too
-    return as<float>(sign | (magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : finite));
+    const uint32_t magnitude = x.bits & 0x7fff, sign = static_cast<uint32_t>(x.bits & 0x8000) << 16;
+    const uint32_t subnormal = as<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+    const uint32_t normal = (magnitude << 13) + ((magnitude < 0x7c00 ? 127 - 15 : 255 - 31) << 23);
+    return as<float>(sign | (magnitude < 0x400 ? subnormal : normal));
 }
 
 // ---- from float ---------------------------------------------------------------------------------------------------

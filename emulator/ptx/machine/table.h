@@ -12,6 +12,9 @@
 #include <unordered_set>
 #include <utility>
 
+// Everything that a loop calls is inlined into it: otherwise g++ cannot vectorise it.
+#define FLATTEN __attribute__((flatten))
+
 namespace emulator::ptx {
 
 using Parts = std::initializer_list<std::string_view>;
@@ -60,7 +63,7 @@ struct Lanes {
         each(mask, to, static_cast<const S*>(warp.slot<S>(at.operand[I + 1]))...);
         return Flow::next;
     }
-    static void each(uint32_t mask, D* to, const S*... from) {
+    FLATTEN static void each(uint32_t mask, D* to, const S*... from) {
         each_lane(mask, [=](unsigned lane) { to[lane] = static_cast<D>(stateless<F>()(from[lane]...)); });
     }
 };
@@ -78,7 +81,7 @@ struct Test {
         to = (to & ~mask) | (bits & mask);
         return Flow::next;
     }
-    __attribute__((noinline)) static uint32_t all(const S*... from) {
+    FLATTEN __attribute__((noinline)) static uint32_t all(const S*... from) {
         uint32_t bits = 0;
         for (unsigned lane = 0; lane < WARP; ++lane) bits |= static_cast<uint32_t>(bool(stateless<F>()(from[lane]...))) << lane;
         return bits;
