@@ -1,7 +1,7 @@
 """PTX kernels of one idea each, half of them right but tempting, half racy or faulty: judged right in 20 orders of threads.
 
-The subjects and their verdicts are in subjects/*.ptx, in the notation of tests/emulator/battery.py. Those without .loc lines
-are hand-written; the others were made of the .cu beside them by nvcc (`python -m tests.emulator.ptx.compiled`).
+The subjects and their verdicts are in subjects/*.ptx, in the notation of tests/emulator/battery.py: hand-written or, in
+by_nvcc.ptx, made by nvcc.
 """
 
 import functools
