@@ -120,7 +120,6 @@ def _part(encoder, width: int, parts: tuple) -> str:
 def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
     """cvt.u64.u32 d, a: registers may be wider than the types. With two sources: d = {b, a}, a in the upper half."""
     d, t = plan.words["d"], plan.words["t"]
-    plain = d == "tf32" or d.endswith("x2") or t.endswith("x2")  # registers are as wide as the types
     to, *values = _take(encoder, instruction, 3 if d.endswith("x2") and t == "f32" else 2)
     if d.endswith("x2") or t.endswith("x2") or d == "tf32":  # packed.cpp: registers are exactly as wide as the types
         encoder.emit(
@@ -132,10 +131,10 @@ def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
     for value in values:
         bytes = value.bytes if value.__class__ is Register else max(2, _bytes(t))
         _check_wide(encoder, value, bytes, t)
-        sources += [encoder.source(value, _same(t), bytes), *([] if plain else [bytes])]
+        sources += [encoder.source(value, _same(t), bytes), bytes]
     bytes = to.bytes if to.__class__ is Register else max(2, _bytes(d))
     _check_wide(encoder, to, bytes, d)
-    encoder.emit(plan.handler, [encoder.destination(to, d, bytes), *([] if plain else [bytes]), *sources])
+    encoder.emit(plan.handler, [encoder.destination(to, d, bytes), bytes, *sources])
 
 
 def _same(type: str) -> str:
