@@ -25,6 +25,12 @@ There are no other steps. It follows:
 - A read and an atomic operation can be a race. Two atomic operations cannot, whatever their sizes and scopes.
 - Whether the values differ does not matter: two writes of the same value are a race.
 - It does not matter which thread ran first in this execution: another schedule of the same events has the same races.
+
+An asynchronous copy (cp.async) reads its source and writes its target at some time between its issue and the end of its
+thread's wait for it; without a wait, until its thread returns. It is as if the thread accessed both at both ends, so another
+thread's access that is not ordered with either end is a race. An access to the target between the two ends, by any thread,
+its own too, is a mistake of its own kind (ASYNC): `during` says which ones are there in every schedule, which may be.
+Writes to the source between the ends are only seen as races.
 """
 
 from __future__ import annotations
@@ -67,6 +73,22 @@ class Arrival:
     at: Barrier
 
 
+@dataclass(frozen=True)
+class Copy:
+    """An asynchronous copy is issued. source: a read, or None if it writes zeros; target: a write. Each copy has its name."""
+
+    name: Hashable
+    source: Access | None
+    target: Access
+
+
+@dataclass(frozen=True)
+class Done:
+    """The thread that issued the copy has waited for it."""
+
+    copy: Copy
+
+
 class Event(NamedTuple):
     """An access with its thread and its number among all events of that thread."""
 
@@ -78,9 +100,11 @@ class Event(NamedTuple):
 class Launch:
     """One execution of one launch: what each thread did, in program order."""
 
-    def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival]]):
-        """Raises ValueError for an impossible launch: a barrier of two blocks, twice in a thread, or after itself."""
+    def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival | Copy | Done]]):
+        """Raises ValueError for an impossible launch: a barrier of two blocks, twice in a thread, or after itself; a copy without
+        an end."""
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
+        self._known: dict[tuple[Thread, int], set[tuple[Thread, int]]] = {}
         # The threads that wait, and at which step.
         self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(list)
         named: dict[Barrier, list[Thread]] = defaultdict(list)  # those, and the threads that only arrive
@@ -88,20 +112,24 @@ class Launch:
             for step, event in enumerate(events):
                 if isinstance(event, Barrier):
                     self.waiting[event].append((thread, step))
-                if not isinstance(event, Access):
+                if isinstance(event, (Barrier, Arrival)):
                     named[event.at if isinstance(event, Arrival) else event].append(thread)
         for barrier, here in named.items():
             if len({thread.block for thread in here}) > 1:
                 raise ValueError(f"{barrier} joins threads of two blocks: {here}")
             if len(set(here)) < len(here):
                 raise ValueError(f"{barrier} comes twice in a thread: {here}")
+        for thread, events in self.threads.items():
+            for step, event in enumerate(events):
+                if isinstance(event, Copy) and Done(event) not in events[step:]:
+                    raise ValueError(f"{event} of {thread} has no end")
         for barrier, points in self.waiting.items():
             if any(self.threads[thread][step] == barrier for thread, step in self._after(*points[0])):
                 raise ValueError(f"{barrier} comes after itself, so its threads wait forever: {points}")
 
     def accesses(self) -> list[Event]:
         every = ((thread, step, e) for thread, events in self.threads.items() for step, e in enumerate(events))
-        return [Event(*event) for event in every if isinstance(event[2], Access)]
+        return [Event(thread, step, access) for thread, step, event in every for access in accesses_of(event)]
 
     def before(self, a: Event, b: Event) -> bool:
         return (b.thread, b.step) in self._after(a.thread, a.step)
@@ -119,13 +147,24 @@ class Launch:
 
     def _after(self, thread: Thread, step: int) -> set[tuple[Thread, int]]:
         """Every (thread, step) that a path leads to from here."""
+        if (thread, step) in self._known:
+            return self._known[thread, step]
         reached: set[tuple[Thread, int]] = set()
         todo = list(self._next(thread, step))
         while todo:
             if (point := todo.pop()) not in reached:
                 reached.add(point)
                 todo += self._next(*point)
+        self._known[thread, step] = reached
         return reached
+
+
+def accesses_of(event: Access | Barrier | Arrival | Copy | Done) -> list[Access]:
+    """What an event accesses: a copy at each of its ends, both memories."""
+    if isinstance(event, Access):
+        return [event]
+    copy = event if isinstance(event, Copy) else event.copy if isinstance(event, Done) else None
+    return [access for access in (copy.source, copy.target) if access] if copy else []
 
 
 def common_bytes(a: Access, b: Access) -> range:
@@ -150,3 +189,24 @@ def races(launch: Launch) -> list[tuple[Event, Event]]:
 def kind(first: Access, second: Access) -> str:
     """The name of a pair in which `first` ran first: "write after read", "read after write", "write after write"."""
     return " after ".join("read" if access.what == "read" else "write" for access in (second, first))
+
+
+def during(launch: Launch) -> list[tuple[Event, Event, bool]]:
+    """Accesses to the target of a copy under way: (the copy's write, the access, whether it is so in every schedule)."""
+    found = []
+    for thread, events in launch.threads.items():
+        for step, copy in enumerate(events):
+            if not isinstance(copy, Copy):
+                continue
+            issue = Event(thread, step, copy.target)
+            done = Event(thread, events.index(Done(copy)), copy.target)
+            for other in launch.accesses():
+                if (other.thread == thread and other.step in (step, done.step)) or not common_bytes(
+                    copy.target, other.access
+                ):
+                    continue
+                if launch.before(other, issue) or launch.before(done, other):
+                    continue
+                always = launch.before(issue, other) and (launch.before(other, done) or other.thread == thread)
+                found.append((issue, other, always))
+    return found

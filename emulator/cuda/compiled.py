@@ -8,7 +8,8 @@ from pathlib import Path
 from emulator import ptx
 from emulator.cuda import build, nvcc
 from emulator.cuda.module import CudaFile, Entry, library_lock
-from emulator.errors import EmulatorError
+from emulator.cuda.ptx_lines import at_own_line, with_own_lines
+from emulator.errors import EmulatorError, Refused
 from emulator.runtime.symbols import base_name
 
 FAILED = -1  # what a launch returns that raised in Python; it is none of LaunchStatus
@@ -46,7 +47,8 @@ class CompiledFile(CudaFile):
         library.emulator_cuda_entries.restype = ctypes.POINTER(Entry)
         library.emulator_cuda_variable.restype = ctypes.c_char_p
         text = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "emulator_cuda_ptx"))).decode()
-        self.module = ptx.load(text, source=str(self.path))
+        text = with_own_lines(text, nvcc.include_folder(self.compiler).resolve())
+        self.module = ptx.load(text, source=f"{self.path.name}, compiled")
         self.kernels = tuple(base_name(name) for n, name in enumerate(self.names) if library.emulator_cuda_is_kernel(n))
         self._launcher = _LAUNCHER(self._launch)  # kept: the library calls it
         library.emulator_cuda_connect(self._launcher)
@@ -66,6 +68,9 @@ class CompiledFile(CudaFile):
             status, said = kernel.start(tuple(grid[:3]), tuple(block[:3]), shared, bytes(params), shared_limit=limit)
             ctypes.memmove(text, said.encode()[: text_bytes - 1] + b"\0", min(len(said.encode()), text_bytes - 1) + 1)
             return status
+        except Refused as refused:
+            self._raised = self._raised or at_own_line(refused, self.module.text)
+            return FAILED
         except BaseException as error:  # it cannot pass through C++; raise_failed raises it
             self._raised = self._raised or error
             return FAILED

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 LANES = 32
 ALIGNMENT = 64
@@ -94,7 +95,7 @@ def _blocks(flow: Flow) -> list[tuple[int, int]]:
     starts = {0, n} | {t for t in flow.target if t >= 0}
     starts |= {i + 1 for i in range(n) if flow.target[i] >= 0 or not flow.falls[i]}
     ordered = sorted(starts)
-    return list(zip(ordered[:-1], ordered[1:], strict=True))
+    return list(pairwise(ordered))
 
 
 def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[int]]:

@@ -1,73 +1,110 @@
-"""PTX text -> what is needed to run it. Decoding takes tenths of a second, so it is done once for each text and kept on disk."""
+"""PTX text -> what is needed to run it. Each kernel is decoded once and kept on disk."""
 
 from __future__ import annotations
 
 import functools
 import pickle
+import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from emulator.build_cache import built, key_of
 from emulator.errors import CompileError, Refused
 from emulator.ptx.encode import Encoded, encode
-from emulator.ptx.parse import parse
-from emulator.ptx.syntax import Function, Parameter, Text, Variable
+from emulator.ptx.inline import inlined
+from emulator.ptx.parse import Parser
+from emulator.ptx.syntax import Parameter, Place, Variable
 
 KEPT = 64  # texts in memory
+# Lines in there are not the author's: the line around them is shown, as for the headers of emulator/cuda.
+LIBRARIES = re.compile(
+    r"/triton/(language|experimental|tools)/|/numba(_cuda)?/|^/usr/|/cuda[^/]*/([^/]+/)*include/|/nvidia/([^/]+/)*include/"
+)
 
 
 @dataclass
-class DecodedKernel:
-    """A kernel: its code, or why it cannot be run."""
+class Head:
+    """A kernel before it is decoded."""
 
     name: str
     parameters: list[Parameter]
     directives: dict[str, tuple[int, ...]]
-    encoded: Encoded | None
-    problem: tuple[str, int] | str = ""  # (reason, line) of what is not covered; the message of what is wrong
-
-    def code(self, source: str) -> Encoded:
-        """Raises Refused, CompileError."""
-        if isinstance(self.problem, tuple):
-            raise Refused(self.problem[0], source, self.problem[1])
-        if self.encoded is None:
-            raise CompileError(self.problem)
-        return self.encoded
 
 
 @dataclass
-class Decoded:
-    """A text: `places` are the (file, line) of its .loc lines."""
+class Code:
+    """A kernel's code, or why it cannot be run. places: (file, line), by the numbers in `encoded.places`."""
 
-    kernels: dict[str, DecodedKernel]
-    variables: dict[str, Variable]
+    encoded: Encoded | None
     places: list[tuple[str, int]]
+    problem: tuple[str, int] | str = ""  # (reason, line) of what is not covered; or the message of what is wrong
+
+
+class Decoded:
+    """A text: its variables, and its kernels, which are decoded when they are asked for."""
+
+    def __init__(self, text: str, source: str, key: str):
+        self.text, self.source, self.key = text, source, key
+        self._parser: Parser | None = None
+        self.kernels, self.variables = _kept(key, self._read_heads)
+        self._codes: dict[str, Code] = {}
+
+    def code(self, kernel: str) -> tuple[Encoded, list[tuple[str, int]]]:
+        """(the machine's arrays, places). Raises Refused, CompileError."""
+        code = self._codes.get(kernel)
+        if code is None:
+            code = self._codes[kernel] = _kept(key_of(self.key, kernel), lambda: self._decode(kernel))
+            self._parser = None
+        if isinstance(code.problem, tuple):
+            raise Refused(code.problem[0], self.source, code.problem[1])
+        if code.encoded is None:
+            raise CompileError(code.problem)
+        return code.encoded, code.places
+
+    def _parsed(self) -> Parser:
+        self._parser = self._parser or Parser(self.text, self.source)
+        return self._parser
+
+    def _read_heads(self) -> tuple[dict[str, Head], dict[str, Variable]]:
+        read = self._parsed().module
+        heads = {name: Head(name, f.parameters, f.directives) for name, f in read.kernels.items() if f.has_body}
+        return heads, read.variables
+
+    def _decode(self, kernel: str) -> Code:
+        parser = self._parsed()
+        try:
+            encoded = encode(inlined(parser.read(kernel), parser.module, parser.read), parser.module)
+        except Refused as refused:
+            return Code(None, [], (refused.reason, refused.line))
+        except CompileError as error:
+            return Code(None, [], str(error))
+        return Code(encoded, [_author(place, parser.module.files) for place in parser.module.places])
 
 
 _known: OrderedDict[str, Decoded] = OrderedDict()
 
 
-def decoded(text: str, source: str) -> tuple[str, Decoded]:
-    """(its key, the decoded text). Raises CompileError with the line of what is not PTX."""
+def decoded(text: str, source: str) -> Decoded:
+    """The text, decoded before or to be decoded. Raises CompileError with the line of what is not PTX."""
     key = key_of(_version(), source, text)
-    found = _known.get(key)
-    if found is None:
-        found = _read(built(key, lambda to: to.write_bytes(pickle.dumps(_decode(text, source), 5)), ".ptx"))
-        if found is None:  # written by a process that was stopped
-            found = _decode(text, source)
-        _known[key] = found
-        if len(_known) > KEPT:
-            _known.popitem(last=False)
+    found = _known.get(key) or Decoded(text, source, key)
+    _known[key] = found
     _known.move_to_end(key)
-    return key, found
+    if len(_known) > KEPT:
+        _known.popitem(last=False)
+    return found
 
 
-def _read(path: Path) -> Decoded | None:
+def _kept(key: str, make: Callable[[], Any]) -> Any:
+    """What make() returned, now or in another process."""
+    path = built(key, lambda to: to.write_bytes(pickle.dumps(make(), 5)), ".ptx")
     try:
         return pickle.loads(path.read_bytes())
-    except (OSError, EOFError, pickle.UnpicklingError):
-        return None
+    except (OSError, EOFError, pickle.UnpicklingError):  # the disk is full, or somebody cleans the cache
+        return make()
 
 
 @functools.cache
@@ -76,19 +113,15 @@ def _version() -> str:
     return key_of(*(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
-def _decode(text: str, source: str) -> Decoded:
-    read = parse(text, source)
-    kernels = {name: _kernel(function, read) for name, function in read.kernels.items()}
-    places = [(read.files.get(place.file, ""), place.line) for place in read.places]
-    return Decoded(kernels, read.variables, places)
+def _author(place: Place, files: dict[int, str]) -> tuple[str, int]:
+    """(file, line) of a .loc; in a library, of the nearest line around it that is the author's."""
+    for file, line in ((place.file, place.line), *place.within):
+        path = files.get(file, "") if isinstance(file, int) else _path(file, files)
+        if path and not LIBRARIES.search(path):
+            return path, line
+    return files.get(place.file, ""), place.line
 
 
-def _kernel(function: Function, text: Text) -> DecodedKernel:
-    made = DecodedKernel(function.name, function.parameters, function.directives, None)
-    try:
-        made.encoded = encode(function, text)
-    except Refused as refused:
-        made.problem = (refused.reason, refused.line)
-    except CompileError as error:
-        made.problem = str(error)
-    return made
+def _path(name: str, files: dict[int, str]) -> str:
+    """The path of a file whose last part is known."""
+    return next((path for path in files.values() if path.rpartition("/")[2] == name), name)

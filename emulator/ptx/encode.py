@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from emulator.errors import CompileError, Refused
-from emulator.ptx import families
+from emulator.ptx import access, families
 from emulator.ptx.allocate import Flow, allocate, slot_bytes
 from emulator.ptx.declarations import encoded
 from emulator.ptx.instructions import Plan, plan
@@ -23,6 +23,7 @@ from emulator.ptx.syntax import (
     Special,
     Symbol,
     Text,
+    shown,
     type_bytes,
 )
 
@@ -33,7 +34,9 @@ SPECIAL = (
 )  # fmt: skip
 SPECIAL_SLOTS = {name: 128 * i for i, name in enumerate(SPECIAL)}
 # Blocks run one after another, as on a GPU with one multiprocessor.
-FIXED = {"%smid": 0, "%nsmid": 1, "%gridid": 0, **{f"%{name}.w": n for name, n in (("tid", 0), ("ctaid", 0), ("ntid", 1), ("nctaid", 1))}}  # fmt: skip
+FIXED = {
+    "%smid": 0, "%nsmid": 1, "%gridid": 0, "%tid.w": 0, "%ctaid.w": 0, "%ntid.w": 1, "%nctaid.w": 1,
+}  # fmt: skip
 WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
 ENDS = ("ret", "exit", "trap")
 
@@ -51,7 +54,7 @@ class Encoded:
     layout: Layout
     lines: array  # of each instruction, in the PTX text
     places: array  # of each instruction: its .loc, or -1
-    refused: dict[str, int] = field(default_factory=dict)  # handler -> the PTX line that needs it first
+    first_needs: dict[str, int]  # handler -> the first line of the PTX text that needs it
 
 
 def encode(function: Function, text: Text, share: bool = True) -> Encoded:
@@ -95,7 +98,8 @@ class Encoder:
             if found is None:
                 raise self.refused(f"opcode {instruction.opcode}")
             if found.row.by:
-                getattr(families, found.row.by)(self, instruction, found)
+                by = getattr(access, found.row.by, None) or getattr(families, found.row.by)
+                by(self, instruction, found)
             else:
                 self._plain(instruction, found)
         starts.append(len(self.lines))
@@ -197,7 +201,7 @@ class Encoder:
             return self.symbol(operand, width)
         if kind is Not and type == "pred":
             return self.inverted(operand.predicate)
-        raise self.error(f"{_shown(operand)} cannot be a source of type .{type}")
+        raise self.error(f"{shown(operand)} cannot be a source of type .{type}")
 
     def destination(self, operand, type: str, width: int | None = None) -> Register:
         """The slot of a destination."""
@@ -208,7 +212,7 @@ class Encoder:
         if operand is SINK:
             operand = self.temporary(width)
         if operand.__class__ is not Register:
-            raise self.error(f"{_shown(operand)} cannot be a destination")
+            raise self.error(f"{shown(operand)} cannot be a destination")
         if operand.bytes != width:
             raise self._wrong_width(operand, type)
         self.writes.append(operand.number)
@@ -258,7 +262,7 @@ class Encoder:
                 known = self.known[symbol] = ~self._room(8)
                 self.addresses.append((~known, symbol.name, symbol.offset))
             return known
-        return self.slot_of(value.to_bytes(width, "little"), 32)
+        return self.slot_of((value % 2 ** (8 * width)).to_bytes(width, "little"), 32)
 
     def _room(self, width: int) -> int:
         self.constants.extend(bytes(-len(self.constants) % 64))
@@ -268,7 +272,7 @@ class Encoder:
     def address(self, operand, space: str) -> list:
         """[slot, bytes of the address, offset] of an operand in brackets."""
         if operand.__class__ is not Address:
-            raise self.error(f"{_shown(operand)} is not an address")
+            raise self.error(f"{shown(operand)} is not an address")
         base = operand.base
         if base.__class__ is Register:
             if base.bytes not in (4, 8):
@@ -276,7 +280,7 @@ class Encoder:
             self.reads.append(base.number)
             return [base, base.bytes, self._offset(operand.offset)]
         if base is None:
-            return [self.slot_of(operand.offset.to_bytes(8, "little"), 32), 8, 0]
+            return [self.slot_of((operand.offset % 2**64).to_bytes(8, "little"), 32), 8, 0]
         found, _ = self.layout.address(base, self)
         if space not in (found, "") or (not space and found not in ("global", "const")):
             raise self.error(f"{base.name} is in .{found}, not in {'.' + space if space else 'generic memory'}")
@@ -317,9 +321,3 @@ class Encoder:
 
     def _wrong_width(self, register: Register, type: str) -> CompileError:
         return self.error(f"{register.name} is declared .{register.type}, the operand should be .{type}")
-
-
-def _shown(operand) -> str:
-    if isinstance(operand, tuple) and not hasattr(operand, "_fields"):
-        return f"{{{', '.join(map(_shown, operand))}}}"
-    return str(getattr(operand, "name", getattr(operand, "value", operand))) or "nothing"

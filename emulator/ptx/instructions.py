@@ -7,7 +7,7 @@ is refused.
 
 Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the spelling, or of a type by
 its own name; `t*2` of twice that width. `=cc` and `cc` are the carry flag, which PTX does not write. A row of which the
-operands are more than that names the function of encode.py or memory.py that reads them.
+operands are more than that names the function of families.py or access.py that reads them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,21 @@ FLOATS = "{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}"
 WITH = "(.<op={and,or,xor}>)"  # a third predicate, by which the result of setp is combined
 PREDICATES = ("mov.pred", "not.pred", "and.pred", "or.pred", "xor.pred")
 ROUND = "{rn,rz,rm,rp}"
+WHOLE = "{rni,rzi,rmi,rpi}"
 SCOPES = "(.{weak,volatile,relaxed,acquire,release,acq_rel,mmio})(.{cta,cluster,gpu,sys})"
 CACHE = "(.{ca,cg,cs,lu,cv,wb,wt,nc,unified})*"
-HINTS = "(.L1::{evict_normal,evict_unchanged,evict_first,evict_last,no_allocate})(.L2::{evict_first,evict_last,evict_normal})(.L2::cache_hint)(.L2::{64B,128B,256B})"
+HINTS = (
+    "(.L1::{evict_normal,evict_unchanged,evict_first,evict_last,no_allocate})"
+    "(.L2::{evict_first,evict_last,evict_normal})(.L2::cache_hint)(.L2::{64B,128B,256B})"
+)
+PARTS = tuple(f"{way}.{parts}" for way in ("pack", "unpack") for parts in ("b8x2", "b8x4", "b16x2", "b16x4", "b32x2"))
+VALUE = "{{b,s,u}{8,16,32,64},f{32,64}}"
 SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
+MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
 HINT = "(.L2::cache_hint)"
+AFTER = "(.{cta,cluster,gpu,sys})(.{relaxed,acquire,release,acq_rel})"  # where compilers write them, behind the space
+ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ TABLE = {
         _("selp.<t={b,s,u,f}{16,32,64}>", "=t t t pred"),
         _("slct.<t={{b,s,u}{16,32,64},f{32,64}}>.<c={s32,f32}>", "=t t t c"),
         _("slct.ftz.<t={{b,s,u}{16,32,64},f{32,64}}>.<c=f32>", "=t t t c"),
-        _("mov.<t={{b,s,u,f}{16,32,64},bf16,pred}>", by="mov", also=("pack.b8x2", "pack.b8x4", "pack.b16x2", "pack.b16x4", "pack.b32x2", "unpack.b8x2", "unpack.b8x4", "unpack.b16x2", "unpack.b16x4", "unpack.b32x2", "clock", "cvt.u16.u32")),
+        _("mov.<t={{b,s,u,f}{16,32,64},bf16,pred}>", by="mov", also=(*PARTS, "clock", "cvt.u16.u32")),
     ),
     "float32, float64": (
         _(f"{{add,sub,mul}}[.{ROUND}][.ftz][.sat].<t=f32>", "=t t t"),
@@ -145,10 +154,25 @@ TABLE = {
     ),
     "Conversion": (
         _("cvt[.sat].<d={s,u}{8,16,32,64}>.<t={s,u}{8,16,32,64}>", by="cvt"),
-        _(f"cvt.{ROUND}[.ftz][.sat].<d={{f16,bf16,f32,f64}}>.<t={{s,u}}{{8,16,32,64}}>", by="cvt"),
-        _("cvt.{rni,rzi,rmi,rpi}[.ftz][.sat].<d={s,u}{8,16,32,64}>.<t={f16,bf16,f32,f64}>", by="cvt"),
-        _(f"cvt[.{{{ROUND},rni,rzi,rmi,rpi}}][.ftz][.sat][.relu].<d={{f16,bf16,f32,f64}}>.<t={{f16,bf16,f32,f64}}>", by="cvt"),
-        _("cvt.{rna,rn,rz}[.relu][.satfinite].<d=tf32>.<t=f32>", by="cvt"),
+        _(f"cvt.{ROUND}[.ftz][.sat].<d=f32>.<t={{s,u}}{{8,16,32,64}}>", by="cvt"),
+        _(f"cvt.{ROUND}[.sat].<d={{f16,bf16,f64}}>.<t={{s,u}}{{8,16,32,64}}>", by="cvt"),
+        _(f"cvt.{WHOLE}[.ftz][.sat].<d={{s,u}}{{8,16,32,64}}>.<t=f32>", by="cvt"),
+        _(f"cvt.{WHOLE}[.sat].<d={{s,u}}{{8,16,32,64}}>.<t={{f16,bf16,f64}}>", by="cvt"),
+        _(f"cvt[.{WHOLE}][.ftz][.sat].<d=f32>.<t=f32>", by="cvt"),
+        _(f"cvt[.{WHOLE}][.sat].<d=f16>.<t=f16>", by="cvt"),
+        _(f"cvt[.{WHOLE}][.sat].<d=bf16>.<t=bf16>", by="cvt"),
+        _(f"cvt[.{WHOLE}][.sat].<d=f64>.<t=f64>", by="cvt"),
+        _("cvt[.rn][.ftz][.sat].<d=f32>.<t={f16,bf16}>", by="cvt"),
+        _("cvt[.rn][.ftz][.sat].<d=f64>.<t=f32>", by="cvt"),
+        _("cvt[.rn][.sat].<d=f64>.<t={f16,bf16}>", by="cvt"),
+        _(f"cvt.{ROUND}[.ftz][.sat].<d={{f16,bf16}}>.<t=f32>", by="cvt"),
+        _("cvt.{rn,rz}.relu.<d={f16,bf16}>.<t=f32>", by="cvt"),
+        _(f"cvt.{ROUND}[.ftz][.sat].<d=f32>.<t=f64>", by="cvt"),
+        _(f"cvt.{ROUND}[.sat].<d={{f16,bf16}}>.<t=f64>", by="cvt"),
+        _(f"cvt.{ROUND}[.sat].<d=f16>.<t=bf16>", by="cvt"),
+        _(f"cvt.{ROUND}[.sat].<d=bf16>.<t=f16>", by="cvt"),
+        _("cvt.rna[.satfinite].<d=tf32>.<t=f32>", by="cvt"),
+        _("cvt.{rn,rz}[{.satfinite,.relu,.satfinite.relu,.relu.satfinite}].<d=tf32>.<t=f32>", by="cvt"),
         _("cvt.{rn,rz}[.relu][.satfinite].<d={f16x2,bf16x2}>.<t=f32>", by="cvt"),
         _("cvt.rn.satfinite[.relu].<d={e4m3x2,e5m2x2}>.<t={f32,f16x2}>", by="cvt"),
         _("cvt.rn[.relu].<d=f16x2>.<t={e4m3x2,e5m2x2}>", by="cvt"),
@@ -156,26 +180,32 @@ TABLE = {
         _("cvt.pack.sat.{s16,u16}.s32", "=b32 b32 b32"),
     ),
     "Memory": (
-        _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={{b,s,u,f}}{{8,16,32,64}}>", by="ld", name="ld"),
-        _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={{b,s,u,f}}{{8,16,32,64}}>", by="st", name="st"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.{{min,max}}{HINT}.<t={{u,s}}{{32,64}}>", by="atom"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.{{and,or,xor,exch,cas}}{HINT}.<t=b{{32,64}}>", by="atom"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.{{inc,dec}}{HINT}.<t=u32>", by="atom"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.cas{HINT}.<t=b16>", by="atom"),
-        _(f"atom{SCOPES}{POINTER_SPACE}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom"),
-        _(f"red{SCOPES}{POINTER_SPACE}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
-        _(f"red{SCOPES}{POINTER_SPACE}.<op={{min,max}}>{HINT}.<t={{u,s}}{{32,64}}>", by="atom", name="atom.{op}.{t}"),
-        _(f"red{SCOPES}{POINTER_SPACE}.<op={{and,or,xor}}>{HINT}.<t=b{{32,64}}>", by="atom", name="atom.{op}.{t}"),
-        _(f"red{SCOPES}{POINTER_SPACE}.<op={{inc,dec}}>{HINT}.<t=u32>", by="atom", name="atom.{op}.{t}"),
-        _(f"red{SCOPES}{POINTER_SPACE}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom", name="atom.add.{t}"),
-        _("cp.async(.{ca,cg})(.shared)(::cta)(.global)(.L2::cache_hint)(.L2::{64B,128B,256B})", by="cp_async", name="cp.async"),
+        _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by="ld", name="ld"),
+        _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by="st", name="st"),
+        _(f"{ATOM}.{{min,max}}{HINT}.<t={{u,s}}{{32,64}}>", by="atom"),
+        _(f"{ATOM}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
+        _(f"{ATOM}.{{and,or,xor,exch,cas}}{HINT}.<t=b{{32,64}}>", by="atom"),
+        _(f"{ATOM}.{{inc,dec}}{HINT}.<t=u32>", by="atom"),
+        _(f"{ATOM}.cas{HINT}.<t=b16>", by="atom"),
+        _(f"{ATOM}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom"),
+        _(f"{RED}.<op={{min,max}}>{HINT}.<t={{u,s}}{{32,64}}>", by="atom", name="atom.{op}.{t}"),
+        _(f"{RED}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
+        _(f"{RED}.<op={{and,or,xor}}>{HINT}.<t=b{{32,64}}>", by="atom", name="atom.{op}.{t}"),
+        _(f"{RED}.<op={{inc,dec}}>{HINT}.<t=u32>", by="atom", name="atom.{op}.{t}"),
+        _(f"{RED}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom", name="atom.add.{t}"),
+        _(
+            "cp.async(.{ca,cg})(.shared)(::cta)(.global)(.L2::cache_hint)(.L2::{64B,128B,256B})", by="cp_async",
+            name="cp.async",
+        ),
         _("cp.async.commit_group"),
         _("cp.async.wait_group", by="wait_group"),
         _("cp.async.wait_all"),
         _("cvta(.to)(.<space={global,const}>)(.u64)", by="cvta", name="mov.b64"),
         _("cvta[.to].{shared,local}(::cta)(.u64)", by="cvta"),
-        _("createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by="policy", name="mov.b64"),
+        _(
+            "createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by="policy",
+            name="mov.b64", note="a number that nothing reads",
+        ),
     ),
     "Control": (
         _("bra(.uni)", by="bra"),
@@ -201,18 +231,26 @@ TABLE = {
         _("redux(.sync).{and,or,xor}.<t=b32>", "=t t b32"),
     ),
     "Matrices": (
-        _("mma(.sync)(.aligned).<shape={m16n8k16,m16n8k8}>(.row.col).<d={f32,f16}>.<a=f16>.<b=f16>.<c={f32,f16}>", by="mma"),
-        _("mma(.sync)(.aligned).<shape={m16n8k16,m16n8k8}>(.row.col).<d=f32>.<a=bf16>.<b=bf16>.<c=f32>", by="mma"),
-        _("mma(.sync)(.aligned).<shape={m16n8k8,m16n8k4}>(.row.col).<d=f32>.<a=tf32>.<b=tf32>.<c=f32>", by="mma"),
-        _("mma(.sync)(.aligned).<shape={m16n8k32,m16n8k16,m8n8k16}>(.row.col)[.satfinite].<d=s32>.<a={s8,u8}>.<b={s8,u8}>.<c=s32>", by="mma"),
-        _("mma(.sync)(.aligned).<shape={m8n8k4,m16n8k4,m16n8k8,m16n8k16}>(.row.col).<d=f64>.<a=f64>.<b=f64>.<c=f64>", by="mma"),
-        _("mma(.sync)(.aligned).<shape={m16n8k32,m16n8k16}>(.row.col).<d={f32,f16}>.<a={e4m3,e5m2}>.<b={e4m3,e5m2}>.<c={f32,f16}>", by="mma"),
+        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f32>.<a=f16>.<b=f16>.<c=f32>", by="mma"),
+        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f16>.<a=f16>.<b=f16>.<c=f16>", by="mma"),
+        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f32>.<a=bf16>.<b=bf16>.<c=f32>", by="mma"),
+        _(f"{MMA}.<shape=m16n8k{{4,8}}>(.row.col).<d=f32>.<a=tf32>.<b=tf32>.<c=f32>", by="mma"),
+        _(f"{MMA}.<shape={INTEGER_SHAPES}>(.row.col)[.satfinite].<d=s32>.<a={{s8,u8}}>.<b={{s8,u8}}>.<c=s32>", by="mma"),
+        _(f"{MMA}.<shape={{m8n8k4,m16n8k{{4,8,16}}}}>(.row.col).<d=f64>.<a=f64>.<b=f64>.<c=f64>", by="mma"),
+        _(f"{MMA}.<shape=m16n8k{{16,32}}>(.row.col).<d=f32>.<a={FLOAT8}>.<b={FLOAT8}>.<c=f32>", by="mma"),
+        _(f"{MMA}.<shape=m16n8k{{16,32}}>(.row.col).<d=f16>.<a={FLOAT8}>.<b={FLOAT8}>.<c=f16>", by="mma"),
         _("ldmatrix(.sync)(.aligned)(.m8n8).<x=x{1,2,4}>[.trans](.shared)(::cta)(.b16)", by="ldmatrix"),
     ),
     "Without an effect here": (
-        _("{membar,fence}(.{proxy,async,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by="nothing", note="orders nothing in the rule of races"),
+        _(
+            "{membar,fence}(.{proxy,async,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by="nothing",
+            note="orders nothing in the rule of races",
+        ),
         _("nanosleep.u32", by="nothing"),
-        _("{prefetch,prefetchu,discard,applypriority}(.{global,local,const,param,L1,L2,L2::evict_normal,L2::evict_last,128})*", by="nothing"),
+        _(
+            "{prefetch,prefetchu,discard,applypriority}(.{global,local,const,param,L1,L2,L2::evict_{normal,last},128})*",
+            by="nothing",
+        ),
         _("griddepcontrol.{launch_dependents,wait}", by="nothing"),
         _("pmevent(.mask)", by="nothing"),
     ),

@@ -24,6 +24,7 @@ def machine() -> ctypes.CDLL:
         "handlers": (size, [ctypes.POINTER(ctypes.c_char_p), size]),
         "program": (pointer, [pointer, size, pointer, size, pointer, size, size, size, size]),
         "free": (None, [pointer]),
+        "replicated": (None, [pointer]),
         "lines": (None, [pointer, pointer, pointer, size]),
         "module": (pointer, [ctypes.c_char_p]),
         "global": (None, [pointer, pointer, size, ctypes.c_int]),

@@ -10,19 +10,35 @@
 namespace emulator {
 namespace {
 
-// What each of them did so far happens before what comes after the barrier.
-void join(Block& in, NamedBarrier& barrier, const std::vector<unsigned>& threads) {
+// What a thread did so far happens before what comes after the barrier.
+void join(Block& in, NamedBarrier& barrier, unsigned thread, uint32_t syncs) {
     size_t count = in.threads.size();
     barrier.joined.resize(count);
-    uint32_t syncs = ++in.warps[threads[0] / WARP].syncs;
-    for (unsigned thread : threads) {
-        const uint32_t* clock = clock_of(in, thread);
-        for (size_t m = 0; m < count; ++m) barrier.joined[m] = std::max(barrier.joined[m], clock[m]);
-        barrier.joined[thread] = syncs;
+    const uint32_t* clock = clock_of(in, thread);
+    for (size_t m = 0; m < count; ++m) barrier.joined[m] = std::max(barrier.joined[m], clock[m]);
+    barrier.joined[thread] = syncs;
+}
+
+bool has_arrived(const NamedBarrier& barrier, const Thread& thread) {
+    return barrier.lanes.size() > thread.warp() && (barrier.lanes[thread.warp()] >> thread.lane() & 1);
+}
+
+// A thread that has returned counts as having arrived with its warp, or, if all threads take part, with the block.
+void join_returned(Block& in, NamedBarrier& barrier) {
+    for (const Thread& thread : in.threads) {
+        bool takes_part = !barrier.expected || barrier.lanes[thread.warp()];
+        if (thread.state == State::done && takes_part && !has_arrived(barrier, thread))
+            join(in, barrier, thread.linear, ++in.warps[thread.warp()].syncs);
     }
 }
 
+uint64_t result_of(const NamedBarrier& barrier, int op) {
+    if (op == SYNC_AND) return barrier.holding == barrier.arrived;
+    return op == SYNC_OR ? barrier.holding > 0 : barrier.holding;
+}
+
 void complete(Block& in, NamedBarrier& barrier) {
+    if (launch->traced) join_returned(in, barrier);
     NamedBarrier done;
     std::swap(done, barrier);  // empty again before anybody goes on
     for (unsigned number : done.waiting) {
@@ -31,14 +47,22 @@ void complete(Block& in, NamedBarrier& barrier) {
             uint32_t* clock = clock_of(in, number);
             for (size_t m = 0; m < in.threads.size(); ++m) clock[m] = std::max(clock[m], done.joined[m]);
         }
-        thread.wait.result = done.holding;
-        thread.wait.width = static_cast<int>(done.arrived);
+        thread.wait.result = result_of(done, thread.wait.op);
         make_ready(in, thread);
     }
 }
 
+// A warp arrives when all its threads that have not returned are there, and counts as 32 threads, as PTX has it.
 bool is_complete(const Block& in, const NamedBarrier& barrier) {
-    return barrier.arrived && barrier.arrived >= (barrier.expected ? barrier.expected : in.alive);
+    if (!barrier.arrived) return false;
+    unsigned missing[MOST_THREADS / WARP] = {}, count = 0;
+    for (const Thread& thread : in.threads)
+        missing[thread.warp()] += thread.state != State::done && !has_arrived(barrier, thread);
+    for (unsigned warp = 0; warp < barrier.lanes.size(); ++warp) {
+        if (!barrier.expected && missing[warp]) return false;
+        if (barrier.lanes[warp] && !missing[warp]) count += WARP;
+    }
+    return count >= barrier.expected;
 }
 
 }  // namespace
@@ -57,18 +81,32 @@ void arrive(Block& in, unsigned number, unsigned expected, const std::vector<uns
                  barrier.expected);
     }
     barrier.expected = expected;
-    if (launch->traced) join(in, barrier, threads);
-    for (unsigned thread : threads) {
+    barrier.lanes.resize((in.threads.size() + WARP - 1) / WARP);
+    uint32_t syncs = launch->traced ? ++in.warps[threads[0] / WARP].syncs : 0;
+    for (unsigned number_of : threads) {
+        Thread& thread = in.threads[number_of];
+        if (has_arrived(barrier, thread)) {
+            Record& record = add_record(BARRIER, nullptr, 0, 0, 1, side_waiting(thread, in));
+            snprintf(record.text, sizeof record.text, "a thread arrives again at barrier %u, which is not complete", number);
+            continue;
+        }
+        if (launch->traced) join(in, barrier, number_of, syncs);
+        barrier.lanes[thread.warp()] |= 1u << thread.lane();
         ++barrier.arrived;
-        barrier.holding += in.threads[thread].wait.value != 0;
-        if (wait) barrier.waiting.push_back(thread);
+        barrier.holding += thread.wait.value != 0;
+        if (wait) barrier.waiting.push_back(number_of);
     }
     if (is_complete(in, barrier)) complete(in, barrier);
 }
 
+void forget_order(Block& in) {
+    for (NamedBarrier& barrier : in.named) barrier.joined.clear();
+    in.clocks.clear();
+}
+
 void complete_named(Block& in) {
     for (NamedBarrier& barrier : in.named)
-        if (!barrier.expected && is_complete(in, barrier)) complete(in, barrier);
+        if (is_complete(in, barrier)) complete(in, barrier);
 }
 
 }  // namespace emulator

@@ -52,9 +52,17 @@ def take_observations(storages: dict[int, Stored]) -> list[Observation]:
                 wanted.setdefault(record.library.decode(), set()).add(side.pc - record.code)
     for library, offsets in wanted.items():
         symbols_of(library).sites(offsets)  # all at once, so that addr2line runs once
-    observations = [_observation(record, storages) for record in records]
+    observations = [_observation(record, storages) for record in records if not _is_copied_value(record)]
     lib.emulator_forget_records()
     return observations
+
+
+def _is_copied_value(record: Record) -> bool:
+    """Two writes of one value by one line of one block, where threads may hold copies of a value."""
+    if not record.copies or record.same_value != 1:
+        return False
+    first, second = (_site(record, side) for side in _sides(record))
+    return (first.file, first.line) == (second.file, second.line)
 
 
 def _sides(record: Record) -> list[RecordSide]:

@@ -41,6 +41,7 @@ struct Wait {  // the barrier or warp operation that a thread waits at
     int line;
     const char* name;  // the operation as messages spell it; null: by its CUDA name
     const void* operation;  // what another engine does when all are there
+    bool reduces;  // a barrier of another engine, with a result
 };
 
 struct Copy {  // an asynchronous copy that has not been waited for
@@ -80,6 +81,7 @@ struct Warp {
 struct NamedBarrier {
     unsigned expected = 0, arrived = 0;  // threads
     unsigned holding = 0;  // of those that arrived, how many gave a value that is not 0
+    std::vector<uint32_t> lanes;  // that have arrived, of each warp
     std::vector<unsigned> waiting;
     std::vector<uint32_t> joined;  // the clocks of all that have arrived
 };
@@ -130,7 +132,7 @@ struct Launch {
     uint64_t until_switch;  // accesses that are not checked
     bool joins_warps;  // barriers may join some warps of a block only
     bool replicated;  // threads may hold copies of a value and all store it: two writes of one value are no mistake
-    bool by_barrier;  // threads at different places wait at one barrier if it has one number, as PTX has it
+    bool by_barrier;  // threads wait at one barrier if it has one number, wherever they are; a thread that ends holds up none
     uint32_t first_serial;  // of block 0
     uintptr_t code, code_bytes;  // where the module is loaded: sites are offsets from here
     int os_thread;
@@ -178,8 +180,9 @@ void finish_copies(Thread& thread, unsigned before_batch);  // of the batches wi
 // ---- named_barriers.cpp -------------------------------------------------------------------------------------------
 
 // Threads of a warp arrive at barrier `number`, which `expected` threads pass together (0: all that have not returned).
-// Those that wait are made ready when it is complete; their wait.result is then how many gave a value that is not 0.
+// Those that wait are made ready when it is complete; their wait.result is as of a barrier of the block.
 void arrive(Block& in, unsigned number, unsigned expected, const std::vector<unsigned>& threads, bool wait);
+void forget_order(Block& in);  // at a barrier of the whole block, which orders all that came before
 void complete_named(Block& in);  // barriers that waited for a thread that has now returned
 uint32_t* clock_of(Block& in, unsigned thread);  // of a thread, if launch->joins_warps
 

@@ -25,7 +25,7 @@ void race(const Region& region, Conflict with, What was, uintptr_t address, size
     Record& record = add_record(RACE, &region, address, size, 2, side_of_earlier(with.serial, with.thread, was, with.site),
                                 side_of(*now, *block, what, pc));
     if (what != WRITE || was == ATOMIC || in_copy || size > sizeof unsettled.was) return;
-    record.copies = launch->replicated && was == WRITE;
+    record.copies = launch->replicated && was == WRITE && with.serial == block->serial && (record.count == 1 || record.copies);
     if (record.copies ? record.same_value == 0 : record.count > 64) return;
     settle_value();
     unsettled.record = record_number(record);
@@ -243,9 +243,14 @@ void check_copy(const Copy& copy, bool begins) {
     }
     Region* region = region_of(to);
     if (!region || !region->cells || !region->allows(to, copy.bytes)) return;
-    uint32_t mark = begins ? block->serial : 0;
-    each_cell(*region, to, copy.bytes, [&](Cell& cell) { cell.copying = mark; });
-    if (!begins) check_access(to, copy.bytes, WRITE, copy.pc);
+    each_cell(*region, to, copy.bytes, [&](Cell& cell) {
+        if (cell.copying != block->serial) cell.copies = 0;
+        cell.copies = begins ? cell.copies + 1 : cell.copies ? cell.copies - 1 : 0;
+        cell.copying = cell.copies ? block->serial : 0;
+    });
+    if (begins) return;
+    check_access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes - copy.filled, READ, copy.pc);
+    check_access(to, copy.bytes, WRITE, copy.pc);
 }
 
 void forget_shadows() {

@@ -45,7 +45,8 @@ struct Cell {
     AccessSet reads;
     AccessSet* atomics;
     Cell* bytes;
-    uint32_t copying;  // serial of the block with an asynchronous copy into it under way, or 0
+    uint32_t copying;  // serial of the block with asynchronous copies into it under way, or 0
+    uint32_t copies;  // how many
     // Reads before any write in block uninitialised_in: the number of the last in Block::uninitialised, plus 1; or 0.
     uint32_t uninitialised, uninitialised_in;
 };

@@ -65,7 +65,8 @@ class Launcher:
         """The kernel in emulator.ptx; loaded here, as only the compilation knows of which Python files its lines are."""
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)
-            self.loaded = emulator.ptx.load(text, source=f"PTX of {self.name}").kernels[self.name]
+            loaded = emulator.ptx.load(text, source=f"PTX of {self.name}", replicated=True)
+            self.loaded = loaded.kernels[self.name]
         return self.loaded
 
     def _scratch(self, programs: int, wanted: int) -> list[tuple[str, Any]]:

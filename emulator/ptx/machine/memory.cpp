@@ -25,7 +25,8 @@ void check_plain(uintptr_t host, unsigned bytes, What what, uintptr_t site) {
     stop_launch();
 }
 
-void detect_spinning(Warp& warp, uintptr_t host) {
+void detect_spinning(Warp& warp, const Instruction& at, uintptr_t host) {
+    warp.recent_site = site_at(warp, at);
     for (uintptr_t seen : warp.recent)
         if (seen == host) {
             ++warp.since_new;
@@ -56,6 +57,32 @@ const unsigned char* parameter(const Warp& warp, const Instruction& at, unsigned
     stop_launch();
 }
 
+// The accesses of one instruction. Without tracing most go to the region of the lane before, which needs no further check.
+class Places {
+public:
+    Places(Warp& warp, const Instruction& at, int space, unsigned bytes, What what)
+        : warp(warp), at(at), space(space), bytes(bytes), what(what), quick(!launch->traced && is_power_of_2(bytes)) {}
+
+    unsigned char* of(unsigned lane, uint64_t address) {
+        uintptr_t host = host_address(warp.first + lane, space, address);
+        if (quick && region && host - region->low <= region->high - region->low - bytes && !(host & (bytes - 1)) &&
+            region->high - region->low >= bytes)
+            return reinterpret_cast<unsigned char*>(host);
+        unsigned char* place = place_of(warp, at, lane, space, address, bytes, what);
+        if (quick) region = region_of(host);
+        return place;
+    }
+
+private:
+    Warp& warp;
+    const Instruction& at;
+    int space;
+    unsigned bytes;
+    What what;
+    bool quick;
+    const Region* region = nullptr;
+};
+
 // ---- ld, st -------------------------------------------------------------------------------------------------------
 
 template <class R>
@@ -70,13 +97,13 @@ void put(Warp& warp, int32_t slot, unsigned lane, const unsigned char* from, uns
 Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     unsigned bytes = static_cast<unsigned>(o[4]), count = static_cast<unsigned>(o[5]);
+    Places places(warp, at, o[0], bytes * count, READ);
     for (uint32_t left = mask; left; left &= left - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
-        const unsigned char* from = o[0] == PARAM_SPACE ? parameter(warp, at, lane, address, bytes * count)
-                                                        : place_of(warp, at, lane, o[0], address, bytes * count, READ);
-        if (lane == static_cast<unsigned>(__builtin_ctz(mask)) && o[0] != PARAM_SPACE)
-            detect_spinning(warp, reinterpret_cast<uintptr_t>(from));
+        const unsigned char* from =
+            o[0] == PARAM_SPACE ? parameter(warp, at, lane, address, bytes * count) : places.of(lane, address);
+        if (left == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, reinterpret_cast<uintptr_t>(from));
         for (unsigned i = 0; i < count; ++i, from += bytes) {
             if (o[7] == 4 && bytes == 4) memcpy(warp.slot<uint32_t>(o[8 + i]) + lane, from, 4);
             else if (o[7] == 8 && bytes == 8) memcpy(warp.slot<uint64_t>(o[8 + i]) + lane, from, 8);
@@ -92,10 +119,10 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
 Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     unsigned bytes = static_cast<unsigned>(o[4]), count = static_cast<unsigned>(o[5]);
+    Places places(warp, at, o[0], bytes * count, WRITE);
     for (uint32_t left = mask; left; left &= left - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
-        uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
-        unsigned char* to = place_of(warp, at, lane, o[0], address, bytes * count, WRITE);
+        unsigned char* to = places.of(lane, address_of(warp, o[1], o[2], o[3], lane));
         for (unsigned i = 0; i < count; ++i, to += bytes) {  // the low bytes of the register
             if (o[6] == 2) memcpy(to, warp.slot<uint16_t>(o[7 + i]) + lane, bytes);
             else if (o[6] == 4) memcpy(to, warp.slot<uint32_t>(o[7 + i]) + lane, bytes);
@@ -159,7 +186,7 @@ Flow atomic(Warp& warp, const Instruction& at, uint32_t mask) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
         unsigned char* place = place_of(warp, at, lane, o[0], address, sizeof(T), ATOMIC);
-        if (left == mask) detect_spinning(warp, reinterpret_cast<uintptr_t>(place));
+        if (left == mask) detect_spinning(warp, at, reinterpret_cast<uintptr_t>(place));
         T was, b = warp.slot<T>(o[5])[lane], c = o[6] == NONE ? T{} : warp.slot<T>(o[6])[lane];
         memcpy(&was, place, sizeof was);
         T is = OPERATION(was, b, c);

@@ -1,0 +1,45 @@
+"""Lines of PTX that nvcc made of a .cu: the author's, where nvcc names those of CUDA's own headers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from emulator.errors import Refused
+
+LOC = re.compile(r"^(\s*\.loc\s+)(\d+) (\d+) (\d+)(?:, function_name \S+, inlined_at (\d+) (\d+) (\d+))?")
+FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+
+
+def with_own_lines(text: str, toolkit: Path) -> str:
+    """The PTX, with each line of a header of the toolkit replaced by the author's line that calls it.
+
+    `.loc 2 151 3, function_name $L__info_string0, inlined_at 1 6 5` is line 151 of file 2, a function that line 6 of file 1
+    calls; that line may be in an inlined function too, which an earlier .loc says. No line of the text moves.
+    """
+    foreign = {number for number, name in FILE.findall(text) if Path(name).resolve().is_relative_to(toolkit)}
+    callers: dict[tuple[str, ...], tuple[str, ...]] = {}
+    lines = text.split("\n")
+    for n, line in enumerate(lines):
+        if not (found := LOC.match(line)):
+            continue
+        place, caller = found.group(2, 3, 4), found.group(5, 6, 7)
+        if caller[0]:
+            callers[place] = caller
+        else:
+            callers.pop(place, None)
+        seen = set()
+        while place[0] in foreign and place in callers and place not in seen:
+            seen.add(place)
+            place = callers[place]
+        lines[n] = f"{found[1]}{' '.join(place)}"
+    return "\n".join(lines)
+
+
+def at_own_line(refused: Refused, text: str) -> Refused:
+    """A refusal of a line of the PTX, with the line of the .cu that it was made of."""
+    files = dict(FILE.findall(text))
+    for line in reversed(text.split("\n")[: refused.line]):
+        if found := LOC.match(line):
+            return Refused(refused.reason, files[found[2]], int(found[3]))
+    return refused

@@ -1,0 +1,494 @@
+"""Random small programs as PTX text, and as a launch for the rule of races.
+
+A program is one sequence of steps, and each thread executes its part of the sequence, so no program deadlocks. Each step has
+lines of its own, so a finding names the steps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from math import prod
+
+from hypothesis import strategies as st
+
+from races.rule import Access, Arrival, Barrier, Copy, Done, Launch, Thread, common_bytes
+
+GLOBAL = ("g0", "g1", "g2", "g3")
+SHARED = ("s0", "s1", "s2")
+DYNAMIC = "dynamic shared memory"  # as findings call it; in PTX it is `more`
+MEMORIES = (*GLOBAL, *SHARED, DYNAMIC)
+BYTES = 16  # of each
+THREADS = 72  # of a block: two whole warps, and one of 8 lanes
+SHAPES = [(72, 1, 1), (8, 9, 1), (6, 4, 3)]
+# Active threads, by warp. Of the others, which only take part in barriers of whole warps, the rule sees one per warp.
+WARPS = ((0, 1, 2, 31), (32, 33, 63), (64, 65, 71))
+IDLE = (3, 34, 66)
+SEEN = tuple(sorted((*sum(WARPS, ()), *IDLE)))
+
+
+@dataclass(frozen=True)
+class StepAccess(Access):
+    step: int = field(default=-1, compare=False)  # its number in the program
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction of each of these threads of a block, except those that have returned.
+
+    kind: access, copy, commit, wait, lanes (a barrier of lanes), exchange (a warp operation), fence, leave, warps (a barrier
+    of whole warps: `threads` wait at it, those of the warps in `arriving` only arrive). code: PTX, with {id} for the number of
+    a barrier.
+    """
+
+    block: int
+    threads: tuple[int, ...]
+    kind: str
+    code: str
+    access: Access | None = None  # of a copy: to its target
+    source: Access | None = None
+    warps: tuple[int, ...] = ()
+    arriving: tuple[int, ...] = ()
+    groups: int = 0  # that `wait` leaves under way
+
+    @property
+    def accesses(self) -> list[Access]:
+        return [access for access in (self.source, self.access) if access]
+
+    def __repr__(self):
+        who = "all" if self.kind == "warps" else " ".join(map(str, self.threads))
+        return f"block {self.block}, {who}: {self.code}"
+
+
+def place(memory: str, start: int, generic: bool) -> str:
+    """An address in a memory, by its space or generic."""
+    if memory in GLOBAL:
+        return f"[%{memory}+{start}]"
+    name = "more" if memory == DYNAMIC else memory
+    return f"[%{name}+{start}]" if generic else f"[{name}+{start}]"
+
+
+READS = {1: "u8 %w", 2: "b16 %h", 4: "b32 %w", 8: "b64 %d", 16: "v4.b32 {%w, %x, %y, %z}"}
+WRITES = {1: "u8 {}, %w", 2: "b16 {}, %h", 4: "b32 {}, %w", 8: "v2.b32 {}, {{%w, %x}}", 16: "v2.b64 {}, {{%d, %e}}"}
+ATOMICS = {
+    2: ["atom{}.cas.b16 %h, {}, %h, %h", "atom{}.add.noftz.f16 %h, {}, %h"],
+    4: ["atom{}.add.u32 %w, {}, 1", "red{}.max.s32 {}, 7"],
+    8: ["atom{}.exch.b64 %d, {}, %e", "atom{}.cas.b64 %d, {}, %d, %e"],
+}
+
+
+def touch(block: int, thread: int, kind: tuple[str, int], memory: str, start: int, generic: bool) -> Step:
+    what, size = kind
+    start = start // size * size
+    is_global = memory in GLOBAL
+    space, at = "" if generic else ".global" if is_global else ".shared", place(memory, start, generic)
+    if what == "atomic":
+        code = ATOMICS[size][start // size % 2].format(space, at)
+    elif what == "read":
+        code = f"ld{space}.{READS[size]}, {at}"
+    else:
+        code = f"st{space}.{WRITES[size].format(at)}"
+    access = StepAccess(what, (memory, None if is_global else block), start, size)
+    return Step(block, (thread,), "access", code, access)
+
+
+def copy(block: int, thread: int, size: int, memories: tuple[str, str], starts: tuple[int, int], form: int) -> Step:
+    """cp.async. form: 0 all bytes; 1, 2 with the number of bytes to copy; 3, 4 with the predicate to copy none."""
+    (to, source), (at, since) = memories, (start // size * size for start in starts)
+    copied = {0: size, 1: size // 2, 2: 0, 3: size, 4: 0}[form]
+    more = {0: "", 1: f", {size // 2}", 2: ", 0", 3: ", !%true", 4: ", %true"}[form]
+    how = "cg" if size == 16 and form % 2 else "ca"
+    code = f"cp.async.{how}.shared.global {place(to, at, False)}, {place(source, since, False)}, {size}{more}"
+    return Step(
+        block, (thread,), "copy", code, StepAccess("write", (to, block), at, size),
+        StepAccess("read", (source, None), since, copied) if copied else None,
+    )  # fmt: skip
+
+
+def commit(block: int, thread: int) -> Step:
+    return Step(block, (thread,), "commit", "cp.async.commit_group")
+
+
+def wait(block: int, thread: int, groups: int) -> Step:
+    """groups: -1 for wait_all."""
+    code = "cp.async.wait_all" if groups < 0 else f"cp.async.wait_group {groups}"
+    return Step(block, (thread,), "wait", code, groups=groups)
+
+
+def lanes_barrier(block: int, lanes: Sequence[int]) -> Step:
+    return Step(block, tuple(lanes), "lanes", f"bar.warp.sync {bits(lanes)}")
+
+
+EXCHANGES = [
+    "shfl.sync.idx.b32 %w, %w, 0, 31, {}", "vote.sync.ballot.b32 %w, %true, {}", "match.any.sync.b32 %w, %x, {}",
+    "redux.sync.add.u32 %w, %x, {}",
+]  # fmt: skip
+
+
+def exchange(block: int, lanes: Sequence[int], form: int = 0) -> Step:
+    return Step(block, tuple(lanes), "exchange", EXCHANGES[form].format(bits(lanes)))
+
+
+def fence(block: int, thread: int) -> Step:
+    return Step(block, (thread,), "fence", "membar.gl")
+
+
+def leave(block: int, thread: int) -> Step:
+    return Step(block, (thread,), "leave", "ret" if thread % 2 else "exit")
+
+
+EVERYBODY = [
+    "bar.sync 0", "bar.sync 1", "barrier.sync 0", f"bar.sync 2, {96}", "bar.red.popc.u32 %w, 0, %true",
+    "bar.red.and.pred %p, 0, %true",
+]  # fmt: skip
+
+
+def block_barrier(block: int, form: str = EVERYBODY[0]) -> Step:
+    return Step(block, tuple(range(THREADS)), "warps", form, warps=(0, 1, 2))
+
+
+def whole_warp(block: int, warp: int) -> Step:
+    return Step(block, threads_of(warp), "warps", "bar.warp.sync -1", warps=(warp,))
+
+
+def some_warps(block: int, waiting: Sequence[int], arriving: Sequence[int] = ()) -> Step:
+    """A named barrier of two or three warps. PTX counts every warp as 32 threads."""
+    threads = sum((threads_of(warp) for warp in waiting), ())
+    count = 32 * (len(waiting) + len(arriving))
+    return Step(block, threads, "warps", f"bar.sync {{id}}, {count}", warps=tuple(waiting), arriving=tuple(arriving))
+
+
+def threads_of(warp: int) -> tuple[int, ...]:
+    return tuple(range(32 * warp, min(32 * warp + 32, THREADS)))
+
+
+def bits(lanes: Sequence[int]) -> int:
+    return sum(1 << lane % 32 for lane in lanes)
+
+
+class Program:
+    """A sequence of steps; None is a step that is not there.
+
+    sections: between barriers of whole warps each thread has a stretch of code of its own, at which it arrives by a branch;
+    otherwise all steps are in one sequence, each under its predicate.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], steps: Sequence[Step | None], sections: bool = False):
+        assert prod(shape) == THREADS
+        self.shape, self.sections = shape, sections
+        self.steps = numbered(step for step in steps if step)
+        self.blocks = 1 + max((step.block for step in self.steps), default=0)
+
+    def __repr__(self):
+        lines = [f"{self.blocks} x {self.shape} threads{', sections' if self.sections else ''}", *map(str, self.steps)]
+        return "\n    ".join(lines)
+
+    # ---- for the rule -------------------------------------------------------------------------------------------------
+
+    def launch(self) -> Launch:
+        events = {Thread(b, t): [] for b in range(self.blocks) for t in SEEN}
+        under_way: dict[Thread, list[tuple[int, Copy]]] = defaultdict(list)  # with the number of its group
+        groups: dict[Thread, int] = defaultdict(int)
+        gone = set()
+
+        def finish(thread: Thread, before: int | float) -> None:
+            events[thread] += [Done(made) for group, made in under_way[thread] if group < before]
+            under_way[thread] = [(group, made) for group, made in under_way[thread] if group >= before]
+
+        for n, step in enumerate(self.steps):
+            for index in sorted({*step.threads, *sum((threads_of(warp) for warp in step.arriving), ())} & {*SEEN}):
+                thread = Thread(step.block, index)
+                if step.kind in ("lanes", "warps"):
+                    arrives = thread in gone or index not in step.threads
+                    events[thread].append(Arrival(Barrier(n)) if arrives else Barrier(n))
+                if thread in gone:
+                    continue
+                if step.kind == "access":
+                    events[thread].append(replace(step.access, step=n))
+                if step.kind == "copy":
+                    source = step.source and replace(step.source, step=n)
+                    made = Copy(n, source, replace(step.access, step=n))
+                    events[thread].append(made)
+                    under_way[thread].append((groups[thread], made))
+                if step.kind == "commit":
+                    groups[thread] += 1
+                if step.kind == "wait":
+                    finish(thread, float("inf") if step.groups < 0 else groups[thread] - step.groups)
+                if step.kind == "leave":
+                    finish(thread, float("inf"))
+                    gone.add(thread)
+        for thread in events:
+            if thread not in gone:
+                finish(thread, float("inf"))
+        return Launch(events)
+
+    # ---- for the machine ----------------------------------------------------------------------------------------------
+
+    def text(self) -> tuple[str, dict[int, int]]:
+        """PTX; and for each of its lines (from 1) the number of the step."""
+        lines, steps = HEADER.splitlines(), {}
+
+        def add(code: str, n: int | None = None) -> None:
+            lines.append(code)
+            if n is not None:
+                steps[len(lines)] = n
+
+        n = 0
+        while n < len(self.steps):
+            if self.sections and self.steps[n].kind != "warps":
+                end = next((m for m in range(n, len(self.steps)) if self.steps[m].kind == "warps"), len(self.steps))
+                self._add_sections(add, n, end)
+                n = end
+            else:
+                self._add_guarded(add, n)
+                n += 1
+        return "\n".join([*lines, "    ret;", "}"]) + "\n", steps
+
+    def _add_guarded(self, add, n: int) -> None:
+        """By a predicate, or by a branch around it."""
+        step = self.steps[n]
+        if step.kind == "warps":
+            for warps, code in ((step.warps, step.code), (step.arriving, step.code.replace(".sync", ".arrive", 1))):
+                if not warps:
+                    continue
+                add(f"    bfe.u32 %t, {sum(1 << warp for warp in warps)}, %warp, 1;")
+                add(f"    setp.eq.u32 %p, %t, 1; setp.eq.and.u32 %p, %block, {step.block}, %p;")
+                add(f"    @!%p bra after{n}_{warps[0]};")
+                add(f"    {code};", n)
+                add(f"after{n}_{warps[0]}:")
+            return
+        add(f"    shr.u32 %t, {bits(step.threads)}, %lane; and.b32 %t, %t, 1;")
+        add(f"    setp.eq.u32 %p, %t, 1; setp.eq.and.u32 %p, %warp, {step.threads[0] // 32}, %p;")
+        add(f"    setp.eq.and.u32 %p, %block, {step.block}, %p;")
+        if n % 2:
+            return add(f"    @%p {step.code};", n)
+        add(f"    @!%p bra after{n};")
+        add(f"    {step.code};", n)
+        add(f"after{n}:")
+
+    def _add_sections(self, add, n: int, end: int) -> None:
+        own = defaultdict(list)
+        for m in range(n, end):
+            for index in self.steps[m].threads:
+                own[self.steps[m].block, index].append(m)
+        for block, index in own:
+            add(f"    setp.eq.u32 %p, %me, {block * THREADS + index};")
+            add(f"    @%p bra own{n}_{block}_{index};")
+        add(f"    bra join{n};")
+        for (block, index), mine in sorted(own.items(), key=lambda item: (item[0][1] % 5, item[0])):
+            add(f"own{n}_{block}_{index}:")
+            for m in mine:
+                add(f"    {self.steps[m].code};", m)
+            if self.steps[mine[-1]].kind != "leave":
+                add(f"    bra join{n};")
+        add(f"join{n}:")
+
+
+def numbered(steps) -> list[Step]:
+    """The steps, those of some warps with the number of a barrier: 3 to 15.
+
+    Barriers of the same warps that all wait share a number; others have one each, because a warp may arrive at the next before
+    this one is complete. Barriers for which no number is left, and those with a warp that has returned, are left out.
+    """
+    numbers: dict[tuple, int] = {}
+    gone: dict[int, set[int]] = defaultdict(set)
+    result = []
+    for step in steps:
+        if step.kind == "leave":
+            gone[step.block].update(step.threads)
+        if step.kind == "warps" and "bar.warp" not in step.code:
+            ended = any({*threads_of(warp)} <= gone[step.block] for warp in (*step.warps, *step.arriving))
+            if ended and ", " in step.code:
+                continue
+        if "{id}" in step.code:
+            key = (step.block, len(result)) if step.arriving else (step.block, step.warps)
+            used = {number for (block, _), number in numbers.items() if block == step.block}
+            free = next((number for number in range(3, 16) if number not in used), None)
+            if key not in numbers and free is None:
+                continue
+            step = replace(step, code=step.code.format(id=numbers.setdefault(key, free)))
+        result.append(step)
+    return result
+
+
+HEADER = """.version 8.0
+.target sm_80
+.address_size 64
+.extern .shared .align 16 .b8 more[];
+.visible .entry program(.param .u64 p0, .param .u64 p1, .param .u64 p2, .param .u64 p3)
+{
+    .reg .pred %p, %true;
+    .reg .b16 %h;
+    .reg .b32 %w, %x, %y, %z, %t, %me, %lane, %warp, %block;
+    .reg .b64 %d, %e, %g0, %g1, %g2, %g3, %s0, %s1, %s2, %more;
+    .shared .align 16 .b8 s0[16];
+    .shared .align 16 .b8 s1[16];
+    .shared .align 16 .b8 s2[16];
+    ld.param.u64 %g0, [p0]; ld.param.u64 %g1, [p1]; ld.param.u64 %g2, [p2]; ld.param.u64 %g3, [p3];
+    mov.u64 %d, s0; cvta.shared.u64 %s0, %d; mov.u64 %d, s1; cvta.shared.u64 %s1, %d;
+    mov.u64 %d, s2; cvta.shared.u64 %s2, %d; mov.u64 %d, more; cvta.shared.u64 %more, %d;
+    mov.u32 %w, %tid.z; mov.u32 %x, %ntid.y; mov.u32 %y, %tid.y; mad.lo.u32 %w, %w, %x, %y;
+    mov.u32 %x, %ntid.x; mov.u32 %y, %tid.x; mad.lo.u32 %t, %w, %x, %y;
+    and.b32 %lane, %t, 31; shr.u32 %warp, %t, 5; mov.u32 %block, %ctaid.x;
+    mad.lo.u32 %me, %block, 72, %t;
+    setp.eq.u32 %true, %t, %t;
+    mov.u32 %x, 1; mov.u32 %y, 2; mov.u32 %z, 3; mov.u32 %w, %t; mov.b16 %h, 5; mov.u64 %d, 6; mov.u64 %e, 7;"""
+
+
+# --- drawn programs ---------------------------------------------------------------------------------------------------
+# Random steps nearly always race. So most programs get barriers and waits that prevent the mistakes, in several ways; then,
+# often, one is allowed, or one step is removed.
+
+SLOTS = 18
+CURES = ["lanes", "passed on", "whole warp", "warps", "arrive", "through a warp", "block"]
+WHICH_CURES = [[None], CURES, CURES, CURES, CURES, [None, *CURES]]
+
+
+def prevent(steps: Sequence[Step | None], cures: Sequence[str | None], spared: int) -> list[Step]:
+    """Insert waits and barriers before accesses that would be a mistake; the one with the number `spared` is not cured."""
+    result: list[Step] = []
+    known: dict[Thread, set[int]] = defaultdict(set)  # for each thread, the steps in `result` that happen before
+    gone: set[Thread] = set()
+    ends: dict[int, int] = {}  # of a copy: the wait
+    mistakes = 0
+
+    def add(step: Step) -> None:
+        n = len(result)
+        who = [Thread(step.block, t) for t in sorted({*step.threads} & {*SEEN})]
+        arriving = [Thread(step.block, t) for w in step.arriving for t in threads_of(w) if t in SEEN]
+        if step.kind in ("lanes", "warps"):
+            met = set().union({n}, *(known[thread] for thread in (*who, *arriving)))
+            known.update((thread, set(met)) for thread in who if thread not in gone)
+        else:
+            for thread in who:
+                known[thread] |= {n}
+        if step.kind == "leave":
+            ends.update((c, n) for c in under_way(who[0]))
+            gone.update(who)
+        if step.kind == "wait" and step.groups <= 0:
+            committed = max((m for m in range(n) if result[m].kind == "commit" and result[m].threads == step.threads
+                             and result[m].block == step.block), default=-1)  # fmt: skip
+            ends.update((c, n) for c in under_way(who[0]) if step.groups < 0 or c < committed)
+        result.append(step)
+
+    def under_way(thread: Thread) -> list[int]:
+        return [n for n, s in enumerate(result) if s.kind == "copy" and n not in ends
+                and Thread(s.block, s.threads[0]) == thread]  # fmt: skip
+
+    def rivals_of(step: Step) -> list[int]:
+        me = Thread(step.block, step.threads[0])
+        found = []
+        for n, other in enumerate(result):
+            if not any(clash(a, b) for a in step.accesses for b in other.accesses):
+                continue
+            him = Thread(other.block, other.threads[0])
+            if other.kind == "copy" and (n not in ends or ends[n] not in known[me]):
+                found.append(n)
+            elif him != me and n not in known[me]:
+                found.append(n)
+        return found
+
+    for step, cure in zip(steps, cures, strict=True):
+        if not step or (step.kind in ("access", "copy", "leave") and Thread(step.block, step.threads[0]) in gone):
+            continue
+        if step.accesses and cure:
+            rivals = rivals_of(step)
+            if any(result[n].block != step.block for n in rivals):
+                continue
+            for n in rivals:
+                mistakes += 1
+                other, me = result[n], Thread(step.block, step.threads[0])
+                if mistakes == spared or n not in rivals_of(step):
+                    continue
+                if other.kind == "copy" and n not in ends:
+                    add(wait(step.block, other.threads[0], -1))
+                if other.threads != step.threads and n in rivals_of(step):
+                    for barrier in path(step.block, other.threads[0], me.index, cure, gone):
+                        add(barrier)
+        add(step)
+    return result
+
+
+def clash(a: Access, b: Access) -> bool:
+    whats = {a.what, b.what}
+    return whats not in ({"read"}, {"atomic"}) and len(common_bytes(a, b)) > 0
+
+
+def path(block: int, one: int, other: int, cure: str, gone: set[Thread]) -> list[Step]:
+    """Barriers after which what thread `one` did happens before what `other` does next."""
+    first, second = one // 32, other // 32
+    third = next(warp for warp in (2, 1, 0) if warp not in (first, second))
+    some_left = all(any(Thread(block, t) not in gone for t in SEEN if t // 32 == warp) for warp in range(3))
+    if first == second:
+        if cure == "lanes":
+            return [lanes_barrier(block, sorted([one, other]))]
+        if cure == "passed on":
+            between = next(lane for lane in WARPS[first] if lane not in (one, other))
+            return [lanes_barrier(block, sorted([one, between])), lanes_barrier(block, sorted([between, other]))]
+        if cure == "whole warp":
+            return [whole_warp(block, first)]
+        if cure == "warps":
+            return [some_warps(block, (first,))] if one % 2 else [some_warps(block, sorted((first, third)))]
+    elif some_left:
+        if cure in ("warps", "lanes", "whole warp"):
+            return [some_warps(block, sorted((first, second)))]
+        if cure == "arrive":
+            return [some_warps(block, (second,), (first,))]
+        if cure in ("through a warp", "passed on"):
+            return [some_warps(block, (third,), (first,)), some_warps(block, sorted((third, second)))]
+    return [block_barrier(block)]
+
+
+NO = [("atomic", 1), ("atomic", 16)]
+KINDS = [
+    [(what, n) for what in ("read", "write", "atomic") for n in (4, 1, 2, 8, 16) if (what, n) not in NO],
+    [("read", 4), ("read", 8), ("read", 16), ("read", 1), ("write", 8), ("atomic", 8)],
+    [("atomic", 4), ("atomic", 8), ("atomic", 2), ("write", 8), ("read", 16)],
+]
+MEMORY_SETS = [("s0",), ("g0",), ("s1", "g1"), (DYNAMIC, "s2"), ("g3", "g2", "s0"), MEMORIES]
+
+
+@st.composite
+def programs(draw) -> Program:
+    blocks, memories = draw(st.sampled_from([1, 1, 1, 2, 3])), draw(st.sampled_from(MEMORY_SETS))
+    steps = draw(step_lists(blocks, memories, draw(st.integers(0, 2)), draw(st.booleans())))
+    cures = draw(st.lists(st.sampled_from(draw(st.sampled_from(WHICH_CURES))), min_size=SLOTS, max_size=SLOTS))
+    steps = prevent(steps, cures, draw(st.integers(0, 4)))
+    missing = draw(st.none() | st.integers(0, 40))
+    if missing is not None and missing < len(steps):
+        del steps[missing]
+    return Program(draw(st.sampled_from(SHAPES)), steps, draw(st.booleans()))
+
+
+@cache
+def step_lists(blocks: int, memories: tuple[str, ...], mix: int, copies: bool) -> st.SearchStrategy:
+    """Slots, each with a step or None, so that shrinking empties slots."""
+    block = st.integers(0, blocks - 1)
+    index = st.sampled_from(sum(WARPS, ()))
+    lanes = st.sampled_from(WARPS).flatmap(lambda warp: st.sets(st.sampled_from(warp), min_size=2).map(sorted))
+    start = st.integers(0, BYTES - 1)
+    touches = st.builds(
+        touch, block, index, st.sampled_from(KINDS[mix]), st.sampled_from(memories), start, st.booleans()
+    )
+    pairs = st.permutations([0, 1, 2]).map(lambda order: (sorted(order[:2]), order[2]))
+    others = [
+        st.builds(lanes_barrier, block, lanes), st.builds(lanes_barrier, block, lanes),
+        st.builds(block_barrier, block, st.sampled_from(EVERYBODY)),
+        st.builds(whole_warp, block, st.integers(0, 2)),
+        st.builds(lambda b, p: some_warps(b, p[0]), block, pairs),
+        st.builds(lambda b, p, all: some_warps(b, p[0][:1], p[0][1:] + [p[1]] * all), block, pairs, st.booleans()),
+        st.builds(exchange, block, lanes, st.integers(0, 3)),
+        st.builds(fence, block, index), st.builds(leave, block, index),
+    ]  # fmt: skip
+    to = [memory for memory in memories if memory not in GLOBAL] or ["s0"]
+    since = [memory for memory in memories if memory in GLOBAL] or ["g0"]
+    targets = st.tuples(st.sampled_from(to), st.sampled_from(since))
+    thread = st.sampled_from((0, 1, 33)) if copies else index
+    made = st.builds(
+        copy, block, thread, st.sampled_from([4, 8, 16]), targets, st.tuples(start, start), st.integers(0, 4)
+    )
+    of_copies = [made, made, made, st.builds(commit, block, thread), st.builds(wait, block, thread, st.integers(-1, 2))]
+    kinds = [st.none(), *[touches] * 16, *others, *(of_copies * 3 if copies else ())]  # one_of would take each once
+    return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=SLOTS, max_size=SLOTS)

@@ -1,0 +1,107 @@
+"""The PTX machine against the rule of races, on random small programs (programs.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from emulator.observation import Action, Kind
+from emulator.ptx import load
+from races.rule import Event, Launch, Thread, common_bytes, conflict, during, races
+from races.tracing import trace
+from tests.emulator.ptx.programs import BYTES, Program, programs
+
+SCHEDULES = st.tuples(st.integers(1, 1000), st.sampled_from([0.0, 0.1, 0.5]))  # seed and switch of trace
+
+
+def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
+    """The tracer's findings."""
+    text, _ = program.text()
+    tensors = [torch.zeros(BYTES, dtype=torch.uint8) for _ in range(4)]
+    launch = load(text)["program"].launch(program.blocks, program.shape, shared=BYTES)
+    names = ["g0", "g1", "g2", "g3"]
+    return trace(lambda: launch(*tensors, names=names), seed=schedule[0], switch=schedule[1])
+
+
+def disagreements(program: Program, findings: list) -> list[str]:
+    """Descriptions of where the tracer's findings and the rule differ: pairs of steps, and the bytes with a mistake."""
+    launch, (_, steps) = program.launch(), program.text()
+    racing = {pair_of(a, b): (a, b) for a, b in races(launch)}
+    copied = [(bytes_of(issue, other), side_of(other), always) for issue, other, always in during(launch)]
+    wrong, raced, met = [], set(), set()
+    for finding in findings:
+        sides = [(thread_of(side, program.shape), side.what, steps.get(side.site.line)) for side in finding.sides]
+        if finding.kind is Kind.RACE:
+            if frozenset(sides) in racing:
+                raced |= bytes_of(*racing[frozenset(sides)])
+                continue
+        elif finding.kind is Kind.ASYNC:
+            here = [bytes for bytes, side, _ in copied if side == sides[0]]
+            met |= set().union(*here)
+            if here:
+                continue
+        elif finding.kind is Kind.UNINITIALISED:  # memory is left uninitialised
+            continue
+        wrong.append(f"not in the program: {finding}")
+    missed = {byte: pair for pair in racing.values() for byte in bytes_of(*pair) if byte not in raced}
+    wrong += [f"missed at {byte}: {pair}" for byte, pair in list(missed.items())[:2]]
+    for bytes, side, always in copied:
+        if always and not bytes <= met:
+            wrong.append(f"missed at {bytes - met}, a copy under way: {side}")
+    return wrong
+
+
+def side_of(event: Event) -> tuple:
+    return event.thread, Action(event.access.what), event.access.step
+
+
+def pair_of(a: Event, b: Event) -> frozenset:
+    return frozenset((side_of(a), side_of(b)))
+
+
+def bytes_of(a: Event, b: Event) -> set:
+    return {(a.access.memory, byte) for byte in common_bytes(a.access, b.access)}
+
+
+def thread_of(side, shape: tuple[int, int, int]) -> Thread:
+    x, y, z = side.thread
+    return Thread(side.block[0], x + shape[0] * (y + shape[1] * z))
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.thorough)])
+def test_the_machine_says_what_the_rule_says(count):
+    @settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(program=programs(), schedule=SCHEDULES, other=SCHEDULES)
+    def agree(program, schedule, other):
+        for one in [(0, 0.0), schedule, other]:
+            wrong = disagreements(program, run(program, one))
+            assert not wrong, "\n".join([f"seed={one[0]} switch={one[1]}", repr(program), *wrong])
+
+    agree()
+
+
+def test_drawn_programs_have_mistakes_and_orders():
+    """Of the memories with conflicting accesses, many have a race and many do not; copies are met, and waited for."""
+    seen = Counter()
+
+    @settings(max_examples=200, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @seed(0)
+    @given(programs())
+    def count(program):
+        launch = program.launch()
+        conflicts = [pair for pair in combinations(launch.accesses(), 2) if conflict(*pair)]
+        in_conflict = {pair[0].access.memory for pair in conflicts}
+        racing = {pair[0].access.memory for pair in races(launch)}
+        met = {issue.access.memory for issue, _, always in during(launch) if always}
+        copied = {step.access.memory for step in program.steps if step.kind == "copy"}
+        seen.update(in_conflict=len(in_conflict), racing=len(racing), copied=len(copied), met=len(met))
+        seen.update(some_warps=sum("{" in s.code or len(s.arriving) > 0 for s in program.steps))
+
+    count()
+    assert 0.25 < seen["racing"] / seen["in_conflict"] < 0.75, seen
+    assert 0.1 < seen["met"] / seen["copied"] < 0.8 and seen["some_warps"] > 20, seen
