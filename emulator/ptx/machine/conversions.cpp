@@ -18,7 +18,7 @@ using u32 = uint32_t;
 using s64 = int64_t;
 using u64 = uint64_t;
 
-// ---- registers: cvt's may be wider than its types. Operands: d, bytes of d, a, bytes of a ------------------------------------
+// ---- registers: cvt's may be wider than its types. Operands: d, bytes of d, a, bytes of a ---------------------------------
 
 template <class S, class Register>
 void read_from(const Register* from, S* to) {
@@ -71,8 +71,9 @@ void row(Table& table, std::string_view flags, F) {
 template <class I>
 I to_integer(double x, bool wide) {
     constexpr I nan = static_cast<I>(std::make_unsigned_t<I>(1) << (8 * sizeof(I) - 1));
-    constexpr double bound = static_cast<double>(u64(1) << (8 * sizeof(I) - std::is_signed_v<I> - 1)) * 2, lowest = std::is_signed_v<I> ? -bound : 0;
-    const I number = x >= bound ? std::numeric_limits<I>::max() : x <= lowest ? std::numeric_limits<I>::min() : static_cast<I>(x);
+    constexpr I high = std::numeric_limits<I>::max(), low = std::numeric_limits<I>::min();
+    constexpr double bound = static_cast<double>(high / 2 + 1) * 2;  // above `high` by one
+    const I number = x >= bound ? high : x <= low ? low : static_cast<I>(x);
     return x == x ? number : wide || sizeof(I) == 8 ? nan : 0;
 }
 
@@ -154,7 +155,8 @@ D final(double x, const How& how) {
             return x;
         } else {
             const Format& format = std::is_same_v<D, f16> ? F16 : std::is_same_v<D, bf16> ? BF16 : F32;
-            const D result = narrow<D>(static_cast<float>(to_format(x, format, how.rounding == NOT_ROUNDED ? RN : how.rounding)));
+            const Rounding rounding = how.rounding == NOT_ROUNDED ? RN : how.rounding;
+            const D result = narrow<D>(static_cast<float>(to_format(x, format, rounding)));
             if constexpr (std::is_same_v<D, float>) return how.ftz ? flush(result) : result;
             return result;
         }
@@ -181,7 +183,9 @@ void convert_integers(Warp& warp, const Instruction& at, uint32_t mask, const Ho
                 const bool negative = with_sign && static_cast<s64>(value[lane]) < 0;
                 const bool below = negative && static_cast<s64>(value[lane]) < static_cast<s64>(low);
                 const bool above = !negative && value[lane] > static_cast<u64>(high);
-                to[lane] = !how.sat ? static_cast<D>(value[lane]) : (negative && !std::is_signed_v<D>) || below ? low : above ? high : static_cast<D>(value[lane]);
+                to[lane] = static_cast<D>(value[lane]);
+                if (how.sat && (below || (negative && !std::is_signed_v<D>))) to[lane] = low;
+                if (how.sat && above) to[lane] = high;
             }
         }
         write(warp, at, mask, to);
@@ -238,10 +242,12 @@ constexpr bool is_valid(int to, int from, int rounding) {  // as the manual asks
 template <int To, int From, int R>
 void flag_rows(Table& table) {
     if constexpr (is_valid(To, From, R)) {
-        constexpr bool ftz = To == SINGLE || From == SINGLE, relu = From == SINGLE && (To == HALF || To == BRAIN) && (R == RN || R == RZ);
+        constexpr bool ftz = To == SINGLE || From == SINGLE;
+        constexpr bool relu = From == SINGLE && (To == HALF || To == BRAIN) && (R == RN || R == RZ);
         general_row<To, From, R, false, false, false>(table);
         general_row<To, From, R, false, true, false>(table);
-        if constexpr (ftz) general_row<To, From, R, true, false, false>(table), general_row<To, From, R, true, true, false>(table);
+        if constexpr (ftz) general_row<To, From, R, true, false, false>(table);
+        if constexpr (ftz) general_row<To, From, R, true, true, false>(table);
         if constexpr (relu) general_row<To, From, R, false, false, true>(table);
     }
 }

@@ -81,7 +81,8 @@ void sums(Table& table, std::string_view op, F) {
         }
         if constexpr (sizeof...(S) == 3) {
             rows<T, Half<T, F, RELU>, S...>(table, joined({op, rounding, ".relu"}));
-            if constexpr (std::is_same_v<T, f16>) rows<T, Half<T, F, FTZ | RELU>, S...>(table, joined({op, rounding, ".ftz.relu"}));
+            if constexpr (std::is_same_v<T, f16>)
+                rows<T, Half<T, F, FTZ | RELU>, S...>(table, joined({op, rounding, ".ftz.relu"}));
         }
     }
 }

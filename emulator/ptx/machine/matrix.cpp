@@ -1,8 +1,10 @@
-// mma.sync and ldmatrix. A warp holds a matrix in fragments: lane l has elements of row l / 4, and of the columns that follow from
-// l % 4. So a register of all lanes is a block of 8 rows, row by row, 4 * (elements in a register) columns wide; B lies transposed.
-// Only C and D of 32 and 64 bits are otherwise: registers 2i and 2i + 1 have the even and the odd columns of a block of 8 columns.
+// mma.sync and ldmatrix. A warp holds a matrix in fragments: lane l has elements of row l / 4, and of the columns that follow
+// from l % 4. So a register of all lanes is a block of 8 rows, row by row, 4 * (elements in a register) columns wide; B lies
+// transposed. Only C and D of 32 and 64 bits are otherwise: registers 2i and 2i + 1 have the even and the odd columns of a block.
 #include "access.h"
 #include "formats.h"
+
+#include <algorithm>
 
 namespace emulator::ptx {
 namespace {
@@ -87,16 +89,22 @@ SHARED void read_c(const Warp& warp, const int32_t* operand, uint32_t mask, Tota
             for (int j = 0; j < 64; ++j) flat[j] = widen(from[j]);
         } else {
             const Sum *even = warp.slot<Sum>(operand[2 * i]), *odd = warp.slot<Sum>(operand[2 * i + 1]);
-            for (int lane = 0; lane < 32; ++lane) flat[2 * lane] = static_cast<Total>(even[lane]), flat[2 * lane + 1] = static_cast<Total>(odd[lane]);
+            for (int lane = 0; lane < 32; ++lane) {
+                flat[2 * lane] = static_cast<Total>(even[lane]);
+                flat[2 * lane + 1] = static_cast<Total>(odd[lane]);
+            }
         }
-        for (uint32_t absent = ~mask; absent; absent &= absent - 1) flat[2 * __builtin_ctz(absent)] = flat[2 * __builtin_ctz(absent) + 1] = 0;
+        for (uint32_t absent = ~mask; absent; absent &= absent - 1) {
+            const int lane = __builtin_ctz(absent);
+            flat[2 * lane] = flat[2 * lane + 1] = 0;
+        }
     }
 }
 
 template <class Sum, class Total>
 Sum rounded(Total total) {
     if constexpr (std::is_same_v<Sum, float>) return canonical(total);
-    else if constexpr (std::is_same_v<Total, int64_t>) return total > INT32_MAX ? INT32_MAX : total < INT32_MIN ? INT32_MIN : total;
+    else if constexpr (std::is_same_v<Total, int64_t>) return std::clamp<int64_t>(total, INT32_MIN, INT32_MAX);
     else if constexpr (sizeof(Sum) == 2) return narrow<Sum>(total);
     else return static_cast<Sum>(total);
 }
@@ -107,20 +115,25 @@ SHARED void write_d(const Warp& warp, const int32_t* operand, uint32_t mask, con
     for (int i = 0; i < M / 8; ++i, flat += 64) {
         if constexpr (sizeof(Sum) == 2) {
             auto* to = warp.slot<Pair<Sum>>(operand[i]);
-            each_lane(mask, [=](unsigned lane) { to[lane] = {rounded<Sum>(flat[2 * lane]), rounded<Sum>(flat[2 * lane + 1])}; });
+            each_lane(mask, [=](unsigned lane) {
+                to[lane] = {rounded<Sum>(flat[2 * lane]), rounded<Sum>(flat[2 * lane + 1])};
+            });
         } else {
             Sum *even = warp.slot<Sum>(operand[2 * i]), *odd = warp.slot<Sum>(operand[2 * i + 1]);
-            each_lane(mask, [=](unsigned lane) { even[lane] = rounded<Sum>(flat[2 * lane]), odd[lane] = rounded<Sum>(flat[2 * lane + 1]); });
+            each_lane(mask, [=](unsigned lane) {
+                even[lane] = rounded<Sum>(flat[2 * lane]);
+                odd[lane] = rounded<Sum>(flat[2 * lane + 1]);
+            });
         }
     }
 }
 
 template <int M, int K, class Value, class Total>
-SHARED void multiply(const Value (&__restrict left)[M][K], const Value (&__restrict right)[K][8], Total (&__restrict sum)[M][8]) {
+SHARED void multiply(const Value (&__restrict a)[M][K], const Value (&__restrict b)[K][8], Total (&__restrict sum)[M][8]) {
     for (int k = 0; k < K; ++k)  // in the outer loop: the next sum need not wait for this one
         for (int row = 0; row < M; ++row)
-#pragma GCC unroll 1
-            for (int column = 0; column < 8; ++column) sum[row][column] = fused(left[row][k], right[k][column], sum[row][column]);
+#pragma GCC unroll 1  // g++ would unroll it before it can vectorise it
+            for (int column = 0; column < 8; ++column) sum[row][column] = fused(a[row][k], b[k][column], sum[row][column]);
 }
 
 // D = A B + C for M x 8 x K. `Sum` is the type of C and D in registers, Finite clamps integers instead of wrapping them.
@@ -128,7 +141,8 @@ template <int M, int K, class Sum, class A, class B, bool Finite>
 Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
     using Value = decltype(value(A()));
     using Total = std::conditional_t<std::is_same_v<Value, s32>, std::conditional_t<Finite, int64_t, u32>, Value>;
-    const int32_t *d = at.operand, *a = d + M / 8 * (sizeof(Sum) == 2 ? 1 : 2), *b = a + M / 8 * (K / WIDTH<A>), *c = b + K / WIDTH<B>;
+    const int32_t *d = at.operand, *a = d + M / 8 * (sizeof(Sum) == 2 ? 1 : 2);
+    const int32_t *b = a + M / 8 * (K / WIDTH<A>), *c = b + K / WIDTH<B>;
     Value left[M][K], right[K][8];
     Total sum[M][8];
     read_a<A>(warp, a, mask, left);
@@ -178,12 +192,13 @@ void add_products(Table& table) {
     product<16, 16, float, bf16, bf16>(table), product<16, 8, float, bf16, bf16>(table);
     product<16, 8, float, tf32, tf32>(table), product<16, 4, float, tf32, tf32>(table);
     integer_products<16, 32>(table), integer_products<16, 16>(table), integer_products<8, 16>(table);
-    byte_products<32, float>(table), byte_products<32, f16>(table), byte_products<16, float>(table), byte_products<16, f16>(table);
+    byte_products<32, float>(table), byte_products<32, f16>(table);
+    byte_products<16, float>(table), byte_products<16, f16>(table);
     product<8, 4, double, double, double>(table), product<16, 4, double, double, double>(table);
     product<16, 8, double, double, double>(table), product<16, 16, double, double, double>(table);
 }
 
-// ---- ldmatrix: matrices of 8 rows of 16 bytes; lanes 0-7 give the rows of the first, 8-15 of the second, ... --------------------
+// ---- ldmatrix: matrices of 8 rows of 16 bytes; lanes 0-7 give the rows of the first, 8-15 of the second, ... --------------
 
 template <int Count, bool Transposed>
 Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -197,7 +212,8 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
         uint16_t* to = warp.slot<uint16_t>(at.operand[3 + i]);
         for (int row = 0; row < 8; ++row)
             for (int column = 0; column < 8; ++column)
-                if (mask >> (row * 4 + column / 2) & 1) to[row * 8 + column] = Transposed ? matrix[i][column][row] : matrix[i][row][column];
+                if (mask >> (row * 4 + column / 2) & 1)
+                    to[row * 8 + column] = Transposed ? matrix[i][column][row] : matrix[i][row][column];
     }
     return Flow::next;
 }
