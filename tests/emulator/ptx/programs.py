@@ -38,9 +38,9 @@ class StepAccess(Access):
 class Step:
     """One instruction of each of these threads of a block, except those that have returned.
 
-    kind: access, copy, commit, wait, lanes (a barrier of lanes), exchange (a warp operation), fence, leave, warps (a barrier
-    of whole warps: `threads` wait at it, those of the warps in `arriving` only arrive). code: PTX, with {id} for the number of
-    a barrier.
+    kind: access, copy, commit, wait, lanes (a barrier of lanes), exchange (a warp operation), fence, leave, warps (a
+    barrier of whole warps: `threads` wait at it, those of the warps in `arriving` only arrive). code: PTX, with {id} for
+    the number of a barrier.
     """
 
     block: int
@@ -289,8 +289,8 @@ class Program:
 def numbered(steps) -> list[Step]:
     """The steps, those of some warps with the number of a barrier: 3 to 15.
 
-    Barriers of the same warps that all wait share a number; others have one each, because a warp may arrive at the next before
-    this one is complete. Barriers for which no number is left, and those with a warp that has returned, are left out.
+    Barriers of the same warps that all wait share a number; others have one each, because a warp may arrive at the next
+    before this one is complete. Barriers for which no number is left, and those with a warp that has returned, are left out.
     """
     numbers: dict[tuple, int] = {}
     gone: dict[int, set[int]] = defaultdict(set)
@@ -384,9 +384,8 @@ def prevent(steps: Sequence[Step | None], cures: Sequence[str | None], spared: i
             if not any(clash(a, b) for a in step.accesses for b in other.accesses):
                 continue
             him = Thread(other.block, other.threads[0])
-            if other.kind == "copy" and (n not in ends or ends[n] not in known[me]):
-                found.append(n)
-            elif him != me and n not in known[me]:
+            under_way_or_unknown = other.kind == "copy" and (n not in ends or ends[n] not in known[me])
+            if under_way_or_unknown or (him != me and n not in known[me]):
                 found.append(n)
         return found
 
