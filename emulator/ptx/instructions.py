@@ -7,7 +7,7 @@ is refused.
 
 Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the spelling, or of a type by
 its own name; `t*2` of twice that width. `=cc` and `cc` are the carry flag, which PTX does not write. A row of which the
-operands are more than that names the function of encode.py or memory.py that reads them.
+operands are more than that names the function of families.py or access.py that reads them.
 """
 
 from __future__ import annotations
