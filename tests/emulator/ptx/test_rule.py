@@ -150,7 +150,7 @@ def test_drawn_programs_have_mistakes_and_orders():
     """Of the memories with conflicting accesses, many have a race and many do not; copies are met, and waited for."""
     seen = Counter()
 
-    @settings(max_examples=200, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @seed(0)
     @given(programs())
     def count(program):
@@ -165,4 +165,4 @@ def test_drawn_programs_have_mistakes_and_orders():
 
     count()
     assert 0.25 < seen["racing"] / seen["in_conflict"] < 0.75, seen
-    assert 0.1 < seen["met"] / seen["copied"] < 0.8 and seen["some_warps"] > 20, seen
+    assert 0.1 < seen["met"] / seen["copied"] < 0.8 and seen["some_warps"] > 10, seen
