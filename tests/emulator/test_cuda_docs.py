@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from emulator import build_cache, compiler
-from emulator.cuda import Refused, load
+from emulator.cuda import Refused, load, nvcc
 from emulator.observation import Kind
 from races.tracing import trace
 
@@ -110,9 +110,9 @@ def test_what_is_refused_says_why(tmp_path, used, reason):
 
 
 def test_environment_variables_are_those_that_are_read():
-    sources = "".join(Path(module.__file__).read_text() for module in (compiler, build_cache))
+    sources = "".join(Path(module.__file__).read_text() for module in (compiler, build_cache, nvcc))
     read = re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", sources)
-    named = [row[0].strip("`") for row in table("variable")]
+    named = [name for row in table("variable") for name in re.findall(r"`(\w+)`", row[0])]
     assert set(named) == set(read) - {"XDG_CACHE_HOME"} and "$XDG_CACHE_HOME" in TEXT
 
 

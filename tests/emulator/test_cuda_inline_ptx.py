@@ -106,7 +106,12 @@ def tagged(text: str, tag: str) -> int:
 
 @needs_nvcc
 @pytest.mark.parametrize(
-    "kind, cut, pending", [(Kind.ASYNC, "", 2), (Kind.RACE, "filled", 1), (Kind.RACE, "emptied", 1)]
+    "kind, cut, pending",
+    [
+        (Kind.ASYNC, "", 2),
+        pytest.param(Kind.RACE, "filled", 1, marks=pytest.mark.thorough),  # each compiles a file
+        pytest.param(Kind.RACE, "emptied", 1, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_missing_barrier_and_a_wait_that_is_too_weak_are_found(tmp_path, kind, cut, pending):
     text = GEMM.read_text()
@@ -197,6 +202,30 @@ def test_host_code_calls_the_emulators_runtime_api(cu):
 
 
 @needs_nvcc
+def test_cooperative_groups_run(cu):
+    text = """
+    #include <cooperative_groups.h>
+    #include <cooperative_groups/reduce.h>
+    namespace cg = cooperative_groups;
+    __global__ void total(const float* x, float* out) {
+        __shared__ float sums[2];
+        auto block = cg::this_thread_block();
+        auto tile = cg::tiled_partition<32>(block);
+        float sum = cg::reduce(tile, x[threadIdx.x], cg::plus<float>());
+        if (tile.thread_rank() == 0) sums[tile.meta_group_rank()] = sum;
+        BARRIER;
+        if (threadIdx.x == 0) out[0] = sums[0] + sums[1];
+    }
+    """
+    x, out = torch.arange(64.0), torch.zeros(1)
+    total = cu(text, "total", defines={"BARRIER": "block.sync()"}).total.launch(1, 64)
+    assert trace(lambda: total(x, out)) == [] and out.item() == x.sum()
+    total = cu(text, "total", defines={"BARRIER": "tile.sync()"}).total.launch(1, 64)
+    (kind,) = {finding.kind for finding in trace(lambda: total(x, out)) if finding.kind is not Kind.UNINITIALISED}
+    assert kind is Kind.RACE
+
+
+@needs_nvcc
 def test_an_instruction_that_is_not_covered_is_refused_with_the_line_of_the_cu(cu):
     text = """
     __global__ void k(unsigned* x) {
@@ -222,6 +251,7 @@ def test_errors_of_nvcc_speak_of_the_authors_line(cu):
 
 
 @needs_nvcc
+@pytest.mark.thorough
 def test_a_changed_header_is_compiled_anew(cu, tmp_path):
     text = '#include "by.h"\n__global__ void k(int* x) { asm("mov.u32 %0, %1;" : "=r"(x[0]) : "n"(BY)); }'
     for value in (3, 4, 3):
