@@ -1,8 +1,9 @@
 """PTX on a CPU: what Triton, Numba and nvcc compile runs lane by lane, and every access can be traced (docs/tracing-ptx.md).
 
-Python decodes text: `parse` reads it (syntax.py, declarations.py), `instructions` is the table of opcodes, `encode` and
-`families` make the machine's arrays of it, `allocate` and `layout` say where registers and variables lie, `decoded` keeps the
-result. `module` launches kernels. C++: machine/ executes an instruction for all lanes of a warp.
+Python decodes text: `parse` reads it (syntax.py, declarations.py), `inline` replaces calls, `instructions` is the table of
+opcodes, `encode`, `families` and `access` make the machine's arrays of it, `allocate` and `layout` say where registers and
+variables lie, `decoded` keeps the result. `module` launches kernels, `program` explains their records. C++: machine/
+executes an instruction for all lanes of a warp.
 """
 
 from emulator.ptx.module import Kernel, Module, PtxError, load

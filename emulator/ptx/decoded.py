@@ -14,6 +14,7 @@ from typing import Any
 from emulator.build_cache import built, key_of
 from emulator.errors import CompileError, Refused
 from emulator.ptx.encode import Encoded, encode
+from emulator.ptx.inline import inlined
 from emulator.ptx.parse import Parser
 from emulator.ptx.syntax import Parameter, Place, Variable
 
@@ -75,7 +76,7 @@ class Decoded:
     def _decode(self, kernel: str) -> Code:
         parser = self._parsed()
         try:
-            encoded = encode(parser.read(kernel), parser.module)
+            encoded = encode(inlined(parser.read(kernel), parser.module, parser.read), parser.module)
         except Refused as refused:
             return Code(None, [], (refused.reason, refused.line))
         except CompileError as error:

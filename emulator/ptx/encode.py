@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass
 
 from emulator.errors import CompileError, Refused
-from emulator.ptx import families
+from emulator.ptx import access, families
 from emulator.ptx.allocate import Flow, allocate, slot_bytes
 from emulator.ptx.declarations import encoded
 from emulator.ptx.instructions import Plan, plan
@@ -19,11 +19,11 @@ from emulator.ptx.syntax import (
     Instruction,
     Label,
     Not,
-    Pair,
     Register,
     Special,
     Symbol,
     Text,
+    shown,
     type_bytes,
 )
 
@@ -98,7 +98,8 @@ class Encoder:
             if found is None:
                 raise self.refused(f"opcode {instruction.opcode}")
             if found.row.by:
-                getattr(families, found.row.by)(self, instruction, found)
+                by = getattr(access, found.row.by, None) or getattr(families, found.row.by)
+                by(self, instruction, found)
             else:
                 self._plain(instruction, found)
         starts.append(len(self.lines))
@@ -200,7 +201,7 @@ class Encoder:
             return self.symbol(operand, width)
         if kind is Not and type == "pred":
             return self.inverted(operand.predicate)
-        raise self.error(f"{_shown(operand)} cannot be a source of type .{type}")
+        raise self.error(f"{shown(operand)} cannot be a source of type .{type}")
 
     def destination(self, operand, type: str, width: int | None = None) -> Register:
         """The slot of a destination."""
@@ -211,7 +212,7 @@ class Encoder:
         if operand is SINK:
             operand = self.temporary(width)
         if operand.__class__ is not Register:
-            raise self.error(f"{_shown(operand)} cannot be a destination")
+            raise self.error(f"{shown(operand)} cannot be a destination")
         if operand.bytes != width:
             raise self._wrong_width(operand, type)
         self.writes.append(operand.number)
@@ -261,7 +262,7 @@ class Encoder:
                 known = self.known[symbol] = ~self._room(8)
                 self.addresses.append((~known, symbol.name, symbol.offset))
             return known
-        return self.slot_of(value.to_bytes(width, "little"), 32)
+        return self.slot_of((value % 2 ** (8 * width)).to_bytes(width, "little"), 32)
 
     def _room(self, width: int) -> int:
         self.constants.extend(bytes(-len(self.constants) % 64))
@@ -271,7 +272,7 @@ class Encoder:
     def address(self, operand, space: str) -> list:
         """[slot, bytes of the address, offset] of an operand in brackets."""
         if operand.__class__ is not Address:
-            raise self.error(f"{_shown(operand)} is not an address")
+            raise self.error(f"{shown(operand)} is not an address")
         base = operand.base
         if base.__class__ is Register:
             if base.bytes not in (4, 8):
@@ -279,7 +280,7 @@ class Encoder:
             self.reads.append(base.number)
             return [base, base.bytes, self._offset(operand.offset)]
         if base is None:
-            return [self.slot_of(operand.offset.to_bytes(8, "little"), 32), 8, 0]
+            return [self.slot_of((operand.offset % 2**64).to_bytes(8, "little"), 32), 8, 0]
         found, _ = self.layout.address(base, self)
         if space not in (found, "") or (not space and found not in ("global", "const")):
             raise self.error(f"{base.name} is in .{found}, not in {'.' + space if space else 'generic memory'}")
@@ -320,16 +321,3 @@ class Encoder:
 
     def _wrong_width(self, register: Register, type: str) -> CompileError:
         return self.error(f"{register.name} is declared .{register.type}, the operand should be .{type}")
-
-
-def _shown(operand) -> str:
-    """As PTX writes it."""
-    if operand.__class__ is tuple:
-        return f"{{{', '.join(map(_shown, operand))}}}"
-    if isinstance(operand, Address):
-        return f"[{_shown(operand.base) if operand.base else ''}{operand.offset:+d}]"
-    if isinstance(operand, Not):
-        return f"!{_shown(operand.predicate)}"
-    if isinstance(operand, Pair):
-        return f"{_shown(operand.first)}|{_shown(operand.second)}"
-    return str(getattr(operand, "name", getattr(operand, "value", operand))) or "nothing"

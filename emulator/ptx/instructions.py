@@ -7,7 +7,7 @@ is refused.
 
 Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the spelling, or of a type by
 its own name; `t*2` of twice that width. `=cc` and `cc` are the carry flag, which PTX does not write. A row of which the
-operands are more than that names the function of encode.py or memory.py that reads them.
+operands are more than that names the function of families.py or access.py that reads them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
 HINT = "(.L2::cache_hint)"
-ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}", f"red{SCOPES}{POINTER_SPACE}"
+AFTER = "(.{cta,cluster,gpu,sys})(.{relaxed,acquire,release,acq_rel})"  # where compilers write them, behind the space
+ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Layout:
     shared_bytes: int = 0
     local_bytes: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
-    globals: list[str] = field(default_factory=list)
+    is_dynamic: bool = False  # whether it uses the shared memory that the launch gives
 
     def __post_init__(self):
         self._parameters = {parameter.name: parameter for parameter in self.function.parameters}
@@ -52,8 +52,6 @@ class Layout:
         if variable.space in ("global", "const"):
             if variable.extern:
                 raise encoder.refused(f"{variable.name}, which another module defines")
-            if variable.name not in self.globals:
-                self.globals.append(variable.name)
             return variable.space, 0
         if variable.space == "param":
             raise encoder.refused(f"{variable.name}, a parameter of a call")
@@ -79,6 +77,7 @@ class Layout:
         if self.shared and dynamic:
             largest = max(APART, *(self.variable(name).align for name in dynamic))
             self.shared_bytes = _up(self.shared_bytes + APART, largest)
+        self.is_dynamic = bool(dynamic)
         for name in dynamic:
             self.offsets[name] = self.shared_bytes
 

@@ -6,25 +6,18 @@ import re
 from bisect import bisect_right
 
 from emulator.errors import CompileError
-from emulator.ptx.declarations import number, parameters, variables
+from emulator.ptx.declarations import parameters, variables
+from emulator.ptx.operands import NAME, Operands, Scope
 from emulator.ptx.syntax import (
-    SINK,
-    Address,
     Function,
-    Immediate,
     Instruction,
     Label,
-    Not,
-    Pair,
     Place,
     Register,
-    Special,
-    Symbol,
     Text,
 )
 
 COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-NAME = r"[A-Za-z_$%][\w$]*"
 LINKAGE = r"(?:\.(?:visible|extern|weak|common)\s+)*"
 STATEMENT = re.compile(
     rf"""\s*(?:
@@ -36,7 +29,7 @@ STATEMENT = re.compile(
     | (?P<close>\}})
     | \.reg\s+(?P<reg>[^;]*);
     | \.file\s+(?P<number>\d+)\s+"(?P<path>(?:[^"\\\n]|\\.)*)"[^\n]*
-    | (?P<skip>\.section[^{{]*\{{[^}}]*\}} | \.pragma[^;]*; | @@[^\n]* | \.alias[^;]*;)
+    | (?P<skip>\.section[^{{]*\{{[^}}]*\}} | \.pragma(?:"[^"\n]*"|[^;"])*; | @@[^\n]* | \.alias[^;]*;)
     | \.(?P<head>version|target|address_size)(?P<what>[^\n;]*)
     | (?P<linkage>{LINKAGE})\.(?P<kind>entry|func)\b(?P<header>[^;{{]*)(?P<begin>[;{{])
     | (?P<linked>{LINKAGE})\.(?P<space>shared|global|const|local|param)\b(?P<declared>[^;]*);
@@ -49,15 +42,7 @@ HEADER = re.compile(
 )
 OPERANDS = re.compile(r"(?:\{[^{}]*\}|\[[^\[\]]*\]|[^,{}\[\]])+")
 RANGE = re.compile(rf"({NAME})\s*(?:<\s*(\d+)\s*>)?$")
-NUMBERED = re.compile(r"(.*?)(\d+)$", re.DOTALL)
-ADDRESS = re.compile(rf"({NAME})?\s*((?:[+-]\s*)*(?:0[xX][0-9a-fA-F]+|\d+)U?)?$")
-SPECIALS = re.compile(
-    r"%(?:(?:tid|ntid|ctaid|nctaid)(?:\.[xyzw])?|laneid|warpid|nwarpid|smid|nsmid|gridid|lanemask_\w\w|clock(?:64|_hi)?|"
-    r"globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|\w*smem_size|cluster\w*(?:\.[xyzw])?|is_explicit_cluster|"
-    r"reserved_smem_\w+|current_graph_exec)$"
-)
-WORD = re.compile(rf"{NAME}$")
-BRACE = re.compile(r"[{}]")
+BRACE = re.compile(r'"[^"\n]*"|[{}]')
 
 
 INLINED = re.compile(r"//\s*\S+:\d+(?::\d+)? @\[[^\n]*")  # LLVM's comment behind .loc
@@ -73,21 +58,7 @@ def parse(text: str, source: str = "<ptx>") -> Text:
     return parser.module
 
 
-class Scope:
-    """The names that a { } block declares, on top of those around it."""
-
-    __slots__ = ("labels", "names", "operands", "outer", "pending", "ranges")
-
-    def __init__(self, outer: Scope | None = None):
-        self.outer = outer
-        self.names: dict[str, Register] = {}
-        self.ranges: dict[str, tuple[int, str]] = {}  # "%r": (1296, "b32") of .reg .b32 %r<1296>
-        self.labels: dict[str, int] = {}
-        self.pending: list[tuple[Label, int]] = []  # branches, with their lines
-        self.operands: dict[str, object] = {}  # operands that were read before
-
-
-class Parser:
+class Parser(Operands):
     """Reads what lies outside of functions first, then each function that is asked for: a text may have hundreds."""
 
     def __init__(self, text: str, source: str):
@@ -138,7 +109,7 @@ class Parser:
         """Where the body that starts there ends: behind its closing brace."""
         depth = 1
         for brace in BRACE.finditer(self.text, start):
-            depth += 1 if brace[0] == "{" else -1
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)  # none in a string
             if not depth:
                 return brace.end()
         raise self.error(f"{list(self.module.functions)[-1]} has no closing brace")
@@ -180,76 +151,7 @@ class Parser:
             Instruction(opcode, read, predicate, bool(negated), line, self.place)
         )  # fmt: skip
 
-    def _operand(self, text: str) -> object:
-        operand = self.scope.operands.get(text)
-        if operand is None:
-            operand = self.scope.operands[text] = self._read(text)
-        return operand
-
-    def _read(self, text: str) -> object:
-        """An operand; "" for an empty one."""
-        if not text:
-            return ""
-        first = text[0]
-        if first == "{":
-            inside = text[1:-1].strip() if text[-1] == "}" else self._unknown(text)
-            return tuple(self._operand(part.strip()) for part in inside.split(",")) if inside else ()
-        if first == "[":
-            return self._address(text[1:-1].strip()) if text[-1] == "]" else self._unknown(text)
-        if first == "!":
-            return Not(self._operand(text[1:].strip()))
-        if text == "_":
-            return SINK
-        if first in "0123456789-+":
-            value = number(text)
-            return self._unknown(text) if value is None else value
-        if "|" in text:
-            return Pair(*(self._operand(part.strip()) for part in text.split("|", 1)))
-        register = self._register(text)
-        if register is not None:
-            return register
-        if SPECIALS.match(text):
-            return Special(text)
-        if WORD.match(text):
-            return Symbol(text)
-        symbol = ADDRESS.match(text)  # variable+4
-        if symbol and symbol[1] and not self._register(symbol[1]):
-            return Symbol(symbol[1], _signed(symbol[2]))
-        if text == "WARP_SZ":
-            return Immediate(32)
-        return self._unknown(text)
-
-    def _address(self, text: str) -> Address:
-        found = ADDRESS.match(text)
-        if not found or not text:
-            self._unknown(f"[{text}]")
-        name, offset = found[1], _signed(found[2])
-        if name is None:
-            return Address(None, offset)
-        return Address(self._register(name) or Symbol(name), offset)
-
-    def _unknown(self, text: str) -> object:
-        raise self.error(f"{text!r} cannot be read as an operand")
-
     # ---- names ----------------------------------------------------------------------------------------------------
-
-    def _register(self, name: str) -> Register | None:
-        scope = self.scope
-        while scope is not None:
-            if register := scope.names.get(name):
-                return register
-            numbered = NUMBERED.match(name) if scope.ranges else None
-            if numbered and numbered[1] in scope.ranges:
-                count, type = scope.ranges[numbered[1]]
-                if int(numbered[2]) < count and (numbered[2] == "0" or numbered[2][0] != "0"):
-                    return self._declare(scope, name, type)
-            scope = scope.outer
-        return None
-
-    def _declare(self, scope: Scope, name: str, type: str) -> Register:
-        register = scope.names[name] = Register(name, type, len(self.function.registers))
-        self.function.registers.append(register)
-        return register
 
     def _registers(self, found: re.Match) -> None:
         if self.function is None:
@@ -331,6 +233,7 @@ class Parser:
         function = Function(header["name"], found["kind"] == "entry", self.line_of(found.start("kind")))
         function.has_body = found["begin"] == "{"
         function.parameters = parameters(header["parameters"] or "", self.error)
+        function.results = parameters((header["results"] or "").strip("()"), self.error)
         for name, sizes in re.findall(r"\.(\w+)((?:[ \t]+\d+(?:\s*,\s*\d+)*)?)", header["rest"]):
             function.directives[name] = tuple(map(int, re.findall(r"\d+", sizes)))
         if function.has_body or function.name not in self.module.functions:
@@ -344,6 +247,9 @@ class Parser:
         extern = "extern" in found["linked"]
         holder = self.module if self.function is None else self.function
         for variable in variables(found["space"], found["declared"], extern, self.line_of(self.at), self.error):
+            known = holder.variables.get(variable.name)
+            if variable.space == "param" and known and known.size > variable.size:
+                continue  # calls use the same names one after another: the largest serves all
             holder.variables[variable.name] = variable
 
     def _wrong(self, found: re.Match) -> None:
@@ -362,12 +268,3 @@ def _without_comment(found: re.Match) -> str:
     if text[1] == "/":
         return text if INLINED.match(text) else ""
     return " " + "\n" * text.count("\n")
-
-
-def _signed(text: str | None) -> int:
-    if not text:
-        return 0
-    digits = text.replace(" ", "").rstrip("U")
-    sign = -1 if digits.count("-") % 2 else 1
-    digits = digits.lstrip("+-")
-    return sign * int(digits, 8 if re.fullmatch(r"0[0-7]+", digits) else 0)

@@ -103,3 +103,8 @@ def _choices(inside: str) -> list[str]:
         else:
             found[-1] += letter
     return found
+
+
+def plain(spelling: str) -> str:
+    """Without the <names>."""
+    return re.sub(r"<\w+=|>", "", spelling)

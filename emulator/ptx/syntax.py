@@ -88,6 +88,19 @@ class Sink:
 SINK = Sink()
 
 
+def shown(operand) -> str:
+    """As PTX writes it."""
+    if operand.__class__ is tuple:
+        return f"{{{', '.join(map(shown, operand))}}}"
+    if isinstance(operand, Address):
+        return f"[{shown(operand.base) if operand.base else ''}{operand.offset:+d}]"
+    if isinstance(operand, Not):
+        return f"!{shown(operand.predicate)}"
+    if isinstance(operand, Pair):
+        return f"{shown(operand.first)}|{shown(operand.second)}"
+    return str(getattr(operand, "name", getattr(operand, "value", operand))) or "nothing"
+
+
 class Instruction(NamedTuple):
     """A statement; `line` of the PTX text; `place`: the number of its .loc in Module.places, or -1."""
 
@@ -132,6 +145,7 @@ class Function:
     is_kernel: bool
     line: int
     parameters: list[Parameter] = field(default_factory=list)
+    results: list[Parameter] = field(default_factory=list)  # of a device function
     variables: dict[str, Variable] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)

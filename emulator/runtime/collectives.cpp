@@ -28,7 +28,7 @@ void check_barrier(const Block& in) {
             else if (!other && !same_place(first->wait, thread.wait) &&
                      (!launch->by_barrier || first->warp() == thread.warp())) other = &thread;
             if (launch->by_barrier && thread.warp() != first->warp()) first = &thread;
-        } else if (thread.state == State::done && !thread.left_early && !past) {
+        } else if (thread.state == State::done && !thread.left_early && !launch->by_barrier && !past) {
             past = &thread;
         }
     }

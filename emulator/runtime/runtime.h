@@ -132,7 +132,7 @@ struct Launch {
     uint64_t until_switch;  // accesses that are not checked
     bool joins_warps;  // barriers may join some warps of a block only
     bool replicated;  // threads may hold copies of a value and all store it: two writes of one value are no mistake
-    bool by_barrier;  // threads at different places wait at one barrier if it has one number, as PTX has it
+    bool by_barrier;  // threads wait at one barrier if it has one number, wherever they are; a thread that ends holds up none
     uint32_t first_serial;  // of block 0
     uintptr_t code, code_bytes;  // where the module is loaded: sites are offsets from here
     int os_thread;

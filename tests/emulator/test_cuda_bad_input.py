@@ -70,7 +70,7 @@ REFUSALS = [
 @pytest.mark.parametrize("text, reason, line", REFUSALS, ids=lambda value: str(value)[:24])
 def test_what_is_not_covered_is_refused_with_reason_and_line(cu, text, reason, line):
     with pytest.raises(Refused) as refused:
-        cu(text, "k")
+        cu(text, "k", through="g++")
     assert (refused.value.line, Path(refused.value.file).name) == (line, "kernel.cu")
     assert reason in refused.value.reason and refused.value.reason
     assert str(refused.value).startswith(f"{refused.value.file}:{line}: not covered on the CPU: ")

@@ -105,7 +105,7 @@ def test_what_is_refused_says_why(tmp_path, used, reason):
     include, statement = (code, "") if code.startswith("#") else ("", code)
     (tmp_path / "mine.cu").write_text(f"{include}\n__global__ void kernel(float* p) {{\n{statement}\n}}\n")
     with pytest.raises(Refused) as refused:
-        load(tmp_path / "mine.cu", "kernel")
+        load(tmp_path / "mine.cu", "kernel", through="g++")
     assert str(refused.value) == f"{tmp_path / 'mine.cu'}:{1 if include else 3}: not covered on the CPU: {reason}"
 
 

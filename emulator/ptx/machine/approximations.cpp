@@ -35,17 +35,15 @@ void approximation(Table& table, std::string_view op, F) {
 }
 
 // Of half types: a pair in one register, or one value.
-template <class T, class F>
+template <class T, bool Ftz, class F>
 void approximation_of_halves(Table& table, std::string_view op, F) {
-    const auto one = [](T x) { return narrow<T>(static_cast<float>(stateless<F>()(static_cast<double>(widen(x))))); };
-    const auto flushed = [](T x) { return flush(narrow<T>(static_cast<float>(stateless<F>()(static_cast<double>(widen(flush(x))))))); };
+    const auto one = [](T x) {
+        const T result = narrow<T>(static_cast<float>(stateless<F>()(static_cast<double>(widen(Ftz ? flush(x) : x)))));
+        return Ftz ? flush(result) : result;
+    };
     const auto two = [](Pair<T> x) { return Pair<T>{stateless<decltype(one)>()(x.low), stateless<decltype(one)>()(x.high)}; };
-    const auto flushed_two = [](Pair<T> x) { return Pair<T>{stateless<decltype(flushed)>()(x.low), stateless<decltype(flushed)>()(x.high)}; };
-    const std::string type = joined({".", type_name<T>});
-    table.add({op, type}, Lanes<decltype(one), T, T>::run);
-    table.add({op, type, "x2"}, Lanes<decltype(two), Pair<T>, Pair<T>>::run);
-    table.add({op, ".ftz", type}, Lanes<decltype(flushed), T, T>::run);
-    table.add({op, ".ftz", type, "x2"}, Lanes<decltype(flushed_two), Pair<T>, Pair<T>>::run);
+    table.add({op, Ftz ? ".ftz." : ".", type_name<T>}, Lanes<decltype(one), T, T>::run);
+    table.add({op, Ftz ? ".ftz." : ".", type_name<T>, "x2"}, Lanes<decltype(two), Pair<T>, Pair<T>>::run);
 }
 
 // float64 approximations look at the upper half of their source and leave the lower half of the result zero.
@@ -77,8 +75,9 @@ void add_approximations(Table& table) {
     // A divisor above 2**126 gives 0, and NaN for an infinite dividend: its reciprocal is flushed.
     approximation<float, float>(table, "div.approx", [](double a, double b) { return std::fabs(b) > 0x1p126 && b - b == 0 ? a * std::copysign(0.0, b) : a / b; });
     approximation<float, float>(table, "div.full", [](double a, double b) { return a / b; });
-    approximation_of_halves<f16>(table, "ex2.approx", power), approximation_of_halves<bf16>(table, "ex2.approx", power);
-    approximation_of_halves<f16>(table, "tanh.approx", hyperbolic), approximation_of_halves<bf16>(table, "tanh.approx", hyperbolic);
+    approximation_of_halves<f16, false>(table, "ex2.approx", power), approximation_of_halves<f16, true>(table, "ex2.approx", power);
+    approximation_of_halves<bf16, true>(table, "ex2.approx", power);
+    approximation_of_halves<f16, false>(table, "tanh.approx", hyperbolic), approximation_of_halves<bf16, false>(table, "tanh.approx", hyperbolic);
     approximation_of_doubles(table, "rcp.approx.ftz", [](double x) { return 1 / x; });
     approximation_of_doubles(table, "rsqrt.approx.ftz", root_of_reciprocal);
     table.add({"rsqrt.approx.f64"}, Lanes<decltype(root_of_reciprocal), double, double>::run);

@@ -65,7 +65,7 @@ void shift(Table& table, std::string_view name, F, const char* letters) {
 }
 
 void add_shifts(Table& table) {
-    shift<u16, u32, u64>(table, "shl", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? decltype(a)(a << by) : 0; }, "bus");
+    shift<u16, u32, u64>(table, "shl", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? decltype(a)(a << by) : 0; }, "b");
     shift<u16, u32, u64>(table, "shr", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? decltype(a)(a >> by) : 0; }, "bu");
     shift<s16, s32, s64>(table, "shr", [](auto a, u32 by) { return a >> (by < bits_of<decltype(a)> ? by : bits_of<decltype(a)> - 1); }, "s");
     ternary<u32>(table, "shf.l.wrap", [](u32 a, u32 b, u32 c) { return static_cast<u32>(((u64(b) << 32 | a) << (c & 31)) >> 32); }, "b");

@@ -118,7 +118,7 @@ void of_floats(Table& table) {
     each_of_floats([&](std::string_view compare, auto order) {
         using O = decltype(order);
         rows<O, std::conditional_t<is_half<T>, AsFloats<false>, AsTheyAre>, T>(table, compare, type_name<T>);
-        if constexpr (sizeof(T) < 8) rows<O, AsFloats<true>, T>(table, joined({compare, ".ftz"}), type_name<T>);
+        if constexpr (std::is_same_v<T, float> || std::is_same_v<T, f16>) rows<O, AsFloats<true>, T>(table, joined({compare, ".ftz"}), type_name<T>);
     });
 }
 
@@ -174,6 +174,7 @@ void selections(Table& table) {
     for (const char* letter : {"b", "u", "s", "f"}) {
         const std::string type = joined({letter, bits_name<T> + 1});
         table.add({"selp.", type}, select<T>);
+        if (sizeof(T) == 2 && *letter == 'f') continue;
         table.add({"slct.", type, ".s32"}, Lanes<decltype(by_sign), T, T, T, s32>::run);
         table.add({"slct.", type, ".f32"}, Lanes<decltype(by_float), T, T, T, float>::run);
         table.add({"slct.ftz.", type, ".f32"}, Lanes<decltype(by_flushed), T, T, T, float>::run);

@@ -14,7 +14,7 @@ void lanes_in(uint32_t mask, F f) {
 
 Thread& thread_of(const Warp& warp, unsigned lane) { return block->threads[warp.first + lane]; }
 
-Flow end(Warp& warp, const Instruction& at, uint32_t mask) { return lanes_end(warp, at, mask), Flow::moved; }
+Flow end(Warp& warp, const Instruction&, uint32_t mask) { return lanes_end(warp, mask), Flow::moved; }
 
 Flow trap(Warp& warp, const Instruction& at, uint32_t mask) {
     now = &thread_of(warp, static_cast<unsigned>(__builtin_ctz(mask)));
@@ -289,7 +289,7 @@ template <class T, T (*JOIN)(T, T)> constexpr Handler REDUCE = exchange<reduce<T
 constexpr int UNIFORM = 100;  // vote.uni, beside the operations that CUDA has
 
 const NamedHandler TABLE[] = {
-    {"bra", branch},
+    {"bra", nothing},  // the main loop does it
     {"ret", end},
     {"exit", end},
     {"trap", trap},

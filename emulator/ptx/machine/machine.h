@@ -74,6 +74,7 @@ struct Warp {
     unsigned passed;           // backward branches since another group of lanes ran
     uintptr_t recent[4];       // where it read last, to detect spinning
     unsigned next_recent, since_new;  // reads since it read elsewhere
+    uintptr_t recent_site;
 
     // An operand's 32 values. Written only if the operand is a register.
     template <class T>
@@ -117,11 +118,10 @@ Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix
 Handlers memory_handlers();       // memory.cpp: ld, st, atom, cp.async, cvta
 Handlers control_handlers();      // control.cpp: branches, barriers, shuffles, votes
 
-Flow branch(Warp& warp, const Instruction& at, uint32_t mask);  // machine.cpp, which the main loop knows
-const Program& running();                                       // the program of this launch
+const Engine* engine_of(const Program& program);  // which runs the next launch
 const unsigned char* parameter_bytes(size_t* count);            // of this launch
 uintptr_t site_at(const Warp& warp, const Instruction& at);     // for the records
-void lanes_end(Warp& warp, const Instruction& at, uint32_t mask);
+void lanes_end(Warp& warp, uint32_t mask);
 void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, const Wait& wait);  // file and line are added
 void complete_exchange(Warp& warp, unsigned lane);  // control.cpp: what this lane waits at, if all lanes of its mask are there
 void retry(Warp& warp);  // what waits for all lanes of the warp, now that some have ended

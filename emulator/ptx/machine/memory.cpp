@@ -25,7 +25,8 @@ void check_plain(uintptr_t host, unsigned bytes, What what, uintptr_t site) {
     stop_launch();
 }
 
-void detect_spinning(Warp& warp, uintptr_t host) {
+void detect_spinning(Warp& warp, const Instruction& at, uintptr_t host) {
+    warp.recent_site = site_at(warp, at);
     for (uintptr_t seen : warp.recent)
         if (seen == host) {
             ++warp.since_new;
@@ -102,7 +103,7 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
         const unsigned char* from =
             o[0] == PARAM_SPACE ? parameter(warp, at, lane, address, bytes * count) : places.of(lane, address);
-        if (left == mask && o[0] != PARAM_SPACE) detect_spinning(warp, reinterpret_cast<uintptr_t>(from));
+        if (left == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, reinterpret_cast<uintptr_t>(from));
         for (unsigned i = 0; i < count; ++i, from += bytes) {
             if (o[7] == 4 && bytes == 4) memcpy(warp.slot<uint32_t>(o[8 + i]) + lane, from, 4);
             else if (o[7] == 8 && bytes == 8) memcpy(warp.slot<uint64_t>(o[8 + i]) + lane, from, 8);
@@ -185,7 +186,7 @@ Flow atomic(Warp& warp, const Instruction& at, uint32_t mask) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
         unsigned char* place = place_of(warp, at, lane, o[0], address, sizeof(T), ATOMIC);
-        if (left == mask) detect_spinning(warp, reinterpret_cast<uintptr_t>(place));
+        if (left == mask) detect_spinning(warp, at, reinterpret_cast<uintptr_t>(place));
         T was, b = warp.slot<T>(o[5])[lane], c = o[6] == NONE ? T{} : warp.slot<T>(o[6])[lane];
         memcpy(&was, place, sizeof was);
         T is = OPERATION(was, b, c);

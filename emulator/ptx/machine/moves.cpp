@@ -50,7 +50,7 @@ void vector(Table& table, std::string_view name) {
 }  // namespace
 
 void add_moves(Table& table) {
-    move<uint16_t>(table, {"b16", "u16", "s16", "f16", "bf16", "b8", "u8", "s8"});
+    move<uint16_t>(table, {"b16", "u16", "s16", "f16", "bf16"});
     move<uint32_t>(table, {"b32", "u32", "s32", "f32"});
     move<uint64_t>(table, {"b64", "u64", "s64", "f64"});
     vector<uint32_t, uint16_t, 16, 2>(table, "b16x2");

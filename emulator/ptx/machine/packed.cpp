@@ -55,7 +55,6 @@ void tf32_row(Table& table) {
         return canonical(static_cast<float>(to_format(x, format, How, Finite)));
     };
     table.add({"cvt", rounding_name[How], Relu ? ".relu" : "", Finite ? ".satfinite" : "", ".tf32.f32"}, Lanes<decltype(value), float, float>::run);
-    table.add({"cvt", rounding_name[How], Finite ? ".satfinite" : "", Relu ? ".relu" : "", ".tf32.f32"}, Lanes<decltype(value), float, float>::run);
 }
 
 void add_tf32(Table& table) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,12 +40,19 @@ class Taken:
         """The lines (from 0) with a barrier of the block."""
         return [n for n, line in enumerate(self.lines) if BARRIER.search(line)]
 
-    def python_line(self, n: int) -> str:
-        """The name and line of the Python file from which line n of the PTX was compiled."""
-        files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]+)"', self.kernel.module.text, re.M))
+    def python_place(self, n: int) -> tuple[str, int]:
+        """The Python file and line from which line n of the PTX was compiled."""
+        files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', self.kernel.module.text, re.M))
         places = (re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line) for line in reversed(self.lines[: n + 1]))
         file, line = next(place for place in places if place).groups()
-        return f"{files[file]}:{line}"
+        return files[file], int(line)
+
+    def python_line(self, n: int) -> str:
+        file, line = self.python_place(n)
+        return f"{file.rsplit('/', 1)[-1]}:{line}"
+
+    def python_text(self, n: int) -> str:
+        return linecache.getline(*self.python_place(n)).strip()
 
     def run(self, text: str | None = None, seed: int = 0, switch: float = 0.0) -> tuple[list, tuple]:
         """-> the findings, and the arguments after the launch. text: PTX instead of the kernel's."""

@@ -1,0 +1,132 @@
+// What Python calls: programs and modules are made of arrays, and launched.
+#include "machine.h"
+
+#include <cstdio>
+#include <string>
+
+using namespace emulator;
+using namespace emulator::ptx;
+
+namespace {
+
+struct Code {  // a module as the runtime knows it
+    Module module;
+    std::string name;
+};
+
+std::vector<NamedHandler> all_handlers() {
+    std::vector<NamedHandler> all;
+    for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(),
+                           memory_handlers(), control_handlers()})
+        all.insert(all.end(), table.begin, table.begin + table.count);
+    return all;
+}
+
+const std::vector<NamedHandler>& handlers() {
+    static const std::vector<NamedHandler> all = all_handlers();
+    return all;
+}
+
+bool starts(const char* name, const char* with) { return !strncmp(name, with, strlen(with)); }
+
+Role role_of(const char* name) {
+    if (!strcmp(name, "bra")) return Role::branch;
+    if (starts(name, "mma.") || starts(name, "ldmatrix.")) return Role::collective;
+    if (!strcmp(name, "ld") || !strcmp(name, "st") || starts(name, "atom.")) return Role::access;
+    return Role::plain;
+}
+
+// Every barrier but number 0 without a count may join some warps of a block only.
+bool joins_warps(const Program& in, const char* name, const int32_t* operand) {
+    if (!starts(name, "bar.") || starts(name, "bar.warp")) return false;
+    const int32_t* id = operand + starts(name, "bar.red");
+    return id[1] != NONE || id[0] >= 0 || *reinterpret_cast<const uint32_t*>(in.constants.data() + ~id[0]) != 0;
+}
+
+struct Encoded {
+    uint32_t handler;
+    int32_t guard;
+    uint32_t negated, operands;
+};
+
+}  // namespace
+
+extern "C" {
+
+// The names of all handlers, in the order of their numbers -> how many there are.
+size_t emulator_ptx_handlers(const char** names, size_t most) {
+    for (size_t i = 0; i < handlers().size() && i < most; ++i) names[i] = handlers()[i].name;
+    return handlers().size();
+}
+
+void* emulator_ptx_program(const Encoded* instructions, size_t count, const int32_t* operands, size_t operand_count,
+                           const unsigned char* constants, size_t constant_bytes, size_t register_bytes, size_t local_bytes,
+                           size_t shared_bytes) {
+    auto* made = new Program{};
+    made->operands.assign(operands, operands + operand_count);
+    made->constants.assign(constants, constants + constant_bytes);
+    made->register_bytes = (register_bytes + 63) / 64 * 64;
+    made->local_bytes = (local_bytes + 15) / 16 * 16;
+    made->shared_bytes = shared_bytes;
+    for (size_t i = 0; i < count; ++i) {
+        const NamedHandler& handler = handlers()[instructions[i].handler];
+        Role role = role_of(handler.name);
+        made->instructions.push_back({handler.run, made->operands.data() + instructions[i].operands, instructions[i].guard,
+                                      instructions[i].negated != 0, role});
+        made->joins_warps |= joins_warps(*made, handler.name, made->instructions.back().operand);
+    }
+    return made;
+}
+
+void emulator_ptx_free(void* made) { delete static_cast<Program*>(made); }
+
+// The file and line of each instruction; the texts must stay.
+void emulator_ptx_lines(void* made, const char* const* files, const int32_t* lines, size_t count) {
+    auto* to = static_cast<Program*>(made);
+    to->files.assign(files, files + count);
+    to->lines.assign(lines, lines + count);
+}
+
+// A .shared variable of the kernel: bytes from .. to of its shared memory.
+void emulator_ptx_shared_span(void* made, size_t from, size_t to) {
+    static_cast<Program*>(made)->shared_variables.push_back({from, to});
+}
+
+// Threads of the kernel may hold copies of a value and all store it, as Triton's layouts have it.
+void emulator_ptx_replicated(void* made) { static_cast<Program*>(made)->replicated = true; }
+
+void* emulator_ptx_module(const char* name) {
+    auto* made = new Code{{1, nullptr, nullptr}, name};
+    made->module.name = made->name.c_str();
+    return &made->module;
+}
+
+// A variable in global or constant memory. Records give its number: they count from 0 in the order of these calls.
+void emulator_ptx_global(void* module, void* base, size_t bytes, int constant) {
+    add_global(static_cast<Module*>(module), base, bytes, constant != 0);
+}
+
+LaunchStatus emulator_ptx_launch(void* module, void* of, const char* kernel, const unsigned* grid, const unsigned* block,
+                                 size_t dynamic_shared, size_t shared_limit, const void* params, size_t param_bytes,
+                                 char* text, size_t text_bytes) {
+    const Program* program = static_cast<Program*>(of);
+    size_t own = 0;  // without the gaps that the emulator leaves between variables
+    for (auto& span : program->shared_variables) own += span.second - span.first;
+    if (own + dynamic_shared > shared_limit)
+        return snprintf(text, text_bytes, "%s, %zu bytes of shared memory: at most %zu", kernel, own + dynamic_shared,
+                        shared_limit),
+               LAUNCH_DYNAMIC_SHARED;
+    Request request = {};
+    request.module = static_cast<Module*>(module);
+    request.kernel = kernel;
+    request.file = "";
+    request.grid = {grid[0], grid[1], grid[2]};
+    request.block = {block[0], block[1], block[2]};
+    request.shared = program->shared_bytes + dynamic_shared;
+    request.shared_limit = LARGEST_SHARED + 64 * 1024;
+    request.params = const_cast<void*>(params);
+    request.params_bytes = param_bytes;
+    request.engine = engine_of(*program);
+    return emulator_launch(&request, text, text_bytes);
+}
+}

@@ -1,0 +1,42 @@
+"""`python -m emulator.ptx.page` writes the table of opcodes into docs/tracing-ptx.md; a test compares the two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from emulator.ptx.instructions import CACHE, HINT, HINTS, POINTER_SPACE, SCOPES, SPACE, TABLE, Row
+from emulator.ptx.spelling import plain
+
+PAGE = Path(__file__).parents[2] / "docs" / "tracing-ptx.md"
+START, END = "<!-- the table of opcodes: python -m emulator.ptx.page -->\n", "<!-- the end of the table -->\n"
+SHORT = {
+    HINTS: "(cache hints)", CACHE: "(cache hints)", SCOPES: "(ordering)", SPACE: "[.space]", POINTER_SPACE: "(.space)",
+    HINT: "",
+}  # fmt: skip
+
+
+def table() -> str:
+    """The table, in Markdown."""
+    lines = []
+    for section, rows in TABLE.items():
+        lines += ["", f"### {section}", "", "```text", *map(_line, rows), "```"]
+    return "\n".join([*lines, "", ""])
+
+
+def _line(row: Row) -> str:
+    spelling = row.spelling
+    for long, short in SHORT.items():
+        spelling = spelling.replace(long, short)
+    shown = plain(spelling).replace("(cache hints)(cache hints)", "(cache hints)")
+    return f"{shown}  # {row.note}" if row.note else shown
+
+
+def page(text: str) -> str:
+    """The page with the table that is current."""
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    return before + START + table() + END + after
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))

@@ -1,0 +1,109 @@
+"""Calls of device functions are replaced by what they do."""
+
+import pytest
+import torch
+
+from emulator.errors import CompileError, Refused
+from emulator.ptx import PtxError, load
+from tests.emulator.ptx.texts import HEAD, kernel
+
+# As nvcc writes it: returns in the middle, a call within a function, names that each call uses again.
+FUNCTIONS = """
+.func (.param .b32 ret) limited(.param .b32 x, .param .align 4 .b8 by[8])
+{
+    .reg .pred %p<2>; .reg .b32 %r<5>;
+    ld.param.u32 %r1, [x];
+    ld.param.u32 %r2, [by+4];
+    setp.gt.u32 %p1, %r1, %r2;
+    @%p1 bra LARGE;
+    st.param.b32 [ret+0], %r1;
+    ret;
+LARGE:
+    st.param.b32 [ret+0], %r2;
+    ret;
+}
+.func (.param .b32 ret) sum(.param .b32 x)
+{
+    .reg .b32 %r<5>;
+    ld.param.u32 %r1, [x];
+    { .param .b32 param0; st.param.b32 [param0+0], %r1;
+      .param .align 4 .b8 param1[8]; st.param.b32 [param1+4], 5;
+      .param .b32 retval0;
+      call.uni (retval0), limited, (param0, param1);
+      ld.param.b32 %r2, [retval0+0]; }
+    add.u32 %r3, %r1, %r2;
+    st.param.b32 [ret+0], %r3;
+    ret;
+}
+"""
+CALL = (
+    "{ .param .b32 param0; st.param.b32 [param0+0], %r1; .param .b32 retval0; call.uni (retval0), sum, (param0);"
+    " ld.param.b32 %r2, [retval0+0]; }"
+)
+
+
+def ran(statements: str, functions: str = FUNCTIONS) -> list[int]:
+    out = torch.full((32,), -1, dtype=torch.int32)
+    load(kernel(statements, functions))["k"].launch(1, 32)(out)
+    return out.tolist()
+
+
+def test_a_call_within_a_call():
+    assert ran(f"{CALL} st.global.u32 [%rd3], %r2; ret;") == [i + min(i, 5) for i in range(32)]
+
+
+def test_two_calls_do_not_share_registers():
+    twice = f"{CALL} mov.u32 %r5, %r2; {CALL.replace('], %r1;', '], %r5;', 1)} st.global.u32 [%rd3], %r2; ret;"
+    once = [i + min(i, 5) for i in range(32)]
+    assert ran(twice) == [n + min(n, 5) for n in once]
+
+
+def test_a_guarded_call():
+    guarded = CALL.replace("call.uni", "@%p1 call")
+    want = [i + min(i, 5) if i < 7 else 100 for i in range(32)]
+    before = "setp.lt.u32 %p1, %r1, 7; { .param .b32 retval0; st.param.b32 [retval0], 100; }"
+    assert ran(f"{before} {guarded} st.global.u32 [%rd3], %r2; ret;") == want
+    other = f"{before} {guarded}".replace("lt.u32", "ge.u32").replace("@%p1", "@!%p1")
+    assert ran(f"{other} st.global.u32 [%rd3], %r2; ret;") == want
+
+
+def test_threads_that_went_other_ways_meet_behind_a_call():
+    shuffled = f"{CALL} shfl.sync.bfly.b32 %r3, %r2, 16, 31, -1; st.global.u32 [%rd3], %r3; ret;"
+    assert ran(shuffled) == [i + min(i, 5) for i in (j ^ 16 for j in range(32))]
+
+
+def test_an_assertion_that_fails():
+    text = kernel(
+        "setp.lt.u32 %p1, %r1, 9; @%p1 bra FINE;\n{ .param .b64 param0; st.param.b64 [param0+0], 0;\n"
+        "call.uni __assertfail, (param0); }\nFINE: ret;",
+        ".extern .func __assertfail(.param .b64 message);\n",
+    )
+    with pytest.raises(PtxError, match=r"(?s)trap: .*<ptx>:10  thread 9 of block 0 stops here"):
+        load(text)["k"].launch(1, 32)(None)
+
+
+@pytest.mark.parametrize(
+    "statements, reason",
+    [
+        ("call.uni (retval0), vprintf, (param0);", "a call of vprintf"),
+        ("call %rd1, (param0), prototype;", "a call of %rd1"),
+        (".param .b32 retval0; .param .b32 param0; call (retval0), endless, (param0);", "endless, which calls itself"),
+        ("call (%r1), sum, (%r2);", "a call of sum with parameters in registers"),
+    ],
+)
+def test_calls_that_are_refused(statements, reason):
+    endless = """.func (.param .b32 ret) endless(.param .b32 x)
+    { .param .b32 retval0; call (retval0), endless, (x); ret; }
+    """
+    with pytest.raises(Refused, match=f"not covered on the CPU: {reason}"):
+        load(kernel(statements, FUNCTIONS + endless))["k"].check()
+
+
+def test_a_call_with_too_few_parameters():
+    with pytest.raises(CompileError, match=r"<ptx>:.*: limited is called with 1 parameters, takes 2"):
+        load(kernel(".param .b32 r; call (r), limited, (r);", FUNCTIONS))["k"].check()
+
+
+def test_functions_that_are_not_called_may_be_anything():
+    other = ".func other() { nonsense.b32; ret; }\n"
+    assert load(HEAD + other + kernel("ret;")[len(HEAD) :])["k"].check() is None
