@@ -172,7 +172,7 @@ TABLE = {
         _(f"cvt.{ROUND}[.sat].<d=f16>.<t=bf16>", by="cvt"),
         _(f"cvt.{ROUND}[.sat].<d=bf16>.<t=f16>", by="cvt"),
         _("cvt.rna[.satfinite].<d=tf32>.<t=f32>", by="cvt"),
-        _("cvt.{rn,rz}[{.satfinite,.relu,.satfinite.relu,.relu.satfinite}].<d=tf32>.<t=f32>", by="cvt"),
+        _("cvt.{rn,rz}[.satfinite][.relu].<d=tf32>.<t=f32>", by="cvt"),
         _("cvt.{rn,rz}[.relu][.satfinite].<d={f16x2,bf16x2}>.<t=f32>", by="cvt"),
         _("cvt.rn.satfinite[.relu].<d={e4m3x2,e5m2x2}>.<t={f32,f16x2}>", by="cvt"),
         _("cvt.rn[.relu].<d=f16x2>.<t={e4m3x2,e5m2x2}>", by="cvt"),

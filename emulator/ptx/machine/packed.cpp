@@ -58,7 +58,7 @@ void tf32_row(Table& table) {
         return canonical(static_cast<float>(to_format(x, format, How, Finite)));
     };
     const char *relu = Relu ? ".relu" : "", *finite = Finite ? ".satfinite" : "";
-    table.add({"cvt", rounding_name[How], relu, finite, ".tf32.f32"}, Lanes<decltype(value), float, float>::run);
+    table.add({"cvt", rounding_name[How], finite, relu, ".tf32.f32"}, Lanes<decltype(value), float, float>::run);
 }
 
 void add_tf32(Table& table) {

@@ -48,7 +48,7 @@ def test_every_row_says_how_its_operands_are_read():
         ("ld.volatile.shared.u32", "ld"),
         ("ld.acquire.gpu.global.b32", "ld"),
         ("atom.acq_rel.gpu.global.add.f32", "atom.add.f32"),
-        ("atom.global.cta.relaxed.add.f32", None),
+        ("atom.global.cta.add.f32", "atom.add.f32"),
         ("red.global.add.s32", "atom.add.u32"),
         ("barrier.cta.sync.aligned", "bar.sync"),
         ("setp.lt.and.ftz.f32", "setp.lt.ftz.f32"),
