@@ -10,8 +10,8 @@ T narrowed(float x) { return narrow<T>(x); }
 template <class T>
 T narrowed(double x) { return narrow<T>(to_odd_float(x)); }
 
-// A sum of two halves in float32 is rounded twice without harm: it has more than twice the digits. A product with a sum is
-// rounded to odd in float64; a product of two bfloat16 too, which in float32 would be rounded where it is subnormal.
+// A sum or a product of two halves in float32 is rounded twice without harm: it has more than twice the digits. A product with a
+// sum is rounded to odd in float64: two bfloat16 can be so far apart that a plain sum would lose the smaller one in a tie.
 double fused(double a, double b, double c) {
     const double product = a * b, sum = product + c;  // the product is exact
     const double part = sum - product, error = (product - (sum - part)) + (c - part);
@@ -91,7 +91,7 @@ template <class T>
 void add_sums(Table& table) {
     const auto sum = [](float a, float b) { return a + b; };
     const auto difference = [](float a, float b) { return a - b; };
-    const auto product = [](double a, double b) { return a * b; };
+    const auto product = [](float a, float b) { return a * b; };
     const auto product_and_sum = [](double a, double b, double c) { return fused(a, b, c); };
     sums<T, T, T>(table, "add", sum);
     sums<T, T, T>(table, "sub", difference);

@@ -124,6 +124,13 @@ def test_known_answers():
     check(run([Op("fma.rn.f32", 32)], [x, x, c]), {"fma.rn.f32": [0x33800000]}, [x, x, c])
 
 
+def test_a_product_and_sum_of_bfloat16_is_rounded_once():
+    """(1 + 2**-7) * 1.5 is halfway between two bfloat16; 2**-100 decides, although no float64 holds both."""
+    a, b, c = (np.array(v, np.uint16) for v in ([0x3F81] * 3, [0x3FC0] * 3, [0, 0x0D80, 0x8D80]))
+    wanted = {"fma.rn.bf16": [0x3FC2, 0x3FC2, 0x3FC1]}
+    check(run([Op("fma.rn.bf16", 16)], [a, b, c]), wanted, [a, b, c])
+
+
 SIGNS = {"abs": lambda x, sign: x & ~sign, "neg": lambda x, sign: x ^ sign}
 
 
