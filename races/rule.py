@@ -101,8 +101,10 @@ class Launch:
     """One execution of one launch: what each thread did, in program order."""
 
     def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival | Copy | Done]]):
-        """Raises ValueError for an impossible launch: a barrier of two blocks, twice in a thread, or after itself; a copy without
-        an end."""
+        """Raises ValueError for an impossible launch.
+
+        A barrier of two blocks, twice in a thread, or after itself; a copy without an end.
+        """
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
         self._known: dict[tuple[Thread, int], set[tuple[Thread, int]]] = {}
         # The threads that wait, and at which step.

@@ -49,10 +49,13 @@ class Problem:
         """Query heads that share a key head."""
         return self.nheads // max(self.nheads_k, 1)
 
-    @property
-    def block_d(self) -> int:
-        """headdim padded to a power of two, at least 32: smaller tiles compile more kernels and are not faster."""
-        return max(32, triton.next_power_of_2(self.headdim))
+    def block_d(self, dtype: torch.dtype) -> int:
+        """headdim padded to a power of two, at least 32: smaller tiles compile more kernels and are not faster.
+
+        In the emulator a kernel compiles for longer than it runs, so the least is larger; float32 also runs for long.
+        """
+        least = 32 if not EMULATED else 64 if dtype == torch.float32 else 128
+        return max(least, triton.next_power_of_2(self.headdim))
 
     @property
     def pairs(self) -> int:
@@ -68,11 +71,13 @@ class Problem:
         align = 16 // tensors[0].element_size()  # elements in the widest load, 16 bytes
         if self.headdim % align or not all(aligned(x) for x in tensors) or tensors[0].dtype == torch.float32:
             align = 1  # float32 is bound by its products, not its loads, so it needs no second kernel
+        if EMULATED and tensors[0].dtype == torch.bfloat16:
+            align = 1  # wide loads are those of float16: a second kernel would only compile
         return dict(
             seqlen_q=self.seqlen_q,
             headdim=self.headdim,
             tuning_key=tuning_key(self.seqlen_q, self.seqlen_k, self.causal),
-            BLOCK_D=self.block_d,
+            BLOCK_D=self.block_d(tensors[0].dtype),
             ALIGN=align,
         )
 

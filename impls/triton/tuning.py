@@ -7,7 +7,7 @@ captured nothing can be measured, so the default is used. The laws judge every c
 impls/triton/every_tile.py.
 
 To change a tile, edit CANDIDATES (the first of a list is the default) and judge them on a GPU with
-`pytest --impl-from=impls/triton/every_tile.py`. The emulator uses EMULATED_TILES, unless a tile is forced.
+`pytest --impl-from=impls/triton/every_tile.py`. In the emulator: emulated_tile.
 """
 
 from __future__ import annotations
@@ -40,9 +40,17 @@ class Tile(NamedTuple):
         return f"m{self.BLOCK_M}_n{self.BLOCK_N}_w{self.num_warps}_s{self.num_stages}"
 
 
-# {bytes of an operand: tile} of every kernel in the emulator. There compiling is most of the time and cases are small: small
-# tiles compile faster, and a case has several. They are not square, so exchanging the two sizes shows, and loops have stages.
-EMULATED_TILES = {2: Tile(64, 32, 4, 2), 4: Tile(32, 16, 4, 2)}
+def emulated_tile(kernel: str, bytes_: int) -> Tile:
+    """The tile of a kernel in the emulator, for operands of so many bytes and every head dim.
+
+    There compiling is most of the time, and cases are small: small tiles compile faster, and a case has several. They are
+    not square, so exchanging the two sizes shows; loops are pipelined. In the forward each warp has its own rows, in the
+    backward warps share them. float32 has more warps, because its products are unrolled.
+    """
+    if bytes_ == 4:
+        return Tile(32, 16, 8, 2)
+    return Tile(64, 32, 4, 2) if kernel == "forward" else Tile(32, 16, 4, 2)
+
 
 # {kernel: {bytes of an operand: {BLOCK_D: candidates}}}
 CANDIDATES: dict[str, dict[int, dict[int, list[Tile]]]] = {
@@ -133,8 +141,10 @@ class Kernel:
         def grid(meta: dict) -> tuple[int]:
             return (programs(meta["BLOCK_M"], meta["BLOCK_N"]),)
 
-        usual = EMULATED_TILES.get(like.element_size()) if EMULATED else None
-        candidates = [tile or usual] if tile or usual else self.candidates(like.element_size(), arguments["BLOCK_D"])
+        bytes_ = like.element_size()
+        if EMULATED and not tile:
+            tile = emulated_tile(self.name, bytes_)
+        candidates = [tile] if tile else self.candidates(bytes_, arguments["BLOCK_D"])
         with torch.cuda.device_of(like):  # Triton launches on the current device, not on the tensors' device
             if len(candidates) > 1 and operations >= TUNE_FROM and not capturing():
                 self.tuned[grid](**arguments)

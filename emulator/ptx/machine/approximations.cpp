@@ -1,5 +1,5 @@
-// Approximations: computed in float64 and rounded once, which is inside every bound of the PTX manual. Infinities, zeros, NaN and
-// subnormals as its tables say.
+// Approximations: computed in float64 and rounded once, which is inside every bound of the PTX manual. Infinities, zeros, NaN
+// and subnormals are as its tables say.
 #include "number.h"
 
 namespace emulator::ptx {
@@ -10,7 +10,8 @@ inline double power_of_two(double x) {
     const double limited = x > 1000 ? 1000 : x < -1000 ? -1000 : x;
     constexpr double shift = 0x1.8p52;  // a sum with it has the whole number in its low bits
     const double shifted = limited + shift, rest = (limited - (shifted - shift)) * 0.69314718055994530942;
-    constexpr double factors[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, 1};
+    constexpr double factors[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
+                                  1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5,         1,          1};
     double sum = 1.0 / 479001600;
 #pragma GCC unroll 12
     for (int i = 0; i < 12; ++i) sum = sum * rest + factors[i];
@@ -73,11 +74,15 @@ void add_approximations(Table& table) {
     approximation<float>(table, "rsqrt.approx", root_of_reciprocal);
     table.add({"tanh.approx.f32"}, Lanes<Approximate<decltype(hyperbolic), false>, float, float>::run);
     // A divisor above 2**126 gives 0, and NaN for an infinite dividend: its reciprocal is flushed.
-    approximation<float, float>(table, "div.approx", [](double a, double b) { return std::fabs(b) > 0x1p126 && b - b == 0 ? a * std::copysign(0.0, b) : a / b; });
+    approximation<float, float>(table, "div.approx", [](double a, double b) {
+        return std::fabs(b) > 0x1p126 && b - b == 0 ? a * std::copysign(0.0, b) : a / b;
+    });
     approximation<float, float>(table, "div.full", [](double a, double b) { return a / b; });
-    approximation_of_halves<f16, false>(table, "ex2.approx", power), approximation_of_halves<f16, true>(table, "ex2.approx", power);
+    approximation_of_halves<f16, false>(table, "ex2.approx", power);
+    approximation_of_halves<f16, true>(table, "ex2.approx", power);
     approximation_of_halves<bf16, true>(table, "ex2.approx", power);
-    approximation_of_halves<f16, false>(table, "tanh.approx", hyperbolic), approximation_of_halves<bf16, false>(table, "tanh.approx", hyperbolic);
+    approximation_of_halves<f16, false>(table, "tanh.approx", hyperbolic);
+    approximation_of_halves<bf16, false>(table, "tanh.approx", hyperbolic);
     approximation_of_doubles(table, "rcp.approx.ftz", [](double x) { return 1 / x; });
     approximation_of_doubles(table, "rsqrt.approx.ftz", root_of_reciprocal);
     table.add({"rsqrt.approx.f64"}, Lanes<decltype(root_of_reciprocal), double, double>::run);

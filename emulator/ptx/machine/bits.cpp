@@ -1,6 +1,8 @@
 // Bits: logic, shifts, counting, fields, permutations of bytes; predicates' logic.
 #include "table.h"
 
+#include <algorithm>
+
 namespace emulator::ptx {
 namespace {
 
@@ -51,7 +53,8 @@ void add_logic(Table& table) {
     table.add({"mov.pred"}, one_predicate<decltype(same)>);
     const auto any = [](u32 a, u32 b, u32 c, u32 lut) {  // bit 4a+2b+c of the table
         u32 result = 0;
-        for (u32 i = 0; i < 8; ++i) result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c) & (0u - (lut >> i & 1));
+        for (u32 i = 0; i < 8; ++i)
+            result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c) & (0u - (lut >> i & 1));
         return result;
     };
     table.add({"lop3.b32"}, Lanes<decltype(any), u32, u32, u32, u32, u32>::run);
@@ -64,14 +67,17 @@ void shift(Table& table, std::string_view name, F, const char* letters) {
     (spellings<T>(table, name, letters, Lanes<F, T, T, u32>::run), ...);
 }
 
+u64 both(u32 low, u32 high) { return static_cast<u64>(high) << 32 | low; }
+
 void add_shifts(Table& table) {
-    shift<u16, u32, u64>(table, "shl", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? decltype(a)(a << by) : 0; }, "b");
-    shift<u16, u32, u64>(table, "shr", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? decltype(a)(a >> by) : 0; }, "bu");
-    shift<s16, s32, s64>(table, "shr", [](auto a, u32 by) { return a >> (by < bits_of<decltype(a)> ? by : bits_of<decltype(a)> - 1); }, "s");
-    ternary<u32>(table, "shf.l.wrap", [](u32 a, u32 b, u32 c) { return static_cast<u32>(((u64(b) << 32 | a) << (c & 31)) >> 32); }, "b");
-    ternary<u32>(table, "shf.r.wrap", [](u32 a, u32 b, u32 c) { return static_cast<u32>((u64(b) << 32 | a) >> (c & 31)); }, "b");
-    ternary<u32>(table, "shf.l.clamp", [](u32 a, u32 b, u32 c) { return static_cast<u32>(((u64(b) << 32 | a) << (c < 32 ? c : 32)) >> 32); }, "b");
-    ternary<u32>(table, "shf.r.clamp", [](u32 a, u32 b, u32 c) { return static_cast<u32>((u64(b) << 32 | a) >> (c < 32 ? c : 32)); }, "b");
+    shift<u16, u32, u64>(table, "shl", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? a << by : 0; }, "b");
+    shift<u16, u32, u64>(table, "shr", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? a >> by : 0; }, "bu");
+    shift<s16, s32, s64>(table, "shr", [](auto a, u32 by) { return a >> std::min(by, bits_of<decltype(a)> - 1); }, "s");
+    // the funnel shifts: of b:a, the upper half shifted left, the lower half shifted right
+    ternary<u32>(table, "shf.l.wrap", [](u32 a, u32 b, u32 c) { return (both(a, b) << (c & 31)) >> 32; }, "b");
+    ternary<u32>(table, "shf.r.wrap", [](u32 a, u32 b, u32 c) { return both(a, b) >> (c & 31); }, "b");
+    ternary<u32>(table, "shf.l.clamp", [](u32 a, u32 b, u32 c) { return (both(a, b) << std::min(c, 32u)) >> 32; }, "b");
+    ternary<u32>(table, "shf.r.clamp", [](u32 a, u32 b, u32 c) { return both(a, b) >> std::min(c, 32u); }, "b");
 }
 
 // ---- counting -----------------------------------------------------------------------------------------------------
@@ -115,7 +121,7 @@ void add_counts(Table& table) {
         return place == ~0u ? place : bits_of<decltype(a)> - 1 - place;
     });
     unary<u32, u64>(table, "brev", [](auto a) { return reversed(a); }, "b");
-    ternary<u32>(table, "fns", [](u32 mask, u32 base, u32 offset) { return nth_set(mask, base, static_cast<s32>(offset)); }, "b");
+    ternary<u32>(table, "fns", [](u32 mask, u32 base, s32 offset) { return nth_set(mask, base, offset); }, "b");
 }
 
 // ---- fields: a position and a length, of which the low byte counts ------------------------------------------------------

@@ -71,7 +71,8 @@ void keep(uint32_t& predicate, uint32_t mask, uint32_t bits) { predicate = (pred
 
 template <class O, class Sources, class T>
 Flow setp(Warp& warp, const Instruction& at, uint32_t mask) {
-    keep(warp.predicate(at.operand[0]), mask, Sources::template compare<O>(warp.slot<T>(at.operand[1]), warp.slot<T>(at.operand[2])));
+    const uint32_t bits = Sources::template compare<O>(warp.slot<T>(at.operand[1]), warp.slot<T>(at.operand[2]));
+    keep(warp.predicate(at.operand[0]), mask, bits);
     return Flow::next;
 }
 
@@ -118,7 +119,8 @@ void of_floats(Table& table) {
     each_of_floats([&](std::string_view compare, auto order) {
         using O = decltype(order);
         rows<O, std::conditional_t<is_half<T>, AsFloats<false>, AsTheyAre>, T>(table, compare, type_name<T>);
-        if constexpr (std::is_same_v<T, float> || std::is_same_v<T, f16>) rows<O, AsFloats<true>, T>(table, joined({compare, ".ftz"}), type_name<T>);
+        if constexpr (std::is_same_v<T, float> || std::is_same_v<T, f16>)
+            rows<O, AsFloats<true>, T>(table, joined({compare, ".ftz"}), type_name<T>);
     });
 }
 
@@ -137,9 +139,12 @@ Flow setp_pair(Warp& warp, const Instruction& at, uint32_t mask) {
 template <class O, bool Ftz, class T, u16 Truth>
 Flow set_pair(Warp& warp, const Instruction& at, uint32_t mask) {
     const T *a = warp.slot<T>(at.operand[1]), *b = warp.slot<T>(at.operand[2]);
-    const uint32_t low = AsFloats<Ftz, 2>::template compare<O>(a, b), high = AsFloats<Ftz, 2>::template compare<O>(a + 1, b + 1);
+    const uint32_t low = AsFloats<Ftz, 2>::template compare<O>(a, b);
+    const uint32_t high = AsFloats<Ftz, 2>::template compare<O>(a + 1, b + 1);
     u32* to = warp.slot<u32>(at.operand[0]);
-    each_lane(mask, [=](unsigned lane) { to[lane] = (low >> lane & 1) * Truth | (high >> lane & 1) * (static_cast<u32>(Truth) << 16); });
+    each_lane(mask, [=](unsigned lane) {
+        to[lane] = (low >> lane & 1) * Truth | (high >> lane & 1) * (static_cast<u32>(Truth) << 16);
+    });
     return Flow::next;
 }
 

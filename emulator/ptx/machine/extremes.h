@@ -12,7 +12,10 @@ struct Extreme {
     T operator()(T a, T b) const {
         using B = bits_type<T>;
         const B sign = (as<B>(a) ^ as<B>(b)) & sign_bit<T>;
-        if constexpr (Magnitudes) a = as<T>(static_cast<B>(as<B>(a) & ~sign_bit<T>)), b = as<T>(static_cast<B>(as<B>(b) & ~sign_bit<T>));
+        if constexpr (Magnitudes) {
+            a = as<T>(static_cast<B>(as<B>(a) & ~sign_bit<T>));
+            b = as<T>(static_cast<B>(as<B>(b) & ~sign_bit<T>));
+        }
         const T equal = as<T>(static_cast<B>(Max ? as<B>(a) & as<B>(b) : as<B>(a) | as<B>(b)));
         const T ordered = (Max ? a > b : a < b) ? a : (Max ? b > a : b < a) ? b : equal;
         const T result = a != a ? NaN ? a : b : b != b ? NaN ? b : a : ordered;

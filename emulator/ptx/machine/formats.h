@@ -3,6 +3,7 @@
 
 #include "number.h"
 
+#include <algorithm>
 #include <cfenv>
 
 namespace emulator::ptx {
@@ -60,7 +61,8 @@ inline uint8_t to_byte(double x, const Format& format) {
 inline float from_byte(uint8_t bits, const Format& format) {
     const int fraction = format.digits - 1, bias = 2 - format.digits - format.least, magnitude = bits & 0x7f;
     const int exponent = magnitude >> fraction, digits = magnitude & ((1 << fraction) - 1);
-    float value = static_cast<float>(std::scalbn(exponent ? digits + (1 << fraction) : digits, std::max(exponent, 1) - bias - fraction));
+    const int whole = exponent ? digits + (1 << fraction) : digits;
+    float value = static_cast<float>(std::scalbn(whole, std::max(exponent, 1) - bias - fraction));
     if (format.infinite && magnitude >= 0x7c) value = magnitude == 0x7c ? INFINITY : as<float>(NAN32);
     if (!format.infinite && magnitude == 0x7f) value = as<float>(NAN32);
     return bits & 0x80 ? -value : value;

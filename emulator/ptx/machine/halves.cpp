@@ -33,25 +33,32 @@ struct Half {  // an operation on values of a half type, computed on what they a
     }
 };
 
-// One register holds one value or two. With all lanes, both halves are one loop.
+// One register holds one value or two. With all lanes, the two halves of the warp are one loop after the other.
 template <class F, class T, class... S>
 struct Halves {
-    static Flow one(Warp& warp, const Instruction& at, uint32_t mask) { return Lanes<F, T, S...>::run(warp, at, mask); }
+    static Flow one(Warp& warp, const Instruction& at, uint32_t mask) {
+        return apply(warp, at, mask, false, std::index_sequence_for<S...>());
+    }
     static Flow two(Warp& warp, const Instruction& at, uint32_t mask) {
-        return both(warp, at, mask, std::index_sequence_for<S...>());
+        return apply(warp, at, mask, true, std::index_sequence_for<S...>());
     }
     template <size_t... I>
-    static Flow both(Warp& warp, const Instruction& at, uint32_t mask, std::index_sequence<I...>) {
-        for (unsigned half = 0; half < 2; ++half) {
-            T* to = warp.slot<T>(at.operand[0]) + half * (mask == ALL ? WARP : 1);
-            const unsigned step = mask == ALL ? 1 : 2;
-            part(mask, step, to, static_cast<const S*>(warp.slot<S>(at.operand[I + 1]) + half * (mask == ALL ? WARP : 1))...);
-        }
+    static Flow apply(Warp& warp, const Instruction& at, uint32_t mask, bool pairs, std::index_sequence<I...>) {
+        if (mask == ALL)
+            for (unsigned first = 0; first < (pairs ? 2 * WARP : WARP); first += WARP)
+                all(warp.slot<T>(at.operand[0]) + first, static_cast<const S*>(warp.slot<S>(at.operand[I + 1]) + first)...);
+        else
+            some(mask, pairs, warp.slot<T>(at.operand[0]), static_cast<const S*>(warp.slot<S>(at.operand[I + 1]))...);
         return Flow::next;
     }
-    FLATTEN static void part(uint32_t mask, unsigned step, T* to, const S*... from) {
-        if (step == 1) return Lanes<F, T, S...>::each(ALL, to, from...);
-        each_lane(mask, [=](unsigned lane) { to[lane * 2] = stateless<F>()(from[lane * 2]...); });
+    FLATTEN __attribute__((noinline)) static void all(T* to, const S*... from) {
+        each_lane(ALL, [=](unsigned lane) { to[lane] = stateless<F>()(from[lane]...); });
+    }
+    __attribute__((noinline)) static void some(uint32_t mask, bool pairs, T* to, const S*... from) {
+        for (uint32_t left = mask; left; left &= left - 1) {
+            const unsigned lane = __builtin_ctz(left);
+            for (unsigned i = lane << pairs; i <= (lane << pairs) + pairs; ++i) to[i] = stateless<F>()(from[i]...);
+        }
     }
 };
 
@@ -74,7 +81,8 @@ void sums(Table& table, std::string_view op, F) {
         }
         if constexpr (sizeof...(S) == 3) {
             rows<T, Half<T, F, RELU>, S...>(table, joined({op, rounding, ".relu"}));
-            if constexpr (std::is_same_v<T, f16>) rows<T, Half<T, F, FTZ | RELU>, S...>(table, joined({op, rounding, ".ftz.relu"}));
+            if constexpr (std::is_same_v<T, f16>)
+                rows<T, Half<T, F, FTZ | RELU>, S...>(table, joined({op, rounding, ".ftz.relu"}));
         }
     }
 }

@@ -58,14 +58,15 @@ void add_sums(Table& table) {
     binary<s16, s32, s64, u16, u32, u64>(table, "max", [](auto a, auto b) { return a < b ? b : a; });
     binary<s32>(table, "min.relu", [](auto a, auto b) { const auto least = a < b ? a : b; return least < 0 ? 0 : least; });
     binary<s32>(table, "max.relu", [](auto a, auto b) { const auto most = a < b ? b : a; return most < 0 ? 0 : most; });
-    ternary<s16, s32, s64, u16, u32, u64>(
-        table, "sad", [](auto a, auto b, auto c) { return c + static_cast<u64>(a < b ? b - static_cast<u64>(a) : a - static_cast<u64>(b)); });
+    ternary<s16, s32, s64, u16, u32, u64>(table, "sad", [](auto a, auto b, auto c) {
+        return c + (a < b ? static_cast<u64>(b) - static_cast<u64>(a) : static_cast<u64>(a) - static_cast<u64>(b));
+    });
 }
 
 template <class... T>
 void add_wide(Table& table) {
     const auto product = [](auto a, auto b) { return static_cast<twice<decltype(a)>>(a) * b; };
-    const auto sum = [](auto a, auto b, auto c) { return c + static_cast<decltype(c)>(static_cast<twice<decltype(a)>>(a) * b); };
+    const auto sum = [](auto a, auto b, auto c) { return c + static_cast<decltype(c)>(twice<decltype(b)>(a) * b); };
     (table.add({"mul.wide.", type_name<T>}, Lanes<decltype(product), twice<T>, T, T>::run), ...);
     (table.add({"mad.wide.", type_name<T>}, Lanes<decltype(sum), twice<T>, T, T, std::make_unsigned_t<twice<T>>>::run), ...);
 }
@@ -108,7 +109,7 @@ void add_pairs(Table& table) {
     pairs<s16>(table, "max.relu", [](auto a, auto b) { const auto x = a < b ? b : a; return static_cast<u16>(x < 0 ? 0 : x); });
 }
 
-// c + a dot product of `Count` parts of a and bytes of b, each with or without a sign. The low or the high two bytes for two parts.
+// c + a dot product of `Count` parts of a and as many bytes of b from byte `First` on, each with or without a sign.
 template <class A, class B, int Count, int First>
 void dot(Table& table, std::string_view name) {
     const auto sum = [](u32 a, u32 b, u32 c) {

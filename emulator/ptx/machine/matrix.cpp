@@ -1,8 +1,10 @@
-// mma.sync and ldmatrix. A warp holds a matrix in fragments: lane l has elements of row l / 4, and of the columns that follow from
-// l % 4. So a register of all lanes is a block of 8 rows, row by row, 4 * (elements in a register) columns wide; B lies transposed.
-// Only C and D of 32 and 64 bits are otherwise: registers 2i and 2i + 1 have the even and the odd columns of a block of 8 columns.
+// mma.sync and ldmatrix. A warp holds a matrix in fragments: lane l has elements of row l / 4, and of the columns that follow
+// from l % 4. So a register of all lanes is a block of 8 rows, row by row, 4 * (elements in a register) columns wide; B lies
+// transposed. Only C and D of 32 and 64 bits are otherwise: registers 2i and 2i + 1 have the even and the odd columns of a block.
 #include "access.h"
 #include "formats.h"
+
+#include <algorithm>
 
 namespace emulator::ptx {
 namespace {
@@ -52,78 +54,104 @@ inline double fused(double a, double b, double c) { return std::fma(a, b, c); }
 inline u32 fused(s32 a, s32 b, u32 c) { return c + static_cast<u32>(a * b); }
 inline int64_t fused(s32 a, s32 b, int64_t c) { return c + a * b; }
 
-// D = A B + C for M x N x K. `Sum` is the type of C and D in registers, Finite clamps integers instead of wrapping them.
-template <int M, int N, int K, class Sum, class A, class B, bool Finite>
-struct Product {
+// The parts are functions of their own, which products share: g++ takes long for them.
+#define SHARED FLATTEN __attribute__((noinline))
+
+// A, M x K: its registers go down the rows first.
+template <class A, int M, int K, class Value>
+SHARED void read_a(const Warp& warp, const int32_t* operand, uint32_t mask, Value (&to)[M][K]) {
+    for (int i = 0; i < M / 8 * (K / WIDTH<A>); ++i) {
+        Value rows[8][WIDTH<A>];
+        read_block<A>(warp, operand[i], mask, rows);
+        for (int row = 0; row < 8; ++row)
+            for (int k = 0; k < WIDTH<A>; ++k) to[i % (M / 8) * 8 + row][i / (M / 8) * WIDTH<A> + k] = rows[row][k];
+    }
+}
+
+// B, K x 8.
+template <class B, int K, class Value>
+SHARED void read_b(const Warp& warp, const int32_t* operand, uint32_t mask, Value (&to)[K][8]) {
+    for (int i = 0; i < K / WIDTH<B>; ++i) {
+        Value columns[8][WIDTH<B>];
+        read_block<B>(warp, operand[i], mask, columns);
+        for (int k = 0; k < WIDTH<B>; ++k)
+            for (int column = 0; column < 8; ++column) to[i * WIDTH<B> + k][column] = columns[column][k];
+    }
+}
+
+// C and D, M x 8: of 16 bits a block is a register, else two.
+template <class Sum, int M, class Total>
+SHARED void read_c(const Warp& warp, const int32_t* operand, uint32_t mask, Total (&to)[M][8]) {
+    Total* flat = to[0];
+    for (int i = 0; i < M / 8; ++i, flat += 64) {
+        if constexpr (sizeof(Sum) == 2) {
+            const Sum* from = warp.slot<Sum>(operand[i]);
+            for (int j = 0; j < 64; ++j) flat[j] = widen(from[j]);
+        } else {
+            const Sum *even = warp.slot<Sum>(operand[2 * i]), *odd = warp.slot<Sum>(operand[2 * i + 1]);
+            for (int lane = 0; lane < 32; ++lane) {
+                flat[2 * lane] = static_cast<Total>(even[lane]);
+                flat[2 * lane + 1] = static_cast<Total>(odd[lane]);
+            }
+        }
+        for (uint32_t absent = ~mask; absent; absent &= absent - 1) {
+            const int lane = __builtin_ctz(absent);
+            flat[2 * lane] = flat[2 * lane + 1] = 0;
+        }
+    }
+}
+
+template <class Sum, class Total>
+Sum rounded(Total total) {
+    if constexpr (std::is_same_v<Sum, float>) return canonical(total);
+    else if constexpr (std::is_same_v<Total, int64_t>) return std::clamp<int64_t>(total, INT32_MIN, INT32_MAX);
+    else if constexpr (sizeof(Sum) == 2) return narrow<Sum>(total);
+    else return static_cast<Sum>(total);
+}
+
+template <class Sum, int M, class Total>
+SHARED void write_d(const Warp& warp, const int32_t* operand, uint32_t mask, const Total (&from)[M][8]) {
+    const Total* flat = from[0];
+    for (int i = 0; i < M / 8; ++i, flat += 64) {
+        if constexpr (sizeof(Sum) == 2) {
+            auto* to = warp.slot<Pair<Sum>>(operand[i]);
+            each_lane(mask, [=](unsigned lane) {
+                to[lane] = {rounded<Sum>(flat[2 * lane]), rounded<Sum>(flat[2 * lane + 1])};
+            });
+        } else {
+            Sum *even = warp.slot<Sum>(operand[2 * i]), *odd = warp.slot<Sum>(operand[2 * i + 1]);
+            each_lane(mask, [=](unsigned lane) {
+                even[lane] = rounded<Sum>(flat[2 * lane]);
+                odd[lane] = rounded<Sum>(flat[2 * lane + 1]);
+            });
+        }
+    }
+}
+
+template <int M, int K, class Value, class Total>
+SHARED void multiply(const Value (&__restrict a)[M][K], const Value (&__restrict b)[K][8], Total (&__restrict sum)[M][8]) {
+    for (int k = 0; k < K; ++k)  // in the outer loop: the next sum need not wait for this one
+        for (int row = 0; row < M; ++row)
+#pragma GCC unroll 1  // g++ would unroll it before it can vectorise it
+            for (int column = 0; column < 8; ++column) sum[row][column] = fused(a[row][k], b[k][column], sum[row][column]);
+}
+
+// D = A B + C for M x 8 x K. `Sum` is the type of C and D in registers, Finite clamps integers instead of wrapping them.
+template <int M, int K, class Sum, class A, class B, bool Finite>
+Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
     using Value = decltype(value(A()));
     using Total = std::conditional_t<std::is_same_v<Value, s32>, std::conditional_t<Finite, int64_t, u32>, Value>;
-    static constexpr int BLOCKS = M / 8, DEPTHS = K / WIDTH<A>;
-    static constexpr int A_COUNT = BLOCKS * DEPTHS, B_COUNT = DEPTHS, C_COUNT = BLOCKS * (sizeof(Sum) == 2 ? 1 : 2);
-
-    FLATTEN static Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
-        const int32_t *d = at.operand, *a = d + C_COUNT, *b = a + A_COUNT, *c = b + B_COUNT;
-        Value left[M][K], right[K][N];
-        Total sum[M][N];
-        read_a(warp, a, mask, left);
-        read_b(warp, b, mask, right);
-        read_c(warp, c, mask, sum);
-        for (int k = 0; k < K; ++k)  // in the outer loop: the next sum need not wait for this one
-            for (int row = 0; row < M; ++row)
-#pragma GCC unroll 1
-                for (int column = 0; column < N; ++column) sum[row][column] = fused(left[row][k], right[k][column], sum[row][column]);
-        write(warp, d, mask, sum);
-        return Flow::next;
-    }
-
-    // The registers of A go down the rows first.
-    static void read_a(const Warp& warp, const int32_t* operand, uint32_t mask, Value (&to)[M][K]) {
-        for (int i = 0; i < A_COUNT; ++i) {
-            Value rows[8][WIDTH<A>];
-            read_block<A>(warp, operand[i], mask, rows);
-            for (int row = 0; row < 8; ++row)
-                for (int k = 0; k < WIDTH<A>; ++k) to[i % BLOCKS * 8 + row][i / BLOCKS * WIDTH<A> + k] = rows[row][k];
-        }
-    }
-    static void read_b(const Warp& warp, const int32_t* operand, uint32_t mask, Value (&to)[K][N]) {
-        for (int i = 0; i < B_COUNT; ++i) {
-            Value columns[8][WIDTH<B>];
-            read_block<B>(warp, operand[i], mask, columns);
-            for (int k = 0; k < WIDTH<B>; ++k)
-                for (int column = 0; column < 8; ++column) to[i * WIDTH<B> + k][column] = columns[column][k];
-        }
-    }
-    static void read_c(const Warp& warp, const int32_t* operand, uint32_t mask, Total (&to)[M][N]) {
-        Total* flat = to[0];
-        for (int i = 0; i < BLOCKS; ++i, flat += 64) {
-            if constexpr (sizeof(Sum) == 2) {
-                const Sum* from = warp.slot<Sum>(operand[i]);
-                for (int j = 0; j < 64; ++j) flat[j] = widen(from[j]);
-            } else {
-                const Sum *even = warp.slot<Sum>(operand[2 * i]), *odd = warp.slot<Sum>(operand[2 * i + 1]);
-                for (int lane = 0; lane < 32; ++lane) flat[2 * lane] = as_total(even[lane]), flat[2 * lane + 1] = as_total(odd[lane]);
-            }
-            for (uint32_t absent = ~mask; absent; absent &= absent - 1) flat[2 * __builtin_ctz(absent)] = flat[2 * __builtin_ctz(absent) + 1] = 0;
-        }
-    }
-    static void write(const Warp& warp, const int32_t* operand, uint32_t mask, const Total (&from)[M][N]) {
-        const Total* flat = from[0];
-        for (int i = 0; i < BLOCKS; ++i, flat += 64) {
-            if constexpr (sizeof(Sum) == 2) {
-                auto* to = warp.slot<Pair<Sum>>(operand[i]);
-                each_lane(mask, [=](unsigned lane) { to[lane] = {narrow<Sum>(flat[2 * lane]), narrow<Sum>(flat[2 * lane + 1])}; });
-            } else {
-                Sum *even = warp.slot<Sum>(operand[2 * i]), *odd = warp.slot<Sum>(operand[2 * i + 1]);
-                each_lane(mask, [=](unsigned lane) { even[lane] = result(flat[2 * lane]), odd[lane] = result(flat[2 * lane + 1]); });
-            }
-        }
-    }
-    static Total as_total(Sum x) { return static_cast<Total>(x); }
-    static Sum result(Total total) {
-        if constexpr (std::is_same_v<Sum, float>) return canonical(total);
-        if constexpr (Finite) return total > INT32_MAX ? INT32_MAX : total < INT32_MIN ? INT32_MIN : total;
-        return static_cast<Sum>(total);
-    }
-};
+    const int32_t *d = at.operand, *a = d + M / 8 * (sizeof(Sum) == 2 ? 1 : 2);
+    const int32_t *b = a + M / 8 * (K / WIDTH<A>), *c = b + K / WIDTH<B>;
+    Value left[M][K], right[K][8];
+    Total sum[M][8];
+    read_a<A>(warp, a, mask, left);
+    read_b<B>(warp, b, mask, right);
+    read_c<Sum>(warp, c, mask, sum);
+    multiply(left, right, sum);
+    write_d<Sum>(warp, d, mask, sum);
+    return Flow::next;
+}
 
 template <class T> constexpr const char* element = nullptr;
 template <> constexpr const char* element<f16> = "f16";
@@ -137,15 +165,15 @@ template <> constexpr const char* element<s8> = "s8";
 template <> constexpr const char* element<u8> = "u8";
 template <> constexpr const char* element<s32> = "s32";
 
-template <int M, int N, int K, class D, class A, class B, bool Finite = false>
+template <int M, int K, class D, class A, class B, bool Finite = false>
 void product(Table& table) {
-    const std::string shape = joined({"mma.m", std::to_string(M), "n", std::to_string(N), "k", std::to_string(K), Finite ? ".satfinite." : "."});
-    table.add({shape, element<D>, ".", element<A>, ".", element<B>, ".", element<D>}, Product<M, N, K, D, A, B, Finite>::run);
+    const std::string shape = joined({"mma.m", std::to_string(M), "n8k", std::to_string(K), Finite ? ".satfinite." : "."});
+    table.add({shape, element<D>, ".", element<A>, ".", element<B>, ".", element<D>}, run<M, K, D, A, B, Finite>);
 }
 
 template <int M, int K, class A, class B>
 void integer_product(Table& table) {
-    product<M, 8, K, s32, A, B>(table), product<M, 8, K, s32, A, B, true>(table);
+    product<M, K, s32, A, B>(table), product<M, K, s32, A, B, true>(table);
 }
 template <int M, int K>
 void integer_products(Table& table) {
@@ -154,22 +182,23 @@ void integer_products(Table& table) {
 }
 template <int K, class D>
 void byte_products(Table& table) {
-    product<16, 8, K, D, e4m3, e4m3>(table), product<16, 8, K, D, e4m3, e5m2>(table);
-    product<16, 8, K, D, e5m2, e4m3>(table), product<16, 8, K, D, e5m2, e5m2>(table);
+    product<16, K, D, e4m3, e4m3>(table), product<16, K, D, e4m3, e5m2>(table);
+    product<16, K, D, e5m2, e4m3>(table), product<16, K, D, e5m2, e5m2>(table);
 }
 
 void add_products(Table& table) {
-    product<16, 8, 16, float, f16, f16>(table), product<16, 8, 8, float, f16, f16>(table);
-    product<16, 8, 16, f16, f16, f16>(table), product<16, 8, 8, f16, f16, f16>(table);
-    product<16, 8, 16, float, bf16, bf16>(table), product<16, 8, 8, float, bf16, bf16>(table);
-    product<16, 8, 8, float, tf32, tf32>(table), product<16, 8, 4, float, tf32, tf32>(table);
+    product<16, 16, float, f16, f16>(table), product<16, 8, float, f16, f16>(table);
+    product<16, 16, f16, f16, f16>(table), product<16, 8, f16, f16, f16>(table);
+    product<16, 16, float, bf16, bf16>(table), product<16, 8, float, bf16, bf16>(table);
+    product<16, 8, float, tf32, tf32>(table), product<16, 4, float, tf32, tf32>(table);
     integer_products<16, 32>(table), integer_products<16, 16>(table), integer_products<8, 16>(table);
-    byte_products<32, float>(table), byte_products<32, f16>(table), byte_products<16, float>(table), byte_products<16, f16>(table);
-    product<8, 8, 4, double, double, double>(table), product<16, 8, 4, double, double, double>(table);
-    product<16, 8, 8, double, double, double>(table), product<16, 8, 16, double, double, double>(table);
+    byte_products<32, float>(table), byte_products<32, f16>(table);
+    byte_products<16, float>(table), byte_products<16, f16>(table);
+    product<8, 4, double, double, double>(table), product<16, 4, double, double, double>(table);
+    product<16, 8, double, double, double>(table), product<16, 16, double, double, double>(table);
 }
 
-// ---- ldmatrix: matrices of 8 rows of 16 bytes; lanes 0-7 give the rows of the first, 8-15 of the second, ... --------------------
+// ---- ldmatrix: matrices of 8 rows of 16 bytes; lanes 0-7 give the rows of the first, 8-15 of the second, ... --------------
 
 template <int Count, bool Transposed>
 Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -183,7 +212,8 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
         uint16_t* to = warp.slot<uint16_t>(at.operand[3 + i]);
         for (int row = 0; row < 8; ++row)
             for (int column = 0; column < 8; ++column)
-                if (mask >> (row * 4 + column / 2) & 1) to[row * 8 + column] = Transposed ? matrix[i][column][row] : matrix[i][row][column];
+                if (mask >> (row * 4 + column / 2) & 1)
+                    to[row * 8 + column] = Transposed ? matrix[i][column][row] : matrix[i][row][column];
     }
     return Flow::next;
 }

@@ -83,7 +83,8 @@ inline float to_odd_float(double x) {
     const double error = x - static_cast<double>(near);
     const int32_t bits = as<int32_t>(near);
     // a value below the smallest subnormal becomes that one
-    const int32_t odd = near == 0 ? (x > 0 ? 1 : static_cast<int32_t>(0x80000001)) : bits + ((error > 0) == (near > 0) ? 1 : -1);
+    const int32_t least = x > 0 ? 1 : static_cast<int32_t>(0x80000001);
+    const int32_t odd = near == 0 ? least : bits + ((error > 0) == (near > 0) ? 1 : -1);
     return (error > 0 || error < 0) && !(bits & 1) ? as<float>(odd) : near;
 }
 

@@ -1,6 +1,8 @@
-// cvt to and from pairs in one register (f16x2, bf16x2, e4m3x2, e5m2x2), to tf32, and cvt.pack. Operands: d, a, b; the first source
-// is the upper half.
+// cvt to and from pairs in one register (f16x2, bf16x2, e4m3x2, e5m2x2), to tf32, and cvt.pack. Operands: d, a, b; the first
+// source is the upper half.
 #include "formats.h"
+
+#include <limits>
 
 namespace emulator::ptx {
 
@@ -34,7 +36,8 @@ void pair_row(Table& table) {
         const Narrow<T, How, Relu, Finite> narrowed;
         return static_cast<u32>(narrowed(a)) << 16 | narrowed(b);
     };
-    table.add({"cvt", rounding_name[How], Relu ? ".relu" : "", Finite ? ".satfinite." : ".", type_name<T>, "x2.f32"}, Lanes<decltype(both), u32, float, float>::run);
+    const char *relu = Relu ? ".relu" : "", *finite = Finite ? ".satfinite." : ".";
+    table.add({"cvt", rounding_name[How], relu, finite, type_name<T>, "x2.f32"}, Lanes<decltype(both), u32, float, float>::run);
 }
 
 template <class T>
@@ -54,13 +57,16 @@ void tf32_row(Table& table) {
         constexpr Format format = {11, -136, 0x1.ffcp127, true};
         return canonical(static_cast<float>(to_format(x, format, How, Finite)));
     };
-    table.add({"cvt", rounding_name[How], Relu ? ".relu" : "", Finite ? ".satfinite" : "", ".tf32.f32"}, Lanes<decltype(value), float, float>::run);
+    const char *relu = Relu ? ".relu" : "", *finite = Finite ? ".satfinite" : "";
+    table.add({"cvt", rounding_name[How], relu, finite, ".tf32.f32"}, Lanes<decltype(value), float, float>::run);
 }
 
 void add_tf32(Table& table) {
     tf32_row<RNA, false, false>(table), tf32_row<RNA, false, true>(table);
-    tf32_row<RN, false, false>(table), tf32_row<RN, false, true>(table), tf32_row<RN, true, false>(table), tf32_row<RN, true, true>(table);
-    tf32_row<RZ, false, false>(table), tf32_row<RZ, false, true>(table), tf32_row<RZ, true, false>(table), tf32_row<RZ, true, true>(table);
+    tf32_row<RN, false, false>(table), tf32_row<RN, false, true>(table);
+    tf32_row<RN, true, false>(table), tf32_row<RN, true, true>(table);
+    tf32_row<RZ, false, false>(table), tf32_row<RZ, false, true>(table);
+    tf32_row<RZ, true, false>(table), tf32_row<RZ, true, true>(table);
 }
 
 // ---- eight bits -------------------------------------------------------------------------------------------------------------
@@ -75,8 +81,10 @@ u8 narrowed(float x) {
 
 template <class E, bool Relu>
 void byte_rows(Table& table) {
-    const auto from_floats = [](float a, float b) { return static_cast<u16>(narrowed<E, Relu>(a) << 8 | narrowed<E, Relu>(b)); };
-    const auto from_pair = [](Pair<f16> x) { return static_cast<u16>(narrowed<E, Relu>(widen(x.high)) << 8 | narrowed<E, Relu>(widen(x.low))); };
+    const auto from_floats = [](float a, float b) -> u16 { return narrowed<E, Relu>(a) << 8 | narrowed<E, Relu>(b); };
+    const auto from_pair = [](Pair<f16> x) -> u16 {
+        return narrowed<E, Relu>(widen(x.high)) << 8 | narrowed<E, Relu>(widen(x.low));
+    };
     const auto to_pair = [](u16 x) {
         const float low = from_byte(static_cast<u8>(x), E::format), high = from_byte(static_cast<u8>(x >> 8), E::format);
         return Pair<f16>{narrow<f16>(not_negative<Relu>(low)), narrow<f16>(not_negative<Relu>(high))};
@@ -92,7 +100,7 @@ void byte_rows(Table& table) {
 template <class D>
 void pack_row(Table& table) {
     const auto clamped = [](s32 x) {
-        constexpr s32 high = std::is_signed_v<D> ? (1 << (8 * sizeof(D) - 1)) - 1 : (1 << 8 * sizeof(D)) - 1, low = std::is_signed_v<D> ? -high - 1 : 0;
+        constexpr s32 high = std::numeric_limits<D>::max(), low = std::numeric_limits<D>::min();
         return static_cast<std::make_unsigned_t<D>>(x > high ? high : x < low ? low : x);
     };
     using C = decltype(clamped);
@@ -101,7 +109,9 @@ void pack_row(Table& table) {
         const auto two = [](s32 a, s32 b) { return static_cast<u32>(stateless<C>()(a)) << bits | stateless<C>()(b); };
         table.add({"cvt.pack.sat.", type_name<D>, ".s32"}, Lanes<decltype(two), u32, s32, s32>::run);
     } else {
-        const auto three = [](s32 a, s32 b, u32 c) { return c << 2 * bits | static_cast<u32>(stateless<C>()(a)) << bits | stateless<C>()(b); };
+        const auto three = [](s32 a, s32 b, u32 c) {
+            return c << 2 * bits | static_cast<u32>(stateless<C>()(a)) << bits | stateless<C>()(b);
+        };
         table.add({"cvt.pack.sat.", type_name<D>, ".s32.b32"}, Lanes<decltype(three), u32, s32, s32, u32>::run);
     }
 }

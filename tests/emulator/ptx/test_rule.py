@@ -12,9 +12,22 @@ from hypothesis import strategies as st
 
 from emulator.observation import Action, Kind
 from emulator.ptx import load
-from races.rule import Event, Launch, Thread, common_bytes, conflict, during, races
+from races.rule import Event, Thread, common_bytes, conflict, during, races
 from races.tracing import trace
-from tests.emulator.ptx.programs import BYTES, Program, programs
+from tests.emulator.ptx.drawn import programs
+from tests.emulator.ptx.programs import (
+    BYTES,
+    DYNAMIC,
+    SHAPES,
+    Program,
+    block_barrier,
+    copy,
+    lanes_barrier,
+    leave,
+    some_warps,
+    touch,
+    wait,
+)
 
 SCHEDULES = st.tuples(st.integers(1, 1000), st.sampled_from([0.0, 0.1, 0.5]))  # seed and switch of trace
 
@@ -85,11 +98,59 @@ def test_the_machine_says_what_the_rule_says(count):
     agree()
 
 
+READ, WRITE, ATOMIC = ("read", 4), ("write", 4), ("atomic", 4)
+FOUND = {  # regressions: programs that the test above found, and similar ones
+    "a warp with 8 lanes counts as 32 threads": [
+        touch(0, 64, WRITE, "s0", 0, False), some_warps(0, (0, 2)), touch(0, 0, READ, "s0", 0, False),
+    ],
+    "a warp from which a lane has returned": [
+        touch(0, 1, WRITE, "s0", 0, False), leave(0, 1), some_warps(0, (1,), (0,)), touch(0, 33, READ, "s0", 0, False),
+    ],
+    "a lane returns while its warp waits": [
+        touch(0, 33, WRITE, "s0", 0, True), some_warps(0, (0, 1)), leave(0, 2), some_warps(0, (0, 1)),
+        touch(0, 0, WRITE, "s0", 0, True),
+    ],
+    "arrived before a barrier of the block, waited for after it": [
+        some_warps(0, (1,), (0,)), touch(0, 0, WRITE, "g0", 0, False), touch(0, 33, READ, "g0", 0, False),
+    ],
+    "arrived, then a barrier of the block, then a write": [
+        block_barrier(0), some_warps(0, (1, 2), (0,)), block_barrier(0), touch(0, 0, WRITE, "g0", 0, False),
+        some_warps(0, (1,), (2,)), touch(0, 33, READ, "g0", 0, False),
+    ],
+    "order passed on by a third warp": [
+        touch(0, 0, WRITE, DYNAMIC, 0, False), some_warps(0, (2,), (0,)), some_warps(0, (1, 2)),
+        touch(0, 33, ATOMIC, DYNAMIC, 0, True),
+    ],
+    "order not passed on, the barriers being the other way round": [
+        touch(0, 0, WRITE, DYNAMIC, 0, False), some_warps(0, (1, 2)), some_warps(0, (2,), (0,)),
+        touch(0, 33, ATOMIC, DYNAMIC, 0, True),
+    ],
+    "the end of one copy does not end another": [
+        copy(0, 0, 4, ("s0", "g0"), (0, 0), 0), copy(0, 1, 4, ("s0", "g0"), (0, 0), 2), wait(0, 1, -1),
+        lanes_barrier(0, [1, 2]), touch(0, 2, READ, "s0", 0, False), wait(0, 0, -1),
+    ],
+    "a read after a barrier without the wait": [
+        copy(0, 0, 16, ("s1", "g1"), (0, 0), 0), block_barrier(0), touch(0, 33, READ, "s1", 8, False),
+    ],
+    "the source is written behind the issue": [
+        copy(0, 0, 8, ("s1", "g1"), (0, 8), 0), block_barrier(0), touch(0, 33, WRITE, "g1", 12, True), wait(0, 0, -1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sections", [False, True])
+@pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
+def test_regressions(steps, sections):
+    program = Program(SHAPES[0], steps, sections)
+    for schedule in [(0, 0.0), (1, 0.0), (2, 0.5), (3, 0.1)]:
+        assert not disagreements(program, run(program, schedule))
+
+
 def test_drawn_programs_have_mistakes_and_orders():
     """Of the memories with conflicting accesses, many have a race and many do not; copies are met, and waited for."""
     seen = Counter()
 
-    @settings(max_examples=200, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @seed(0)
     @given(programs())
     def count(program):
@@ -104,4 +165,4 @@ def test_drawn_programs_have_mistakes_and_orders():
 
     count()
     assert 0.25 < seen["racing"] / seen["in_conflict"] < 0.75, seen
-    assert 0.1 < seen["met"] / seen["copied"] < 0.8 and seen["some_warps"] > 20, seen
+    assert 0.1 < seen["met"] / seen["copied"] < 0.8 and seen["some_warps"] > 10, seen

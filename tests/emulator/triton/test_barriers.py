@@ -1,11 +1,11 @@
 """Every bar.sync that Triton compiled into our kernels, removed one at a time: the tracer finds it, or it is not needed.
 
-A barrier that is not needed is in UNNEEDED, by the Python line that it comes from, with the reason.
+`reason` says why a barrier is not needed: by what is before it in the PTX, or by the Python line that it comes from.
 """
 
 from __future__ import annotations
 
-import linecache
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -16,21 +16,23 @@ from tests.emulator.triton.taken import Taken, taking
 
 pytest.importorskip("triton")
 
-# The pipeliner ends each loop whose tiles are copied ahead with wait_group 0 and a barrier. What comes next (the copies of the
-# following loop, or the output, which is put where q lay) overlaps no tile that another thread copies or still reads: the reads
-# of the last round lie before the barrier of that round, and each thread copies to the places to which it copied before.
-END_OF_LOOP = (
-    "after the last round of a pipelined loop: its reads lie before that round's barrier, copies keep their threads"
-)
-# The scores go from the layout of products to that of the bias and back, through the same places: each thread stores where it
-# alone has just loaded.
-BACK_AGAIN = "a layout is converted back: each thread stores where it alone has loaded"
-UNNEEDED = {
-    ("forward_kernel", "for j0 in tl.range(first, last, BLOCK_N):"): END_OF_LOOP,
-    ("dq_kernel", "for j0 in tl.range(first, last, BLOCK_N):"): END_OF_LOOP,
-    ("dk_dv_kernel", "for i0 in tl.range(first, last, BLOCK_M):"): END_OF_LOOP,
-    ("dbias_kernel", "return tl.exp2(x)"): BACK_AGAIN,
-}
+END_OF_LOOP = """after a pipelined loop, behind its wait for all copies: the reads of the last round lie before the barrier of
+that round, and each thread copies to the places to which it copied before; the output lies where no copy went"""
+FURTHER_SLOT = "before the first copies into a further slot of a pipeline, which nobody has accessed yet"
+BACK_AGAIN = "a layout is converted back through the same places: each thread stores where it alone has just loaded"
+SLOTS_OF_ONE_LANE = {("dbias_kernel", "return tl.exp2(x)"): BACK_AGAIN}  # by kernel and Python line
+
+MEMORY = re.compile(r"\b(ldmatrix|cp\.async[.\w]*|(ld|st)\.shared|bar\.sync|atom|red)\b[^;]*")
+
+
+def reason(taken: Taken, n: int) -> str:
+    """Why the barrier at line n of the PTX may be unneeded; "" if there is no reason."""
+    before = next((found[0] for line in reversed(taken.lines[:n]) if (found := MEMORY.search(line))), "")
+    if before.split() == ["cp.async.wait_group", "0"]:
+        return END_OF_LOOP
+    if before == "cp.async.commit_group":
+        return FURTHER_SLOT
+    return SLOTS_OF_ONE_LANE.get((taken.name, taken.python_text(n)), "")
 
 
 @dataclass(frozen=True)
@@ -74,21 +76,20 @@ THOROUGH = [
 ]
 
 
-def unneeded(way: Way) -> tuple[int, dict[tuple[str, str], list[int]]]:
-    """How many barriers there are; and those whose removal no launch shows: {(kernel, Python line): lines of the PTX}."""
+def unneeded(way: Way) -> tuple[int, list[tuple[str, str, str]]]:
+    """How many barriers there are; and those whose removal no launch shows: (kernel, Python line and text, reason)."""
     launches = defaultdict(list)
     for taken in way.launches():
         launches[taken.name, taken.kernel.module.text].append(taken)
-    count, found = 0, defaultdict(list)
-    for (name, _), same in launches.items():
+    count, found = 0, []
+    for same in launches.values():
         known = [keys(taken.run()[0]) for taken in same]
         for n in same[0].barriers:
             count += 1
             edited = same[0].without(n)
             if not any(keys(taken.run(edited)[0]) - before for taken, before in zip(same, known, strict=True)):
-                entry = name, same[0].python_text(n)
-                at_end = UNNEEDED.get(entry) != END_OF_LOOP or follows_a_wait(same[0].lines, n)
-                found[entry if at_end else (*entry, "not at the end of a loop")].append(n + 1)
+                where = f"{same[0].python_line(n)} {same[0].python_text(n)}, PTX line {n + 1}"
+                found.append((same[0].name, where, reason(same[0], n)))
     return count, found
 
 
@@ -100,17 +101,14 @@ def keys(findings: list) -> set:
 def test_every_barrier_is_found_or_unneeded(way: Way):
     count, found = unneeded(way)
     assert count > 10
-    assert found.keys() <= UNNEEDED.keys(), found
+    assert not [entry for entry in found if not entry[-1]]
 
 
-def test_the_ends_of_loops_in_the_table_wait_for_their_copies_first():
-    """Each occurs, and is what its reason says: behind the wait for all copies of the loop."""
-    seen = set()
-    for taken in Way("float16", 32).launches():
-        entries = {n: (taken.name, taken.python_text(n)) for n in taken.barriers}
-        seen |= {e for n, e in entries.items() if UNNEEDED.get(e) == END_OF_LOOP and follows_a_wait(taken.lines, n)}
-    assert seen == {entry for entry, reason in UNNEEDED.items() if reason == END_OF_LOOP}
-
-
-def follows_a_wait(lines: list[str], n: int) -> bool:
-    return lines[n - 1].split() == ["cp.async.wait_group", "0;"]
+def test_the_reasons_occur():
+    """Each of them for a barrier that is unneeded; so no reason is left over, and none covers what is found anyway."""
+    seen = {
+        entry[-1]
+        for way in [Way("float32", 32, bias=True), Way("float16", 32, tile=(32, 32, 4, 3))]
+        for entry in unneeded(way)[1]
+    }
+    assert seen == {END_OF_LOOP, FURTHER_SLOT, BACK_AGAIN}
