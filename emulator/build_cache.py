@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import tempfile
 import time
@@ -113,3 +114,11 @@ def write(path: Path, text: str) -> None:
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text)
     os.replace(file.name, path)
+
+
+def read_list(path: Path) -> list[str] | None:
+    """A list that was written before; None if there is none or it is incomplete."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None

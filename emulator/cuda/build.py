@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from emulator.build_cache import built, cache_folder, counted, write
+from emulator.build_cache import built, cache_folder, counted, read_list, write
 from emulator.compiler import COMMON, compiler, compiler_key, run
 from emulator.cuda.source import rewrite
 from emulator.errors import CompileError, Refused
@@ -69,7 +69,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
             )
         _compile(text, how, names, source, traced, to)
 
-    headers = _read(known)
+    headers = read_list(known)
     if headers is not None and all(Path(p).exists() for p in headers):
         final = folder / f"{with_headers(headers)}.so"
         if final.exists():
@@ -88,14 +88,6 @@ def _shim() -> str:
     files = sorted(p for p in INCLUDE.rglob("*") if p.is_file())
     files += [EMULATOR / "runtime" / "kernel_api.h", Path(__file__), HERE / "source.py"]
     return compiler_key(*(p.read_bytes() for p in files))
-
-
-def _read(path: Path) -> list[str] | None:
-    """A list that was written before; None if there is none or it is incomplete."""
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def _preprocessed(source: Path, flags: tuple[str, ...]) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from emulator.build_cache import built, cache_folder, counted, key_of, write
+from emulator.build_cache import built, cache_folder, counted, key_of, read_list, write
 from emulator.compiler import COMMON, compiler, compiler_key, run
 from emulator.errors import CompileError
 
@@ -70,20 +70,13 @@ def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...
         _version(path), str(source), source.read_bytes(), *names, *flags, *FLAGS, Path(__file__).read_bytes(), *own
     )
     known = cache_folder() / f"{key}.headers.json"
-    headers = _read(known)
+    headers = read_list(known)
     if headers is None or not all(Path(p).exists() for p in headers):
         headers = _headers(path, source, flags)
         write(known, json.dumps(headers))
     return built(
         key_of(key, *(Path(p).read_bytes() for p in headers)), lambda to: _compile(path, source, names, flags, to)
     )
-
-
-def _read(known: Path) -> list[str] | None:
-    try:
-        return json.loads(known.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def _headers(path: str, source: Path, flags: tuple[str, ...]) -> list[str]:
