@@ -384,9 +384,9 @@ def prevent(steps: Sequence[Step | None], cures: Sequence[str | None], spared: i
             if not any(clash(a, b) for a in step.accesses for b in other.accesses):
                 continue
             him = Thread(other.block, other.threads[0])
-            if other.kind == "copy" and (n not in ends or ends[n] not in known[me]):
-                found.append(n)
-            elif him != me and n not in known[me]:
+            if (other.kind == "copy" and (n not in ends or ends[n] not in known[me])) or (
+                him != me and n not in known[me]
+            ):
                 found.append(n)
         return found
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from emulator.observation import Action, Kind
 from emulator.ptx import load
-from races.rule import Event, Launch, Thread, common_bytes, conflict, during, races
+from races.rule import Event, Thread, common_bytes, conflict, during, races
 from races.tracing import trace
 from tests.emulator.ptx.programs import BYTES, Program, programs
 

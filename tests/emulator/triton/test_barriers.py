@@ -5,7 +5,6 @@ A barrier that is not needed is in UNNEEDED, by the Python line that it comes fr
 
 from __future__ import annotations
 
-import linecache
 from collections import defaultdict
 from dataclasses import dataclass
 

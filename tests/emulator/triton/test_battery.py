@@ -16,8 +16,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from tests.emulator.triton import kernels  # noqa: E402
-from tests.emulator.triton.taken import Taken, taking  # noqa: E402
+from tests.emulator.triton import kernels
+from tests.emulator.triton.taken import Taken, taking
 
 SEEDS = range(20)
 
