@@ -26,7 +26,9 @@ def activate() -> bool:
     """Make the emulator Triton's device in this process. -> False with TRITON_INTERPRET, which comes first."""
     if interpreted():
         return False
-    from emulator.triton import driver  # imports Triton, which takes a second
+    import triton  # noqa: F401: takes a second; and before the driver, since importing it may activate (importing.py)
+
+    from emulator.triton import driver
 
     driver.activate()
     return True

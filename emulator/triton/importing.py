@@ -20,14 +20,19 @@ def activate_when_imported() -> None:
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the package `triton` where it would be found anyway, and activates the emulator after it was imported."""
 
+    def __init__(self) -> None:
+        self.searching = False
+
     def find_spec(self, name, path=None, target=None):
-        if name != "triton":
+        if name != "triton" or self.searching:
             return None
-        sys.meta_path.remove(self)  # so that the search goes on without it
-        spec = importlib.util.find_spec(name)
+        self.searching = True  # the search goes on with the other finders
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.searching = False
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
-            return spec
+            return None
         execute = spec.loader.exec_module
 
         def execute_and_activate(module) -> None:

@@ -21,7 +21,7 @@ OTHER_DEVICE = (
 HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)
 
 
-def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEADDIMS):
+def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEADDIMS, share=0.1):
     """One way of computing -> what it promises."""
     return Implementation(
         name=name,
@@ -45,7 +45,7 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEAD
         empty_rows="zero",
         repeatable=frozenset(OUTPUTS) - ({"dq"} if way.atomic else set()),
         precision=Precision(multiply="tf32" if way.tf32 else "operand"),
-        share={"cpu": 0.2},
+        share={"cpu": share},
         traced=EMULATED,
     )
 
@@ -53,6 +53,6 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEAD
 IMPLS = [
     implementation("triton_fa2", FlashAttention2()),
     implementation("triton_fa2_atomic", FlashAttention2(atomic=True)),
-    implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}),
-    implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,)),
+    implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}, share=0.05),
+    implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,), share=0.05),
 ]

@@ -10,7 +10,7 @@ import torch
 
 from impls.cuda.algorithm import Algorithm
 from impls.cuda.extension import nvcc
-from impls.triton.interpreter import INTERPRETED, installed
+from impls.triton.device import lacking
 
 BEYOND = 2**31
 MEMORY = 60  # GiB. The largest call here uses 41 in the backward: ten tensors of about 2^31 elements
@@ -18,10 +18,8 @@ NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 
 
 def triton(**options):
-    if not installed():
-        pytest.skip("Triton is not installed")
-    if INTERPRETED:
-        pytest.skip("TRITON_INTERPRET is set: these sizes are for compiled kernels")
+    if lacking():
+        pytest.skip(lacking())
     from impls.triton.attention import FlashAttention2
 
     return FlashAttention2(**options)

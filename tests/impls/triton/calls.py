@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from impls.triton.interpreter import INTERPRETED
+from impls.triton.device import EMULATED
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
+DEVICE = "cpu" if EMULATED else "cuda"
 LEFT, RIGHT = "top_left", "bottom_right"
-on_a_gpu = pytest.mark.skipif(INTERPRETED, reason="compiled kernels need a GPU")
+on_a_gpu = pytest.mark.skipif(EMULATED, reason="there is no GPU")
 
 
 def randn(*shape, dtype=torch.float32, seed=0):

@@ -1,7 +1,7 @@
 """Every kernel compiles for several GPUs, with every choice of tiles, and once for each kind of problem.
 
-No GPU is needed: a stub driver names the target, and nothing is launched. It runs in a separate process, because Triton
-decides at import whether it interprets. This file is also the program that runs there:
+No GPU is needed: a stub driver names the target, and nothing is launched. It runs in a separate process, because a process
+has one driver. This file is also the program that runs there:
 
     python -m tests.impls.triton.test_compile '{"count": {"problems": 100, "aligned": true}}'
 
@@ -40,6 +40,7 @@ def pretend(capability: int):
     import torch
     import triton
     from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.compiler import CUDABackend
     from triton.backends.nvidia.driver import CudaDriver
     from triton.runtime.jit import JITFunction
 
@@ -50,7 +51,6 @@ def pretend(capability: int):
         get_active_torch_device = staticmethod(lambda: torch.device("cpu"))
         map_python_to_cpp_type = CudaDriver.map_python_to_cpp_type
 
-    triton.runtime.driver.set_active(Pretended())
     compiled, run = [], JITFunction.run
 
     def without_launch(self, *args, grid, warmup, **arguments):
@@ -59,9 +59,12 @@ def pretend(capability: int):
         return kernel
 
     JITFunction.run = without_launch
-    from impls.triton import problem
+    from impls.triton import problem, tuning
 
     problem._check_device = lambda q: None  # all are on the CPU here
+    problem.EMULATED = tuning.EMULATED = False  # choices are those of a GPU
+    triton.runtime.driver.set_active(Pretended())
+    triton.backends.backends["nvidia"] = triton.backends.Backend(CUDABackend, CudaDriver)
     return compiled
 
 
@@ -236,7 +239,6 @@ def test_one_variant_is_compiled_of_each_kernel(aligned, tmp_path):
 
 
 if __name__ == "__main__":
-    os.environ["TRITON_INTERPRET"] = "0"  # before Triton is imported
     request = json.loads(sys.argv[1])
     answer = compile_all(**request["compile"]) if "compile" in request else count_variants(**request["count"])
     print(json.dumps(answer))

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from impls.registry import from_file, select
-from impls.triton.interpreter import installed
+from impls.triton.device import lacking
 
-if not installed():
-    pytest.skip("Triton is not installed", allow_module_level=True)
+if lacking():
+    pytest.skip(lacking(), allow_module_level=True)
 
 from impls.triton import attention, every_tile
-from impls.triton.interpreter import INTERPRETED
+from impls.triton.device import EMULATED
 from impls.triton.tuning import CANDIDATES, Kernel
 from properties.cases.case import parse_case
 from properties.judging import conformance
@@ -24,7 +24,7 @@ from properties.judging.verdict import PASS
 from properties.law import laws
 
 FILE = Path(every_tile.__file__)
-DEVICE = "cpu" if INTERPRETED else "cuda"
+DEVICE = "cpu" if EMULATED else "cuda"
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,16 +53,13 @@ def test_every_choice_of_every_kernel_has_an_implementation():
         for headdim in range(1, 257)
         if max(32, 1 << (headdim - 1).bit_length()) == block_d
     }
-    if INTERPRETED:  # the interpreter ignores warps and stages
-        got, want = ({(kernel, tile[:2], *rest) for kernel, tile, *rest in these} for these in (got, want))
     assert want and got == want
 
 
 def test_implementations_are_named_after_their_tile():
     for impl in every_tile.IMPLS:
         kernel, tile = forced(impl)
-        text = f"m{tile.BLOCK_M}_n{tile.BLOCK_N}" if INTERPRETED else str(tile)
-        assert impl.name.removesuffix("_float32") == f"triton_fa2_{kernel}_{text}"
+        assert impl.name.removesuffix("_float32") == f"triton_fa2_{kernel}_{tile}"
         assert impl.forward.__self__ is impl.backward.__self__ and impl.forward.__self__.atomic == (
             kernel == "dk_dv_dq"
         )

@@ -1,6 +1,6 @@
 """flash_attn_func and its packed forms, which a model calls: out, lse and gradients, and the laws for them.
 
-On a GPU the kernels are compiled; elsewhere Triton's interpreter runs them on the CPU. As PyTorch operators:
+Without a GPU the kernels run in the emulator. As PyTorch operators:
 test_operators.py. Refusals: test_refused.py.
 """
 
@@ -13,10 +13,10 @@ import torch
 
 import impls.triton as triton_fa2
 from impls import torch_math
-from impls.triton.interpreter import installed
+from impls.triton.device import lacking
 
-if not installed():
-    pytest.skip("Triton is not installed", allow_module_level=True)
+if lacking():
+    pytest.skip(lacking(), allow_module_level=True)
 
 from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
 from impls.triton.tuning import Kernel

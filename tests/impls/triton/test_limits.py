@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from impls.triton.interpreter import installed
+from impls.triton.device import lacking
 
-if not installed():
-    pytest.skip("Triton is not installed", allow_module_level=True)
+if lacking():
+    pytest.skip(lacking(), allow_module_level=True)
 
 from impls.triton.attention import FlashAttention2
+from impls.triton.device import EMULATED
 from impls.triton.functions import flash_attn_func
-from impls.triton.interpreter import INTERPRETED
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
+DEVICE = "cpu" if EMULATED else "cuda"
 INF = float("inf")
 
 

@@ -1,16 +1,16 @@
 """flash_attn_func and its packed forms as PyTorch operators: opcheck, torch.compile, CUDA graphs, a second GPU.
 
-On a GPU the kernels are compiled; elsewhere Triton's interpreter runs them on the CPU. Values: test_functions.py.
+Without a GPU the kernels run in the emulator. Values: test_functions.py.
 Refusals: test_refused.py.
 """
 
 import pytest
 import torch
 
-from impls.triton.interpreter import installed
+from impls.triton.device import lacking
 
-if not installed():
-    pytest.skip("Triton is not installed", allow_module_level=True)
+if lacking():
+    pytest.skip(lacking(), allow_module_level=True)
 
 from impls.triton import functions
 from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func

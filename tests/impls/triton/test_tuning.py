@@ -11,22 +11,22 @@ import pytest
 import torch
 
 from impls import torch_math
-from impls.triton.interpreter import installed
+from impls.triton.device import lacking
 
-if not installed():
-    pytest.skip("Triton is not installed", allow_module_level=True)
+if lacking():
+    pytest.skip(lacking(), allow_module_level=True)
 
 import triton
 
 from impls.triton import attention, tuning
 from impls.triton.attention import FlashAttention2
-from impls.triton.interpreter import INTERPRETED
+from impls.triton.device import EMULATED
 from impls.triton.tuning import CANDIDATES, KEY, TUNE_FROM, Tile, tuning_key
 
 ROOT = Path(__file__).parents[3]
-DEVICE = "cpu" if INTERPRETED else "cuda"
+DEVICE = "cpu" if EMULATED else "cuda"
 KERNELS = {name: value for name, value in vars(attention).items() if isinstance(value, tuning.Kernel)}
-on_a_gpu = pytest.mark.skipif(INTERPRETED, reason="compiled kernels need a GPU")
+on_a_gpu = pytest.mark.skipif(EMULATED, reason="there is no GPU")
 LISTS = [
     pytest.param(tiles, id=f"{kernel}-{bytes_}-{headdim}")
     for kernel, by_bytes in CANDIDATES.items()
@@ -92,7 +92,7 @@ CHOICES = CANDIDATES["forward"][2][128]
 @pytest.fixture
 def launch(monkeypatch):
     """launch(operations, tile, too_large) of the forward, of halves and head dim 128 -> (kernel, tuner), both Recorders."""
-    monkeypatch.setattr(tuning, "INTERPRETED", False)
+    monkeypatch.setattr(tuning, "EMULATED", False)
     monkeypatch.setattr(tuning, "capturing", lambda: False)
     like = torch.zeros(1, dtype=torch.float16, device=DEVICE)
 
@@ -151,11 +151,10 @@ def test_it_is_an_error_if_no_choice_fits(launch):
         launch(0, too_large=CHOICES)
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="is about the interpreter")
-def test_the_interpreter_uses_one_tile_and_does_not_tune(launch, monkeypatch):
-    monkeypatch.setattr(tuning, "INTERPRETED", True)
+def test_the_emulator_uses_one_tile_and_does_not_tune(launch, monkeypatch):
+    monkeypatch.setattr(tuning, "EMULATED", True)
     kernel, tuner = launch(TUNE_FROM)
-    assert (kernel.tiles, tuner.tiles) == ([tuning.INTERPRETER_TILE], [])
+    assert (kernel.tiles, tuner.tiles) == ([tuning.emulated_tile("forward", 2)], [])
 
 
 @pytest.mark.parametrize("name", [name for name in CANDIDATES if name != "delta"])  # delta has neither k nor a choice
@@ -181,23 +180,12 @@ def test_lengths_within_a_factor_of_two_share_a_key():
 
 @pytest.fixture
 def tuned(monkeypatch):
-    """Every problem counts as large. In the interpreter a stub timer runs each choice twice."""
+    """Every problem counts as large."""
     monkeypatch.setattr(tuning, "TUNE_FROM", 0)
-    monkeypatch.setattr(tuning, "INTERPRETED", False)
-    tried = []
+    monkeypatch.setattr(tuning, "EMULATED", False)
     for kernel in KERNELS.values():
         monkeypatch.setattr(kernel.tuned, "cache", {})
-        if INTERPRETED:
-
-            def run_twice(call, quantiles):
-                call()
-                call()
-                tried.append(call)
-                return [1.0] * len(quantiles)
-
-            monkeypatch.setattr(kernel.tuned, "_do_bench", run_twice)
-            monkeypatch.delitem(vars(kernel.tuned), "do_bench", raising=False)
-    return tried
+        monkeypatch.setattr(kernel.tuned, "cache_results", False)
 
 
 @pytest.mark.parametrize("atomic", (False, True), ids=("", "atomic"))
@@ -220,8 +208,11 @@ def test_gradients_are_right_after_tuning(atomic, tuned):
     kernels = ("forward", "dk_dv_dq") if atomic else ("forward", "dk_dv", "dq")
     chosen = [kernel for kernel in KERNELS.values() if kernel.name in kernels]
     assert all(len(kernel.tuned.cache) == 1 for kernel in chosen)
-    if INTERPRETED:
-        assert len(tuned) == sum(len(CANDIDATES[name][2][64]) for name in kernels)
+    if EMULATED:  # its tuner takes the first that runs
+        for kernel in chosen:
+            (config,) = kernel.tuned.cache.values()
+            first = kernel.candidates(2, 128)[0]
+            assert (*config.kwargs.values(), config.num_warps, config.num_stages) == first
 
 
 PROGRAM = """
