@@ -33,9 +33,9 @@ class Record(ctypes.Structure):
 
     _fields_ = (
         ("kind", ctypes.c_int), ("space", ctypes.c_int), ("region", ctypes.c_int), ("same_value", ctypes.c_int),
-        ("copies", ctypes.c_int), ("offset", ctypes.c_int64), ("size", ctypes.c_uint64), ("count", ctypes.c_uint64), ("sides", ctypes.c_int),
-        ("first", RecordSide), ("second", RecordSide), ("code", ctypes.c_uint64), ("library", ctypes.c_char_p),
-        ("text", ctypes.c_char * 1024),
+        ("copies", ctypes.c_int), ("offset", ctypes.c_int64), ("size", ctypes.c_uint64), ("count", ctypes.c_uint64),
+        ("sides", ctypes.c_int), ("first", RecordSide), ("second", RecordSide), ("code", ctypes.c_uint64),
+        ("library", ctypes.c_char_p), ("text", ctypes.c_char * 1024),
     )  # fmt: skip
 
 

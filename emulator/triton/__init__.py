@@ -14,6 +14,7 @@ docs/tracing-triton.md says what authors of kernels have to know. Importing this
 
 from __future__ import annotations
 
+import importlib
 import os
 
 
@@ -26,8 +27,7 @@ def activate() -> bool:
     """Make the emulator Triton's device in this process. -> False with TRITON_INTERPRET, which comes first."""
     if interpreted():
         return False
-    import triton  # noqa: F401: takes a second; and before the driver, since importing it may activate (importing.py)
-
+    importlib.import_module("triton")  # here, as it takes a second; before the driver: it may activate (importing.py)
     from emulator.triton import driver
 
     driver.activate()

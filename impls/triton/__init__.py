@@ -15,7 +15,7 @@ from .device import lacking
 
 NAMES = ("triton_fa2", "triton_fa2_atomic", "triton_fa2_tf32", "triton_fa2_top_left")
 
-if reason := lacking():
-    IMPLS = [Absent(name, reason) for name in NAMES]
-else:
+if not (reason := lacking()):
     from .declared import IMPLS
+else:
+    IMPLS = [Absent(name, reason) for name in NAMES]
