@@ -65,7 +65,7 @@ class Launcher:
         """The kernel in emulator.ptx; loaded here, as only the compilation knows of which Python files its lines are."""
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)
-            loaded = emulator.ptx.load(text, source=f"PTX of {self.name}", replicated=True)
+            loaded = emulator.ptx.load(text, source=f"{self.name}.ptx", replicated=True)
             self.loaded = loaded.kernels[self.name]
         return self.loaded
 

@@ -1,0 +1,8 @@
+"""Tests of kernels in Triton on the emulator: skipped where a GPU is Triton's device, as a process has one."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+if torch.cuda.is_available():
+    pytest.skip("there is a GPU, which is Triton's device", allow_module_level=True)
