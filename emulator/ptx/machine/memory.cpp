@@ -85,18 +85,24 @@ private:
 
 // ---- ld, st -------------------------------------------------------------------------------------------------------
 
+constexpr unsigned MOST_REGISTERS = 8;  // of a vector
+
+// An element becomes a register, which may be wider.
 template <class R>
-void put(Warp& warp, int32_t slot, unsigned lane, const unsigned char* from, unsigned bytes, bool is_signed) {
+R widened(const unsigned char* from, unsigned bytes, bool is_signed) {
     uint64_t value = 0;
     memcpy(&value, from, bytes);
     if (is_signed && bytes < 8) value = static_cast<uint64_t>(static_cast<int64_t>(value << (64 - 8 * bytes)) >> (64 - 8 * bytes));
-    warp.slot<R>(slot)[lane] = static_cast<R>(value);
+    return static_cast<R>(value);
 }
 
 // [space, address, its bytes, offset, bytes of an element, count, signed, bytes of a register, registers...]
-Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
+template <class R>
+Flow load_registers(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     unsigned bytes = static_cast<unsigned>(o[4]), count = static_cast<unsigned>(o[5]);
+    R* to[MOST_REGISTERS];
+    for (unsigned i = 0; i < count; ++i) to[i] = warp.slot<R>(o[8 + i]);
     Places places(warp, at, o[0], bytes * count, READ);
     for (uint32_t left = mask; left; left &= left - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
@@ -104,15 +110,17 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
         const unsigned char* from =
             o[0] == PARAM_SPACE ? parameter(warp, at, lane, address, bytes * count) : places.of(lane, address);
         if (left == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, reinterpret_cast<uintptr_t>(from));
-        for (unsigned i = 0; i < count; ++i, from += bytes) {
-            if (o[7] == 4 && bytes == 4) memcpy(warp.slot<uint32_t>(o[8 + i]) + lane, from, 4);
-            else if (o[7] == 8 && bytes == 8) memcpy(warp.slot<uint64_t>(o[8 + i]) + lane, from, 8);
-            else if (o[7] == 2) put<uint16_t>(warp, o[8 + i], lane, from, bytes, o[6]);
-            else if (o[7] == 4) put<uint32_t>(warp, o[8 + i], lane, from, bytes, o[6]);
-            else put<uint64_t>(warp, o[8 + i], lane, from, bytes, o[6]);
-        }
+        if (bytes == sizeof(R))
+            for (unsigned i = 0; i < count; ++i) memcpy(to[i] + lane, from + i * sizeof(R), sizeof(R));
+        else
+            for (unsigned i = 0; i < count; ++i) to[i][lane] = widened<R>(from + i * bytes, bytes, o[6]);
     }
     return Flow::next;
+}
+
+Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
+    int32_t bytes = at.operand[7];
+    return (bytes == 2 ? load_registers<uint16_t> : bytes == 4 ? load_registers<uint32_t> : load_registers<uint64_t>)(warp, at, mask);
 }
 
 // [space, address, its bytes, offset, bytes of an element, count, bytes of a register, registers...]
