@@ -8,12 +8,14 @@ driver.py    the device that Triton sees: its properties, its clock, how autotun
 backend.py   Triton's compiler for NVIDIA, without the step from PTX to machine code
 launcher.py  from the arguments of a launch to those of the PTX; lines.py: of which files its lines are
 importing.py switches it on as soon as somebody imports Triton
+guards.py    what packages ask torch about its GPU: as_cuda()
 
 docs/tracing-triton.md says what authors of kernels have to know. Importing this imports neither Triton nor torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 
@@ -47,3 +49,16 @@ def activate_when_imported() -> None:
     from emulator.triton import importing  # here, so that this package names its functions and nothing else
 
     importing.activate_when_imported()
+
+
+def as_cuda() -> contextlib.AbstractContextManager[None]:
+    """`with as_cuda():` imports and calls a package that asks torch for a GPU: is_cuda, torch.cuda.*, device="cuda".
+
+    Inside, torch answers as if its GPU were the emulator; tensors stay on the CPU. Not for a whole program: only around the
+    calls into the package. Where there is a GPU it does nothing, so that an adapter serves both.
+    """
+    if not importlib.import_module("torch").cuda.is_available():
+        activate()
+    from emulator.triton import guards
+
+    return guards.as_cuda()
