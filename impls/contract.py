@@ -121,7 +121,7 @@ class Implementation:
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
     traced: bool = False  # on a CPU its kernels run in the emulator, so test_races can check every access
-    # The share of a profile's cases and repeats: less for kernels that are interpreted or emulated. {"cpu": 0.2}: on a CPU.
+    # The share of a profile's cases and repeats: less for kernels that are emulated. {"cpu": 0.2}: on a CPU.
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)
 

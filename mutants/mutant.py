@@ -54,7 +54,7 @@ class Mutant:
     story: the real bug that this represents, in a line.
     family, source: the file it is planted in, relative to the family's folder. impl: the implementation's name.
     declares: fields of the Implementation that it declares differently.
-    device: where it shows; "cuda" for a mistake that neither a CPU nor an interpreter on one can show.
+    device: where it shows; "cuda" for a mistake that no CPU can show.
     """
 
     name: str

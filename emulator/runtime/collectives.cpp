@@ -191,17 +191,17 @@ void complete_without(Block& in, const Thread& gone) {
 }
 
 void finish_copies(Thread& thread, unsigned before_batch) {
-    std::vector<Copy> left;
+    size_t left = 0;
     for (const Copy& copy : thread.copies) {
         if (copy.batch >= before_batch) {
-            left.push_back(copy);
+            thread.copies[left++] = copy;
             continue;
         }
         if (launch->traced) check_copy(copy, false);
         memcpy(copy.to, copy.from, copy.bytes - copy.filled);
         memset(copy.to + copy.bytes - copy.filled, 0, copy.filled);
     }
-    thread.copies.swap(left);
+    thread.copies.resize(left);
 }
 
 }  // namespace emulator

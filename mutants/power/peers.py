@@ -32,7 +32,7 @@ class Size(Enum):
 
     WHOLE = "on a GPU"
     REDUCED = "on a CPU"
-    SMALLEST = "interpreted on a CPU"
+    SMALLEST = "emulated on a CPU"
 
     @classmethod
     def of(cls, impl: Implementation, device: str) -> Size:

@@ -34,7 +34,7 @@ is ours. They judge the edited implementation with all that it supports, while t
 declares, which is less for slow kernels, so that few cases suffice. (Edited CUDA kernels are compiled for small head dims
 only, for both; larger ones of a suite are halved until they fit.) Inputs that are not supported are left out, as that suite's
 user would leave them out; where a suite for float16 finds float32 alone, it is asked in float32. A rejection counts if the
-implementation without the bug is accepted on the same input. "Interpreted" are implementations that are judged on less than
+implementation without the bug is accepted on the same input. "Emulated" are implementations that are judged on less than
 a tenth of the cases. What these suites test beside attention as a function (dropout, KV caches, nested tensors) is not
 measured. A bug that none of a suite's inputs reaches (`n/a`) counts as not caught.
 

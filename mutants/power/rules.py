@@ -1,6 +1,6 @@
 """The peers: FlashAttention's tests, PyTorch's, allclose, KernelBench's. Facts of these suites, in code of our own.
 
-The shapes on a CPU, and for interpreted kernels, are smaller than theirs; `Peer.reduced` says how. Products of parameters are
+The shapes on a CPU, and for emulated kernels, are smaller than theirs; `Peer.reduced` says how. Products of parameters are
 not tried whole: each length occurs with every mask and bias, and dtypes, head dims and heads take turns.
 """
 
@@ -40,7 +40,7 @@ def turns(impl: Implementation, headdims: tuple[int, ...]) -> Iterator[int]:
 
 
 def in_halves(impl: Implementation, size: Size, lengths: Iterable[Lengths]) -> Iterator[tuple[Lengths, torch.dtype]]:
-    """Each of these lengths in one half dtype in turn; in the first if kernels are interpreted."""
+    """Each of these lengths in one half dtype in turn; in the first if kernels are emulated."""
     halves = dtypes(impl, *HALVES)
     return zip(lengths, cycle(halves[:1] if size is Size.SMALLEST else halves), strict=False)
 
@@ -237,7 +237,7 @@ PEERS = (
         "FlashAttention",
         flash_attention,
         "Batch 2; dtypes, head dims (32, 59, 64, 96, 128 of 32 to 256) and heads take turns. On a CPU 4 heads, 7 of "
-        "14 lengths, up to 799. Interpreted: lengths (113, 203) and (1, 239), head dims 32, 59, float16",
+        "14 lengths, up to 799. Emulated: lengths (113, 203) and (1, 239), head dims 32, 59, float16",
     ),
     Peer(
         "pytorch",
@@ -245,15 +245,15 @@ PEERS = (
         pytorch,
         "Batch 2 of 1 and 8; dtypes, head dims (8, 59, 64 of 8, 203, 256) and scales take turns; on a GPU no float32, which "
         "takes long to compile. On a CPU length 256 in place of 579 and 2048, head dims 8 to 256, 2 key heads with GQA, "
-        "fixed tolerances at 267. Interpreted: lengths 4, 127, 143, head dims 8, 59, float16, fixed tolerances at 130",
+        "fixed tolerances at 267. Emulated: lengths 4, 127, 143, head dims 8, 59, float16, fixed tolerances at 130",
     ),
-    Peer("allclose", "allclose 1e-2", allclose, "On a CPU: 512 in place of 1024. Interpreted: 128 alone"),
+    Peer("allclose", "allclose 1e-2", allclose, "On a CPU: 512 in place of 1024. Emulated: 128 alone"),
     *(
         Peer(
             f"kernel_bench_{tolerance:.0e}".replace("e-0", "e_"),
             f"KernelBench {tolerance:.0e}".replace("e-0", "e-"),
             partial(kernel_bench, tolerance),
-            "In place of 32 x 32 x 512 x 1024: on a GPU 2 x 4 x 512 x 128; on a CPU 1 x 2 x 256 x 64; interpreted "
+            "In place of 32 x 32 x 512 x 1024: on a GPU 2 x 4 x 512 x 128; on a CPU 1 x 2 x 256 x 64; emulated "
             "1 x 1 x 128 x 64",
         )
         for tolerance in (1e-2, 1e-4)

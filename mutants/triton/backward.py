@@ -1,5 +1,5 @@
 """Bugs of the Triton kernels in the backward: both ways to sum dq, statistics, recomputed scores, heads that share a key
-head, dbias. They show in the interpreter, like those of forward.py.
+head, dbias.
 """
 
 import torch

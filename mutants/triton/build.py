@@ -1,6 +1,6 @@
 """Mutants of impls/triton: each is the whole package with one file edited, imported from a copy.
 
-On the CPU they run in Triton's interpreter, in tiles of 64 queries by 32 keys (INTERPRETER_TILE of impls/triton/tuning.py).
+On the CPU they run in the emulator, in small tiles (emulated_tile of impls/triton/tuning.py).
 """
 
 from __future__ import annotations
@@ -37,15 +37,13 @@ def load(mutant: Mutant, text: str) -> ModuleType:
 
 
 def lacking(mutant: Mutant) -> str:
-    """What this process lacks: Triton, or the other way to run its kernels."""
-    from impls.triton.interpreter import INTERPRETED, installed  # here, as it sets TRITON_INTERPRET for the process
+    """What this process lacks: Triton, or the device."""
+    from impls.triton import device  # here, as it imports Triton
 
-    if not installed():
-        return "Triton is not installed"
-    if INTERPRETED and mutant.device == "cuda":
-        return "shows compiled only: TRITON_INTERPRET is set"
-    if not INTERPRETED and mutant.device == "cpu":
-        return "runs in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts"
+    if reason := device.lacking():
+        return reason
+    if mutant.device == "cpu" and not device.EMULATED:
+        return "is judged on a CPU: hide the GPUs with CUDA_VISIBLE_DEVICES="
     return ""
 
 
@@ -60,7 +58,7 @@ def planted(*, impl: str = "triton_fa2", **fields: Any) -> Mutant:
 def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
     """Fields of an Implementation that promises only these features, so every drawn case is about them.
 
-    `share` makes the cases smaller: the interpreter takes a second for a case where others take a millisecond.
+    Head dims are those that the unedited kernels promise on a CPU; `share` makes the cases smaller.
     """
-    supports = Supports(dtypes=dtypes or {torch.float16}, headdims=range(1, 257), **features)
+    supports = Supports(dtypes=dtypes or {torch.float16}, headdims=range(1, 129), **features)
     return dict(supports=supports, share=0.01, **({} if backward else {"backward": None}))

@@ -1,18 +1,18 @@
-"""Bugs of the Triton kernels that show only when compiled: the interpreter multiplies exactly and runs one program at a
-time. They are judged on a GPU: pytest tests/mutants/test_mutants.py -k triton_compiled
-"""
+"""Bugs that compiled kernels show, and an interpreter that multiplies exactly and runs one program at a time would not."""
 
 import torch
 
 from impls import Supports
-from mutants.triton.build import planted
+from mutants.triton.build import planted, promising
 
+TRACED = "test_no_race_is_traced"
 PRODUCT = "return tl.dot(a, b, input_precision=PRECISION)"
 ADD = 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")'
 ROUND = '    if PRECISION == "tf32":\n        a, b = to_tf32(a), to_tf32(b)\n'
+OUT = "    out = acc / tl.where(dead, 1.0, l)[:, None]\n"
 
-# The forward only, because a backward in float32 takes minutes to compile.
-FLOAT32 = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 257)))
+# The forward only, because a backward in float32 compiles longest.
+FLOAT32 = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 129)))
 
 MUTANTS = [
     planted(
@@ -23,7 +23,6 @@ MUTANTS = [
         edits=((PRODUCT, "return tl.dot(a, b)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="tl.dot multiplies float32 in tf32 by default",
-        device="cuda",
     ),
     planted(
         name="triton_compiled_tf32_operands_are_cut_off",
@@ -34,14 +33,13 @@ MUTANTS = [
         edits=((ROUND, ""),),
         smallest=dict(batch=1, nheads=1),
         story="the matrix unit truncates the last 13 bits of float32, but rounding is declared: all errors have one sign",
-        device="cuda",
     ),
     planted(
         name="triton_compiled_dq_is_loaded_added_and_stored",
-        law="test_gradients_match_the_definition",
+        law=TRACED,
         source="backward.py",
         impl="triton_fa2_atomic",
-        declares=dict(supports=Supports(dtypes={torch.float16}, headdims=range(1, 257), cross=True)),
+        declares=promising(cross=True),
         edits=(
             (
                 ADD,
@@ -49,8 +47,23 @@ MUTANTS = [
                 "            tl.store(dq_ptr + offsets, tl.load(dq_ptr + offsets, mask=here) + dq, mask=here)",
             ),
         ),
-        smallest={},
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17),
         story="+= instead of atomicAdd: programs of two key tiles read the same dq, and one contribution is lost",
-        device="cuda",
+    ),
+    planted(
+        name="triton_compiled_row_sums_go_through_memory",
+        law=TRACED,
+        source="forward.py",
+        declares=promising(backward=False),
+        edits=(
+            (
+                OUT,
+                "    tl.store(lse_ptr + i, l, mask=i < seqlen_q)\n"
+                "    sums = tl.load(lse_ptr + i[:, None], mask=(i < seqlen_q)[:, None], other=1.0)\n"
+                "    out = acc / tl.where(dead[:, None], 1.0, sums)\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1),
+        story="a row statistic is stored and loaded again in another layout, by other threads, without a barrier",
     ),
 ]

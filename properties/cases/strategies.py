@@ -32,7 +32,7 @@ LONG = 8  # how many times longer sequences get for laws that need no oracle for
 
 @dataclass(frozen=True)
 class Limits:
-    """How large cases get on a device. The CPU's are small, because kernels may be interpreted or emulated there."""
+    """How large cases get on a device. The CPU's are small, because kernels may be emulated there."""
 
     seqlen: int
     headdim: int
@@ -44,11 +44,11 @@ class Limits:
     def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
         """The limits for "cpu" or "cuda". An implementation that is judged on a share of the cases gets less.
 
-        small: on a CPU a tile of 64 and the beginning of the next, and few heads, as an interpreter takes long for each.
+        small: on a CPU a tile of 64 and the beginning of the next, and few heads, as an emulator takes long for each.
         """
         if small and device == "cpu":
             return cls(70, 70, int(2**14 * share), heads=6, stretch=4)
-        if device == "cpu":  # an interpreter takes as long for each head, however short its sequences are
+        if device == "cpu":  # an emulator takes as long for each head, however short its sequences are
             return cls(130, 130, int(2**18 * share), heads=cls.heads if share == 1 else 12)
         return cls(1100, 256, int(2**23 * share))
 

@@ -24,8 +24,10 @@ from properties.law import laws
 from properties.trial import Trial
 from tests.mutants.kept import KEPT
 
-# A message's first line names a tensor, a query's keys, the causal mask, an exception, or a line of CUDA source.
-NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.cuh?:\d+)\b")
+# A message's first line names a tensor, a query's keys, the causal mask, an exception, or a line of CUDA or Python source.
+NAMED = re.compile(
+    r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.(?:cuh?|py):\d+)\b"
+)
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,7 +48,6 @@ def holds_without_the_edit(mutant, case):
     laws()[mutant.law].function(Trial(build(replace(mutant, edits=())), case, mutant.device, repeats=plan().repeats))
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")  # NaN in NumPy, in the interpreter
 @pytest.mark.parametrize("mutant", WHOLE)
 def test_law_catches_its_mutant(mutant, monkeypatch):
     """The case is small, the message names the fault, and the replayed case fails again."""
@@ -68,7 +69,6 @@ def test_law_catches_its_mutant(mutant, monkeypatch):
         holds_without_the_edit(mutant, case)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 @pytest.mark.parametrize("mutant", AT_ONCE, ids=lambda mutant: mutant.name)
 def test_law_fails_for_the_kept_case_of_its_mutant(mutant):
     """The case is small, and the headline names the fault."""

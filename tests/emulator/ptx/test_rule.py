@@ -138,6 +138,48 @@ FOUND = {  # regressions: programs that the test above found, and similar ones
 }  # fmt: skip
 
 
+NAMED = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry named()
+{
+    .reg .pred %p;
+    .reg .b32 %w, %t;
+    .shared .align 4 .u32 x;
+    mov.u32 %t, %tid.x;
+    setp.gt.u32 %p, %t, 31;
+    @%p bra SECOND;
+    {FIRST}
+    ret;
+SECOND:
+    {SECOND}
+    ret;
+}
+"""
+ARRIVE, MEET, EVERYBODY = "bar.arrive 1, 64;", "bar.sync 1, 64;", "bar.sync 0;"
+STORE, LOAD = "setp.eq.u32 %p, %t, 0; @%p st.shared.u32 [x], 1;", "ld.shared.u32 %w, [x];"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kinds"),
+    [
+        ([STORE, ARRIVE, EVERYBODY], [EVERYBODY, MEET, LOAD], set()),
+        ([ARRIVE, EVERYBODY, STORE], [EVERYBODY, MEET, LOAD], {Kind.RACE}),  # a program of steps cannot say this
+        ([ARRIVE, STORE], [MEET, LOAD], {Kind.RACE}),
+        ([STORE, ARRIVE, ARRIVE], [MEET, LOAD], {Kind.BARRIER}),  # if it arrives again too soon
+    ],
+)
+def test_two_warps_at_a_named_barrier(first, second, kinds):
+    text = NAMED.replace("{FIRST}", " ".join(first)).replace("{SECOND}", " ".join(second))
+    launch = load(text)["named"].launch(1, 64)
+    seen = set()
+    for order in range(20):
+        found = {finding.kind for finding in trace(launch, seed=order)} - {Kind.UNINITIALISED}
+        assert found == kinds or kinds == {Kind.BARRIER}, (order, found)
+        seen |= found
+    assert kinds <= seen
+
+
 @pytest.mark.parametrize("sections", [False, True])
 @pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
 def test_regressions(steps, sections):

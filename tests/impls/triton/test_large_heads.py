@@ -1,0 +1,50 @@
+"""Head dims above 128, which the laws leave out on a CPU, where they compile longest: forward and backward, two dtypes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from impls.triton.device import EMULATED, lacking
+
+if lacking():
+    pytest.skip(lacking(), allow_module_level=True)
+
+from impls.triton.declared import IMPLS
+from properties.cases.case import parse_case
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import PASS
+from properties.law import laws
+
+LARGE = {impl.name: replace(impl, supports=replace(impl.supports, headdims=range(129, 257))) for impl in IMPLS[:2]}
+SIZES = "seqlen_q=50 seqlen_k=70 batch=1 nheads=2 nheads_k=1"
+CASES = {
+    "test_gradients_match_the_definition": f"{SIZES} headdim=256 dtype=float16 causal=true",
+    "test_no_race_is_traced": f"{SIZES} headdim=256 dtype=float16 causal=true".replace("nheads=2", "nheads=1"),
+    "test_query_sees_exactly_its_prefix": f"{SIZES} headdim=200 dtype=float16 causal=true",
+}
+
+pytestmark = [
+    pytest.mark.skipif(not EMULATED, reason="on a GPU the laws judge them"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+
+def check(law, name, case):
+    result = judge(laws()[law], LARGE[name], Plan(case=parse_case(case), try_contract=False))
+    assert (result.verdict, result.cases) == (PASS, 1), result.message or result.reason
+
+
+@pytest.mark.parametrize("law", CASES)
+def test_laws_hold(law):
+    check(law, "triton_fa2", CASES[law])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32), ids=str)
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("headdim", (129, 192))
+def test_laws_hold_in_other_dtypes(headdim, name, dtype):
+    words = f"{SIZES} headdim={headdim} dtype={str(dtype).removeprefix('torch.')} bias=matrix"
+    check("test_gradients_match_the_definition", name, words)
