@@ -137,8 +137,8 @@ CUDA = {
     "stream": Device,
     "Stream": Stream,
     "Event": Clock.Event,
-    "current_stream": functools.partial(Stream),
-    "default_stream": functools.partial(Stream),
+    "current_stream": Stream,
+    "default_stream": Stream,
 }
 ABSENT = object()
 ANSWERS = ((torch.Tensor, TENSORS), (torch, MAKERS), (torch.cuda, CUDA), (torch.version, VERSION))
