@@ -50,7 +50,7 @@ class OnTheCpu(TorchFunctionMode):
 
 def _device(value: Any) -> Any:
     named = isinstance(value, torch.device) and value.type == "cuda"
-    return "cpu" if named or isinstance(value, str) and value.split(":")[0] == "cuda" else value
+    return "cpu" if named or (isinstance(value, str) and value.split(":")[0] == "cuda") else value
 
 
 class Device(contextlib.ContextDecorator):

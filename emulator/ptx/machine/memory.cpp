@@ -36,6 +36,12 @@ void detect_spinning(Warp& warp, const Instruction& at, uintptr_t host) {
     warp.since_new = 0;
 }
 
+// A warp that changes memory does not wait for others, however often it accesses the same few addresses.
+void write(Warp& warp, unsigned char* to, const void* from, unsigned bytes) {
+    if (warp.since_new && memcmp(to, from, bytes)) warp.since_new = 0;
+    memcpy(to, from, bytes);
+}
+
 uintptr_t host_address(unsigned lane_thread, int space, uint64_t address) {
     switch (space) {
         case SHARED_SPACE: return reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + static_cast<uint32_t>(address);
@@ -132,9 +138,9 @@ Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
         unsigned char* to = places.of(lane, address_of(warp, o[1], o[2], o[3], lane));
         for (unsigned i = 0; i < count; ++i, to += bytes) {  // the low bytes of the register
-            if (o[6] == 2) memcpy(to, warp.slot<uint16_t>(o[7 + i]) + lane, bytes);
-            else if (o[6] == 4) memcpy(to, warp.slot<uint32_t>(o[7 + i]) + lane, bytes);
-            else memcpy(to, warp.slot<uint64_t>(o[7 + i]) + lane, bytes);
+            if (o[6] == 2) write(warp, to, warp.slot<uint16_t>(o[7 + i]) + lane, bytes);
+            else if (o[6] == 4) write(warp, to, warp.slot<uint32_t>(o[7 + i]) + lane, bytes);
+            else write(warp, to, warp.slot<uint64_t>(o[7 + i]) + lane, bytes);
         }
     }
     return Flow::next;
@@ -198,7 +204,7 @@ Flow atomic(Warp& warp, const Instruction& at, uint32_t mask) {
         T was, b = warp.slot<T>(o[5])[lane], c = o[6] == NONE ? T{} : warp.slot<T>(o[6])[lane];
         memcpy(&was, place, sizeof was);
         T is = OPERATION(was, b, c);
-        memcpy(place, &is, sizeof is);
+        write(warp, place, &is, sizeof is);
         if (o[4] != NONE) warp.slot<T>(o[4])[lane] = was;
     }
     return Flow::next;
