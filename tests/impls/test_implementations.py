@@ -18,6 +18,12 @@ INF = float("inf")
 NAME = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 TINY = {torch.float32: 2.0**-22, torch.float16: 2.0**-18, torch.bfloat16: 2.0**-22}  # float16: P may be subnormal
+TF32 = 2.0**-10  # what it keeps of a float32
+
+
+def ulp(impl, dtype):
+    """The unit in the last place of what the implementation multiplies."""
+    return TF32 if impl.precision.multiply == "tf32" else ULP[dtype]
 
 
 def every_implementation():
@@ -183,7 +189,8 @@ def test_agrees_with_float64(tested, wanted):
     want, dead = reference(impl, x, wanted)
 
     # An order of magnitude only; the oracle has the real budget. One rounding of the output and of P or dS. The error of a
-    # score (in float32, in proportion to its terms) propagates to everything computed from it.
+    # score (in float32 or tf32, in proportion to its terms) propagates to everything computed from it.
+    of_scores = TF32 if impl.precision.multiply == "tf32" else 2.0**-23
     scores = want["lse"][1].max().item() if want["lse"][1].numel() else 1.0
     for output, judged in got.items():
         (expected, size), judged = want[output], judged.double()
@@ -192,9 +199,9 @@ def test_agrees_with_float64(tested, wanted):
                 expected, judged = (t.masked_fill(dead, 0.0) for t in (expected, judged))
             assert torch.equal(judged == -INF, expected == -INF), "lse: other rows are dead than should be"
             expected, judged = (t.masked_fill(t == -INF, 0.0) for t in (expected, judged))
-            allowed = size * (4 + wanted.headdim**0.5) * 2.0**-23
+            allowed = size * (4 + wanted.headdim**0.5) * of_scores
         else:
-            allowed = size * (2 * ULP[dtype] + scores * 2.0**-20) + TINY[dtype]
+            allowed = size * (2 * ulp(impl, dtype) + scores * 8 * of_scores) + TINY[dtype]
         excess = (judged - expected).abs() - allowed
         worst = excess.max().item() if excess.numel() else -INF
         assert worst <= 0, f"{impl.name} {output}: off by {worst:.3g} more than the rounding of {NAME[dtype]} allows"
@@ -230,7 +237,7 @@ def test_equal_scores_give_the_mean_and_count_the_keys(tested):
     got = public_run(impl, x)
 
     mean = x.v.double().mean(1, keepdim=True).expand(-1, n, -1, -1)
-    torch.testing.assert_close(got.out.double(), mean, rtol=0.0, atol=8 * ULP[dtype])
+    torch.testing.assert_close(got.out.double(), mean, rtol=0.0, atol=8 * ulp(impl, dtype))
     if got.lse is not None:
         torch.testing.assert_close(got.lse, torch.full_like(got.lse, math.log(n)))
 
@@ -268,7 +275,7 @@ def test_takes_a_bias_in_the_dtype_of_q(tested):
 
     want, size = reference(impl, x, wanted)[0]["out"]
     torch.testing.assert_close(
-        got.out.double(), want, rtol=0.0, atol=(2 * ULP[wanted.dtype] + 2.0**-18) * size.max().item()
+        got.out.double(), want, rtol=0.0, atol=(2 * ulp(impl, wanted.dtype) + 2.0**-18) * size.max().item()
     )
     assert got.dbias is None or got.dbias.dtype == wanted.dtype
 

@@ -25,7 +25,9 @@ from properties.trial import Trial
 from tests.mutants.kept import KEPT
 
 # A message's first line names a tensor, a query's keys, the causal mask, an exception, or a line of CUDA or Python source.
-NAMED = re.compile(r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.(?:cuh?|py):\d+)\b")
+NAMED = re.compile(
+    r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.(?:cuh?|py):\d+)\b"
+)
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -125,7 +125,7 @@ Group choose(Warp& warp) {
 bool is_stopping(Warp& warp, const Instruction& at) {
     if (launch->interrupted) return launch->stopped = true;
     if (!launch->expired) return false;
-    now = &block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(warp.ready))];
+    now = &thread_of(warp, static_cast<unsigned>(__builtin_ctz(warp.ready)));
     Record& record = add_record(DEADLOCK, nullptr, 0, 0, 1, side_of(*now, *block, TOUCH, site_at(warp, at)));
     snprintf(record.text, sizeof record.text, "the launch had not ended after %g s; this thread was running", options.limit);
     now = nullptr;
@@ -142,8 +142,7 @@ void run_if_all_are_at(Warp& warp, const Instruction& at) {
         if ((warp.ready >> lane & 1) || warp.pc[lane] != index) return;
     }
     at.run(warp, at, warp.alive);
-    for (uint32_t left = warp.alive; left; left &= left - 1)
-        make_ready(*block, block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))]);
+    lanes_in(warp.alive, [&](unsigned lane) { make_ready(*block, thread_of(warp, lane)); });
     wake_threads();
 }
 
@@ -246,14 +245,14 @@ void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, c
     uint32_t index = warp.index_of(at);
     warp.go(mask, index);
     warp.ready &= ~mask;
-    for (uint32_t left = mask; left; left &= left - 1) {
-        Thread& thread = block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
+    lanes_in(mask, [&](unsigned lane) {
+        Thread& thread = thread_of(warp, lane);
         thread.wait = wait;
         thread.wait.file = program->files.empty() ? "" : program->files[index];
         thread.wait.line = program->files.empty() ? 0 : program->lines[index];
         thread.state = state;
         thread.since_new = 0;
-    }
+    });
 }
 
 void wake_threads() {
@@ -275,13 +274,12 @@ void wake_threads() {
 void lanes_end(Warp& warp, uint32_t mask) {
     warp.alive &= ~mask;
     warp.ready &= ~mask;
-    for (uint32_t left = mask; left; left &= left - 1) {
-        Thread& thread = block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
-        now = &thread;
-        finish_copies(thread, ~0u);
-        thread.state = State::done;
+    lanes_in(mask, [&](unsigned lane) {
+        now = &thread_of(warp, lane);
+        finish_copies(*now, ~0u);
+        now->state = State::done;
         --block->alive;
-    }
+    });
     now = nullptr;
     made_progress();
     release_if_complete(*block);

@@ -115,15 +115,24 @@ Handlers arithmetic_handlers();   // arithmetic.cpp: integers, bits, comparisons
 Handlers floating_handlers();     // floating.cpp: float32, float64, half types, approximations
 Handlers conversion_handlers();   // conversions.cpp
 Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix
-Handlers memory_handlers();       // memory.cpp: ld, st, atom, cp.async, cvta
-Handlers control_handlers();      // control.cpp: branches, barriers, shuffles, votes
+Handlers memory_handlers();       // memory.cpp: ld, st, cp.async, cvta
+Handlers atomic_handlers();       // atomics.cpp
+Handlers control_handlers();      // control.cpp: branches, the end, barriers of the block
+Handlers exchange_handlers();     // exchanges.cpp: shuffles, votes, matches, reductions, bar.warp.sync
+
+template <class F>
+void lanes_in(uint32_t mask, F f) {
+    for (; mask; mask &= mask - 1) f(static_cast<unsigned>(__builtin_ctz(mask)));
+}
+
+inline Thread& thread_of(const Warp& warp, unsigned lane) { return block->threads[warp.first + lane]; }
 
 const Engine* engine_of(const Program& program);  // which runs the next launch
 const unsigned char* parameter_bytes(size_t* count);            // of this launch
 uintptr_t site_at(const Warp& warp, const Instruction& at);     // for the records
 void lanes_end(Warp& warp, uint32_t mask);
 void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, const Wait& wait);  // file and line are added
-void complete_exchange(Warp& warp, unsigned lane);  // control.cpp: what this lane waits at, if all lanes of its mask are there
+void complete_exchange(Warp& warp, unsigned lane);  // exchanges.cpp: what this lane waits at, if all lanes of its mask are there
 void retry(Warp& warp);  // what waits for all lanes of the warp, now that some have ended
 void wake_threads();  // those that the runtime made ready go on behind what they waited at
 

@@ -1,4 +1,4 @@
-// Loads, stores, atomic operations, asynchronous copies, addresses.
+// Loads, stores, asynchronous copies, addresses.
 #include "access.h"
 
 #include <cmath>
@@ -23,23 +23,6 @@ void check_plain(uintptr_t host, unsigned bytes, What what, uintptr_t site) {
     if (near && near->soft && host >= near->margin_low && host + bytes <= near->margin_high) return;
     add_record(OUTSIDE, near, host, bytes, 1, side_of(*now, *block, what, site));
     stop_launch();
-}
-
-void detect_spinning(Warp& warp, const Instruction& at, uintptr_t host) {
-    warp.recent_site = site_at(warp, at);
-    for (uintptr_t seen : warp.recent)
-        if (seen == host) {
-            ++warp.since_new;
-            return;
-        }
-    warp.recent[warp.next_recent++ & 3] = host;
-    warp.since_new = 0;
-}
-
-// A warp that changes memory does not wait for others, however often it accesses the same few addresses.
-void write(Warp& warp, unsigned char* to, const void* from, unsigned bytes) {
-    if (warp.since_new && memcmp(to, from, bytes)) warp.since_new = 0;
-    memcpy(to, from, bytes);
 }
 
 uintptr_t host_address(unsigned lane_thread, int space, uint64_t address) {
@@ -115,7 +98,7 @@ Flow load_registers(Warp& warp, const Instruction& at, uint32_t mask) {
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
         const unsigned char* from =
             o[0] == PARAM_SPACE ? parameter(warp, at, lane, address, bytes * count) : places.of(lane, address);
-        if (left == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, reinterpret_cast<uintptr_t>(from));
+        if (left == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, from);
         if (bytes == sizeof(R))
             for (unsigned i = 0; i < count; ++i) memcpy(to[i] + lane, from + i * sizeof(R), sizeof(R));
         else
@@ -142,70 +125,6 @@ Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
             else if (o[6] == 4) write(warp, to, warp.slot<uint32_t>(o[7 + i]) + lane, bytes);
             else write(warp, to, warp.slot<uint64_t>(o[7 + i]) + lane, bytes);
         }
-    }
-    return Flow::next;
-}
-
-// ---- atomic operations --------------------------------------------------------------------------------------------
-
-float from_half(uint16_t bits) {
-    _Float16 value;
-    memcpy(&value, &bits, 2);
-    return static_cast<float>(value);
-}
-uint16_t to_half(float value) {
-    auto rounded = static_cast<_Float16>(value);
-    uint16_t bits;
-    memcpy(&bits, &rounded, 2);
-    return bits;
-}
-float from_bfloat(uint16_t bits) {
-    uint32_t wide = uint32_t(bits) << 16;
-    float value;
-    memcpy(&value, &wide, 4);
-    return value;
-}
-uint16_t to_bfloat(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);
-    return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-uint16_t add_half(uint16_t a, uint16_t b) { return to_half(from_half(a) + from_half(b)); }
-uint16_t add_bfloat(uint16_t a, uint16_t b) { return to_bfloat(from_bfloat(a) + from_bfloat(b)); }
-template <uint16_t (*ADD)(uint16_t, uint16_t)>
-uint32_t add_both(uint32_t a, uint32_t b) {
-    return ADD(static_cast<uint16_t>(a), static_cast<uint16_t>(b)) |
-           uint32_t(ADD(static_cast<uint16_t>(a >> 16), static_cast<uint16_t>(b >> 16))) << 16;
-}
-
-template <class T> T sum(T a, T b, T) { return a + b; }
-template <class T> T least(T a, T b, T) { return b < a ? b : a; }
-template <class T> T most(T a, T b, T) { return a < b ? b : a; }
-template <class T> T both(T a, T b, T) { return a & b; }
-template <class T> T either(T a, T b, T) { return a | b; }
-template <class T> T differ(T a, T b, T) { return a ^ b; }
-template <class T> T given(T, T b, T) { return b; }
-template <class T> T swapped(T a, T b, T c) { return a == b ? c : a; }
-uint32_t up(uint32_t a, uint32_t b, uint32_t) { return a >= b ? 0 : a + 1; }
-uint32_t down(uint32_t a, uint32_t b, uint32_t) { return a == 0 || a > b ? b : a - 1; }
-template <uint16_t (*ADD)(uint16_t, uint16_t)> uint16_t sum16(uint16_t a, uint16_t b, uint16_t) { return ADD(a, b); }
-template <uint16_t (*ADD)(uint16_t, uint16_t)> uint32_t sum16x2(uint32_t a, uint32_t b, uint32_t) { return add_both<ADD>(a, b); }
-
-// [space, address, its bytes, offset, d or NONE, b, c or NONE]
-template <class T, T (*OPERATION)(T, T, T)>
-Flow atomic(Warp& warp, const Instruction& at, uint32_t mask) {
-    const int32_t* o = at.operand;
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
-        uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
-        unsigned char* place = place_of(warp, at, lane, o[0], address, sizeof(T), ATOMIC);
-        if (left == mask) detect_spinning(warp, at, reinterpret_cast<uintptr_t>(place));
-        T was, b = warp.slot<T>(o[5])[lane], c = o[6] == NONE ? T{} : warp.slot<T>(o[6])[lane];
-        memcpy(&was, place, sizeof was);
-        T is = OPERATION(was, b, c);
-        write(warp, place, &is, sizeof is);
-        if (o[4] != NONE) warp.slot<T>(o[4])[lane] = was;
     }
     return Flow::next;
 }
@@ -274,31 +193,9 @@ Flow convert_address(Warp& warp, const Instruction& at, uint32_t mask) {
     return Flow::next;
 }
 
-#define INTEGERS(NAME, OPERATION, SUFFIX32, SUFFIX64, T32, T64) \
-    {"atom." NAME "." SUFFIX32, atomic<T32, OPERATION<T32>>}, {"atom." NAME "." SUFFIX64, atomic<T64, OPERATION<T64>>}
-
 const NamedHandler TABLE[] = {
     {"ld", load},
     {"st", store},
-    INTEGERS("add", sum, "u32", "u64", uint32_t, uint64_t),
-    INTEGERS("min", least, "u32", "u64", uint32_t, uint64_t),
-    INTEGERS("min", least, "s32", "s64", int32_t, int64_t),
-    INTEGERS("max", most, "u32", "u64", uint32_t, uint64_t),
-    INTEGERS("max", most, "s32", "s64", int32_t, int64_t),
-    INTEGERS("and", both, "b32", "b64", uint32_t, uint64_t),
-    INTEGERS("or", either, "b32", "b64", uint32_t, uint64_t),
-    INTEGERS("xor", differ, "b32", "b64", uint32_t, uint64_t),
-    INTEGERS("exch", given, "b32", "b64", uint32_t, uint64_t),
-    INTEGERS("cas", swapped, "b32", "b64", uint32_t, uint64_t),
-    {"atom.cas.b16", atomic<uint16_t, swapped<uint16_t>>},
-    {"atom.inc.u32", atomic<uint32_t, up>},
-    {"atom.dec.u32", atomic<uint32_t, down>},
-    {"atom.add.f32", atomic<float, sum<float>>},
-    {"atom.add.f64", atomic<double, sum<double>>},
-    {"atom.add.f16", atomic<uint16_t, sum16<add_half>>},
-    {"atom.add.bf16", atomic<uint16_t, sum16<add_bfloat>>},
-    {"atom.add.f16x2", atomic<uint32_t, sum16x2<add_half>>},
-    {"atom.add.bf16x2", atomic<uint32_t, sum16x2<add_bfloat>>},
     {"cp.async", copy_async},
     {"cp.async.commit_group", commit_group},
     {"cp.async.wait_group", wait_group},
@@ -311,10 +208,23 @@ const NamedHandler TABLE[] = {
 
 }  // namespace
 
+void detect_spinning(Warp& warp, const Instruction& at, const void* place) {
+    auto host = reinterpret_cast<uintptr_t>(place);
+    warp.recent_site = site_at(warp, at);
+    for (uintptr_t seen : warp.recent)
+        if (seen == host) {
+            ++warp.since_new;
+            return;
+        }
+    warp.recent[warp.next_recent++ & 3] = host;
+    warp.since_new = 0;
+}
+
 unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what) {
     unsigned thread = warp.first + lane;
     uintptr_t host = host_address(thread, space, address);
     now = &block->threads[thread];
+    now->stores += what == WRITE;
     if (host % bytes && is_power_of_2(bytes)) misaligned(warp, at, host, bytes, what);
     if (launch->traced) check_access(host, bytes, what, site_at(warp, at));
     else check_plain(host, bytes, what, site_at(warp, at));

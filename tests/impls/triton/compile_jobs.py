@@ -18,7 +18,7 @@ def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=Tru
 
 def lists(bytes_):
     """(kernel, BLOCK_D, choices) for operands of so many bytes."""
-    from impls.triton.tuning import CANDIDATES  # here, as importing Triton decides whether it interprets
+    from impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which takes a second
 
     return [(kernel, d, tiles) for kernel, of in CANDIDATES.items() for d, tiles in of[bytes_].items()]
 
