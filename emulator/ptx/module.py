@@ -212,9 +212,6 @@ class Kernel:
         return packed
 
 
-CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
-
-
 def packed_argument(parameter: Parameter, argument: Any) -> bytes:
     """The bytes of an argument; zeros for a tensor. Raises TypeError, ValueError with what it should be."""
     kind, size = parameter.kind, parameter.size

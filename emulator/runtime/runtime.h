@@ -175,6 +175,7 @@ void make_ready(Block& in, Thread& thread);
 void switch_at_random();  // at an access: perhaps another thread goes on first
 void detect_spinning(uintptr_t address, uintptr_t pc);
 void enter_block(Block& in);  // its shared memory is the one that is mapped now
+constexpr uint64_t WAITING = 1 << 10;  // accesses to the same few addresses, after which another block may be what a thread waits for
 void made_progress();  // a thread returned or reached a barrier
 void finish_copies(Thread& thread, unsigned before_batch);  // of the batches with a lower number
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr unsigned SIDE_BY_SIDE = 4;  // blocks in flight if threads are switched at random
 constexpr unsigned MOST_IN_FLIGHT = 32;  // if a block may be waiting for one that has not started
-constexpr uint64_t SPINNING = 1 << 20;  // accesses to the same few addresses, after which a thread counts as waiting
+constexpr uint64_t SPINNING = 1 << 20;  // accesses to the same few addresses, after which a thread counts as waiting for ever
 
 std::mutex launch_lock;
 uint32_t next_serial = 1;
@@ -98,11 +98,11 @@ void run_thread(Block& in, Thread& thread) {
     }
 }
 
-bool all_spin(const std::vector<Block*>& in_flight) {
+bool all_spin(const std::vector<Block*>& in_flight, uint64_t accesses) {
     bool any = false;
     for (Block* in : in_flight)
         for (Thread& thread : in->threads) {
-            if (thread.state == State::ready && thread.since_new < SPINNING) return false;
+            if (thread.state == State::ready && thread.since_new < accesses) return false;
             any |= thread.state == State::ready;
         }
     return any;
@@ -136,14 +136,15 @@ void run_blocks(std::vector<Block*>& in_flight) {
         std::vector<Block*> able;
         for (Block* in : in_flight)
             if (has_ready(*in)) able.push_back(in);
-        bool stuck = able.empty() || all_spin(in_flight);
+        bool stuck = able.empty() || all_spin(in_flight, SPINNING);
         if (stuck && !able.empty() && progress != progress_when_stuck) {  // what they wait for may have happened since
             progress_when_stuck = progress;
             for (Block* in : in_flight)
                 for (Thread& thread : in->threads) thread.since_new = 0;
             continue;
         }
-        if (stuck && next < blocks && wanted < MOST_IN_FLIGHT) {  // perhaps they wait for a block that has not started
+        bool more_blocks = next < blocks && wanted < MOST_IN_FLIGHT;
+        if (more_blocks && (stuck || all_spin(in_flight, WAITING))) {  // perhaps they wait for a block that has not started
             ++wanted;
             continue;
         }
@@ -163,7 +164,7 @@ void run_blocks(std::vector<Block*>& in_flight) {
                 may_spin = thread.state == State::ready;
             }
             more = has_ready(*in) && in_flight.size() == 1 && !launch->stopped && !launch->interrupted;
-            more &= !may_spin || !all_spin(in_flight);
+            more &= !may_spin || !all_spin(in_flight, more_blocks ? WAITING : SPINNING);
         } while (more);
         if (in->alive == 0) {
             record_uninitialised_reads(*in);

@@ -11,6 +11,12 @@ unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int sp
 // Of a read: a warp that keeps reading the same few places may be waiting for a value.
 void detect_spinning(Warp& warp, const Instruction& at, const void* place);
 
+// A lane's value goes to memory. A warp that changes memory does not wait for others, however often it reads the same places.
+inline void write(Warp& warp, unsigned char* to, const void* from, unsigned bytes) {
+    if (warp.since_new && memcmp(to, from, bytes)) warp.since_new = 0;
+    memcpy(to, from, bytes);
+}
+
 // A lane reads `bytes` at an address of a space; the address is a multiple of `bytes`.
 inline void load_lane(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, void* to) {
     memcpy(to, place_of(warp, at, lane, space, address, bytes, READ), bytes);

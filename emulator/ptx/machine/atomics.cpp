@@ -60,7 +60,7 @@ Flow atomic(Warp& warp, const Instruction& at, uint32_t mask) {
         T was, b = warp.slot<T>(o[5])[lane], c = o[6] == NONE ? T{} : warp.slot<T>(o[6])[lane];
         memcpy(&was, place, sizeof was);
         T is = OPERATION(was, b, c);
-        memcpy(place, &is, sizeof is);
+        write(warp, place, &is, sizeof is);
         if (o[4] != NONE) warp.slot<T>(o[4])[lane] = was;
     }
     return Flow::next;

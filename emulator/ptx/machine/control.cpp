@@ -59,7 +59,7 @@ Flow at_barrier(Warp& warp, const Instruction& at, uint32_t mask, int op, Barrie
         threads.push_back(thread.linear);
     });
     now = nullptr;
-    made_progress();
+    if (warp.since_new < WAITING) made_progress();
     bool whole_block = number == 0 && o.count == NONE && waits;
     if (whole_block) {
         block->waiting += static_cast<unsigned>(threads.size());
@@ -94,7 +94,6 @@ const NamedHandler TABLE[] = {
     {"ret", end},
     {"exit", end},
     {"trap", trap},
-    {"nop", nothing},
     {"clock", clock},
     {"bar.sync", barrier_sync},
     {"bar.arrive", barrier_arrive},

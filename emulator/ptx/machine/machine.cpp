@@ -215,12 +215,12 @@ void run(Block& in) {
     set_local(reinterpret_cast<uintptr_t>(state.local.data()), state.local.size());
     static Warp* warp;
     auto spins = [](Thread& thread) {
-        thread.since_new = warp->since_new < LONG ? 0 : ~uint64_t(0);
+        thread.since_new = warp->since_new;
         thread.recent_pc = warp->recent_site;
     };
     warp = next_warp(state);
     if (!run_stoppable([] { run_warp(*warp); })) launch->stopped = true;
-    for (uint32_t lanes = warp->ready; lanes; lanes &= lanes - 1)
+    for (uint32_t lanes = warp->alive; lanes; lanes &= lanes - 1)  // also those at a barrier, which a wait may have inside
         spins(in.threads[warp->first + static_cast<unsigned>(__builtin_ctz(lanes))]);
     if (launch->traced) settle_value();
     now = nullptr;

@@ -73,7 +73,7 @@ struct Warp {
     unsigned first;            // linear index of lane 0 in its block
     unsigned passed;           // backward branches since another group of lanes ran
     uintptr_t recent[4];       // where it read last, to detect spinning
-    unsigned next_recent, since_new;  // reads since it read elsewhere
+    unsigned next_recent, since_new;  // accesses since it accessed another address, or changed memory
     uintptr_t recent_site;
 
     // An operand's 32 values. Written only if the operand is a register.

@@ -121,9 +121,9 @@ Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
         unsigned char* to = places.of(lane, address_of(warp, o[1], o[2], o[3], lane));
         for (unsigned i = 0; i < count; ++i, to += bytes) {  // the low bytes of the register
-            if (o[6] == 2) memcpy(to, warp.slot<uint16_t>(o[7 + i]) + lane, bytes);
-            else if (o[6] == 4) memcpy(to, warp.slot<uint32_t>(o[7 + i]) + lane, bytes);
-            else memcpy(to, warp.slot<uint64_t>(o[7 + i]) + lane, bytes);
+            if (o[6] == 2) write(warp, to, warp.slot<uint16_t>(o[7 + i]) + lane, bytes);
+            else if (o[6] == 4) write(warp, to, warp.slot<uint32_t>(o[7 + i]) + lane, bytes);
+            else write(warp, to, warp.slot<uint64_t>(o[7 + i]) + lane, bytes);
         }
     }
     return Flow::next;
