@@ -39,7 +39,8 @@ roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, v
 do not, and what P's errors do to delta through that common sign is derived.
 Float32 operands that are multiplied as tf32 take the linear form in every regime: an element of q is rounded once for
 all keys, and one of k for all queries, so that along a row or a column the scores' errors are not independent. The same
-holds where q or k are scaled in a half dtype, or quantised, and where the statistics of a row are kept in a half dtype.
+holds where P is cut off to tf32, always towards 0; where q or k are scaled in a half dtype, or quantised; and where the
+statistics of a row are kept in a half dtype.
 The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key of 100 too many in
 flat: lse is off by 0.01, a thousand times what it may be.
 """
@@ -73,7 +74,8 @@ FORM_OF_REGIME = {
 
 def form_of(regime: str, dtype: torch.dtype, precision: object) -> str:
     """-> the form for inputs of this regime, and operands of this dtype multiplied as `precision` says."""
-    shared = precision.multiply == "tf32" and dtype == torch.float32
+    biased = precision.multiply == "tf32_cut" and precision.probabilities == "float32"  # P is cut off, always towards 0
+    shared = biased or (precision.multiply != "operand" and dtype == torch.float32)
     return LINEAR if shared or is_coarse(dtype, precision) else FORM_OF_REGIME[regime]
 
 

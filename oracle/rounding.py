@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 FLOAT32 = 2.0**-24
-TF32 = 2.0**-11  # 10 explicit bits
+TF32 = {"tf32": 2.0**-11, "tf32_cut": 2.0**-10}  # 10 explicit bits; cut off, up to a whole step is lost
 # Float32 numbers below this may be flushed to 0: GPUs' fast exp and most vectorised ones do.
 FLUSH = 2.0**-126
 
@@ -78,20 +78,20 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
     terms: how many products one sum has at most. Flushed probabilities are all lost to one side, so n of them add up to n
     times one, while n independent roundings add up to sqrt(n) times one.
     """
-    tf32 = precision.multiply == "tf32"
+    tf32 = TF32.get(precision.multiply, 0.0)
     cast = torch.float32 if precision.probabilities == "float32" else dtype
     sums = dtype if precision.accumulate == "operand" else torch.float32
     half = dtype != torch.float32
     return Units(
         u=roundoff(dtype),
         tiny=max(smallest_subnormal(dtype), FLUSH),
-        u_p=TF32 if tf32 and cast != dtype else roundoff(cast),
+        u_p=tf32 if tf32 and cast != dtype else roundoff(cast),
         tiny_p=max(smallest_subnormal(cast), FLUSH * terms**0.5),
-        u_mul=TF32 if tf32 and dtype == torch.float32 else 0.0,
+        u_mul=tf32 if dtype == torch.float32 else 0.0,
         acc=Accumulator(roundoff(sums), max(smallest_subnormal(sums), FLUSH)),
         u_out=roundoff(dtype),
         tiny_out=max(smallest_subnormal(dtype), FLUSH),
-        matrix=tf32 or half,
+        matrix=bool(tf32) or half,
         merged=precision.merge == "lse",
         scaled=precision.scaled,
         tile_sum=precision.tile_sum if half else None,

@@ -38,7 +38,7 @@ SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
 HINT = "(.L2::cache_hint)"
-AFTER = "(.{cta,cluster,gpu,sys})(.{relaxed,acquire,release,acq_rel})"  # where compilers write them, behind the space
+AFTER = "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"  # in either order, where Triton writes them
 ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 
 

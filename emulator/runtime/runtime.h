@@ -65,6 +65,7 @@ struct Thread {
     unsigned next_recent;
     uintptr_t recent_pc;
     uint64_t since_new;  // accesses since it touched another address
+    uint32_t stores;  // so far, if launch->replicated: lanes that execute one store together have made as many before
 
     unsigned warp() const { return linear / WARP; }
     unsigned lane() const { return linear % WARP; }

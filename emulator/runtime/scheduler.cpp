@@ -67,6 +67,7 @@ void begin_block(Block& in, unsigned linear) {
         thread.batch = 0;
         thread.copies.clear();
         thread.since_new = 0;
+        thread.stores = 0;
     }
     for (unsigned i : order_of(count)) in.ready.push_back(static_cast<uint16_t>(i));
     if (options.by_warp) in.rank = order_of((count + WARP - 1) / WARP);

@@ -62,6 +62,13 @@ void settle_uninitialised_reads(Cell& cell, bool raced) {
     cell.uninitialised = 0;
 }
 
+// Lanes that execute one store together. Copies of a sum may differ in the last bit, as each lane adds in an order of its own:
+// a warp stores one of them.
+bool stores_copy(const LastWrite& last, What what, uint32_t site) {
+    return launch->replicated && what == WRITE && !in_copy && last.serial == block->serial &&
+           last.thread / WARP == now->warp() && last.site == site && last.step == now->stores;
+}
+
 // Checks one access of the running thread against one cell, then remembers it there.
 void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
     uint32_t site = site_of(pc);
@@ -79,7 +86,7 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         if (with.found) race(region, with, was, address, size, what, pc);
         raced |= with.found;
     };
-    check(conflict_with(cell.write), WRITE);
+    if (!stores_copy(cell.write, what, site)) check(conflict_with(cell.write), WRITE);
     if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics), ATOMIC);
     if (what != READ) check(conflict_with(reads), READ);
     if (what != READ && cell.uninitialised && cell.uninitialised_in == block->serial) settle_uninitialised_reads(cell, raced);
@@ -93,7 +100,7 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         }
         add_access(*cell.atomics, site);
     } else {
-        cell.write = {block->serial, block->interval, syncs_now(), site, self()};
+        cell.write = {block->serial, block->interval, syncs_now(), site, self(), now->stores};
         reads.serial = 0;
         if (cell.atomics) cell.atomics->serial = 0;
     }

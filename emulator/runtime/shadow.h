@@ -16,6 +16,7 @@ constexpr uint16_t NOBODY = 0xFFFF;
 struct LastWrite {
     uint32_t serial, interval, syncs, site;
     uint16_t thread;
+    uint32_t step;  // Thread::stores
 };
 
 // Lanes of one warp that made an access on one line when the warp had had so many syncs; a list, in an AccessSet.

@@ -1,19 +1,18 @@
 """What packages ask torch before they launch a kernel: whether tensors are on a GPU, and which GPU that is.
 
-torch.Tensor and torch.cuda get other attributes for as long as a block lasts. Tensors stay on the CPU.
+torch, torch.Tensor and torch.cuda get other attributes for as long as a block lasts. Tensors stay on the CPU. (A mode of
+torch.overrides would do less: it is off inside of torch.autograd.grad, which runs the backward of packages.)
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from emulator.triton.backend import CAPABILITY
 from emulator.triton.driver import MAX_THREADS, PROPERTIES, Clock, is_active
@@ -29,28 +28,35 @@ def as_cuda() -> Iterator[None]:
     if not is_active():
         yield
         return
-    with contextlib.ExitStack() as stack:
-        for owner, answers in ((torch.Tensor, TENSORS), (torch.cuda, CUDA), (torch.version, VERSION)):
+    before = [(owner, name, vars(owner).get(name, ABSENT)) for owner, answers in ANSWERS for name in answers]
+    try:
+        for owner, answers in ANSWERS:
             for name, answer in answers.items():
-                stack.enter_context(mock.patch.object(owner, name, answer))
-        stack.enter_context(OnTheCpu())
+                setattr(owner, name, answer)
         yield
+    finally:
+        for owner, name, value in before:
+            if value is ABSENT:  # inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
 
 
-class OnTheCpu(TorchFunctionMode):
-    """device="cuda" means the CPU: in torch.empty and the like, and in Tensor.to."""
+def _on_the_cpu(function: Callable) -> Callable:
+    """The function, for which "cuda" is the CPU, wherever it stands in the arguments."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func is not torch.device and kwargs and "device" in kwargs:
-            kwargs = {**kwargs, "device": _device(kwargs["device"])}
-        if func is torch.Tensor.to:
-            args = (args[0], *map(_device, args[1:]))
-        return func(*args, **(kwargs or {}))
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs:
+            kwargs["device"] = _device(kwargs["device"])
+        return function(*map(_device, args), **kwargs)
+
+    return call
 
 
 def _device(value: Any) -> Any:
-    named = isinstance(value, torch.device) and value.type == "cuda"
-    return "cpu" if named or isinstance(value, str) and value.split(":")[0] == "cuda" else value
+    kind = value.type if isinstance(value, torch.device) else value.split(":")[0] if isinstance(value, str) else ""
+    return "cpu" if kind == "cuda" else value
 
 
 class Device(contextlib.ContextDecorator):
@@ -93,7 +99,25 @@ def _always(answer: Any) -> Any:
     return lambda *_, **__: answer
 
 
-TENSORS = {"is_cuda": True, "get_device": _always(0), "cuda": lambda self, *_, **__: self}
+LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
+FACTORIES = (
+    *LIKE,
+    *(f"{name}_like" for name in LIKE),
+    "tensor",
+    "as_tensor",
+    "arange",
+    "linspace",
+    "eye",
+    "empty_strided",
+)
+METHODS = ("to", *(f"new_{name}" for name in ("empty", "zeros", "ones", "full", "tensor")))
+TENSORS = {
+    "is_cuda": True,
+    "get_device": _always(0),
+    "cuda": lambda self, *_, **__: self,
+    **{name: _on_the_cpu(getattr(torch.Tensor, name)) for name in METHODS},
+}
+MAKERS = {name: _on_the_cpu(getattr(torch, name)) for name in FACTORIES}
 VERSION = {"cuda": "12.8"}
 CUDA = {
     "is_available": _always(True),
@@ -116,3 +140,5 @@ CUDA = {
     "current_stream": functools.partial(Stream),
     "default_stream": functools.partial(Stream),
 }
+ABSENT = object()
+ANSWERS = ((torch.Tensor, TENSORS), (torch, MAKERS), (torch.cuda, CUDA), (torch.version, VERSION))

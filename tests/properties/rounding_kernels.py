@@ -18,7 +18,7 @@ PARTS = 3  # of the keys, where they are merged by lse
 
 
 def kernel(precision: Precision, *, name: str = "rounding", backward: bool = True, **declared) -> Implementation:
-    """-> an implementation that rounds as `precision` says, in everything that it declares; multiply must be "operand"."""
+    """-> an implementation that rounds as `precision` says, in everything that it declares; multiply must not be "tf32"."""
 
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
         s, _, _ = _scores(precision, q, k, causal, bias, softmax_scale)
@@ -71,7 +71,7 @@ def _scores(precision, q, k, causal, bias, softmax_scale):
     if precision.quantize != "none":
         x, y = _quantized(precision, x), _quantized(precision, y)
     x, y = x.transpose(1, 2), _heads(y, q.shape[2])
-    s = x @ y.mT
+    s = _cut(precision, x) @ _cut(precision, y).mT
     if precision.scaled == "scores":
         s = s * scale
     if bias is not None:
@@ -101,6 +101,11 @@ def _cast(precision, x, largest):
         return (x / step).round().clamp(-127, 127) * step
     step = largest / 448
     return (x / step).to(torch.float8_e4m3fn).float() * step
+
+
+def _cut(precision, x):
+    """The last 13 bits cut off, as the matrix unit does for tf32."""
+    return (x.contiguous().view(torch.int32) & -0x2000).view(torch.float32) if precision.multiply == "tf32_cut" else x
 
 
 def _narrow(precision, x, dtype):
@@ -145,7 +150,7 @@ def _part(precision, s, v, dtype):
 def _product(precision, p, v, dtype):
     p = p if precision.probabilities == "float32" else p.to(dtype).float()
     if precision.tile_sum is None:
-        return p @ v
+        return _cut(precision, p) @ _cut(precision, v)
     acc = p.new_zeros(*p.shape[:3], v.shape[3])
     for j in range(v.shape[2]):
         acc = (acc + p[..., j : j + 1] * v[:, :, j : j + 1]).to(dtype).float()
@@ -162,15 +167,16 @@ def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
     p = torch.exp(s - lse.masked_fill(lse == -INF, INF))
     do, vh = dout.transpose(1, 2).float(), _heads(v, nheads)
     delta = (do * out.transpose(1, 2).float()).sum(-1, keepdim=True)
-    ds = p * (do @ vh.mT - delta)
+    cut = lambda t: _cut(precision, t)  # noqa: E731
+    ds = p * (cut(do) @ cut(vh).mT - delta)
     cast = (lambda t: t) if precision.probabilities == "float32" else (lambda t: t.to(dtype).float())
     # What x and y already contain of softmax_scale is not multiplied again.
     root = math.sqrt(abs(scale))
     left = {"scores": (scale, scale), "q": (scale, 1.0), "k": (1.0, scale), "both": (math.copysign(root, scale), root)}
     of_dq, of_dk = left["scores"] if precision.quantize != "none" else left[precision.scaled]
-    dq = of_dq * (cast(ds) @ y)
-    dk = of_dk * (cast(ds).mT @ x)
-    dv = cast(p).mT @ do
+    dq = of_dq * (cut(cast(ds)) @ cut(y))
+    dk = of_dk * (cut(cast(ds)).mT @ cut(x))
+    dv = cut(cast(p)).mT @ cut(do)
 
     def heads_last(t, heads):
         return t.unflatten(1, (heads, -1)).sum(2).transpose(1, 2).to(dtype)

@@ -28,6 +28,8 @@ DECLARED = {
     "int8 by head, narrow tiles": Precision(quantize="int8", quantize_by="head", tile_sum=32),
     "fp8 by block": Precision(quantize="fp8", quantize_by="block"),
     "split and scaled": Precision(merge="lse", scaled="q"),
+    "cut to tf32": Precision(multiply="tf32_cut"),
+    "cut to tf32, wide P": Precision(multiply="tf32_cut", probabilities="float32"),
 }
 # The others combine what these round.
 ALONE = ("merged by lse", "scaled q", "scaled q and k", "narrow tiles", "narrow statistics", "int8 by tensor")
@@ -93,6 +95,8 @@ UNDECLARED = {
     "int8 by head, narrow tiles": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
     "fp8 by block": ("test_out_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
     "split and scaled": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
+    "cut to tf32": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float32"),
+    "cut to tf32, wide P": ("test_single_key_is_copied", "seqlen_k=1 headdim=48 dtype=float32"),
 }
 
 

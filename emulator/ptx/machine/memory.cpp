@@ -224,6 +224,7 @@ unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int sp
     unsigned thread = warp.first + lane;
     uintptr_t host = host_address(thread, space, address);
     now = &block->threads[thread];
+    now->stores += what == WRITE;
     if (host % bytes && is_power_of_2(bytes)) misaligned(warp, at, host, bytes, what);
     if (launch->traced) check_access(host, bytes, what, site_at(warp, at));
     else check_plain(host, bytes, what, site_at(warp, at));

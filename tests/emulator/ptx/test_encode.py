@@ -48,6 +48,8 @@ def test_every_row_says_how_its_operands_are_read():
         ("ld.volatile.shared.u32", "ld"),
         ("ld.acquire.gpu.global.b32", "ld"),
         ("atom.acq_rel.gpu.global.add.f32", "atom.add.f32"),
+        ("atom.global.gpu.acq_rel.add.f32", "atom.add.f32"),  # tl.atomic_add
+        ("atom.global.acq_rel.gpu.cas.b32", "atom.cas.b32"),  # tl.atomic_cas
         ("atom.global.cta.add.f32", "atom.add.f32"),
         ("red.global.add.s32", "atom.add.u32"),
         ("barrier.cta.sync.aligned", "bar.sync"),
