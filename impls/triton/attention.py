@@ -13,7 +13,7 @@ from impls.arguments import check_backward, unit_stride
 from .backward import compute_delta, compute_dk_dv, compute_dk_dv_dq, compute_dq
 from .bias_gradient import compute_dbias
 from .forward import compute_forward
-from .problem import Problem, check_into, problem_of, strides_of, strides_of_bias
+from .problem import LARGEST_HEADDIM, Problem, check_into, problem_of, strides_of, strides_of_bias
 from .tuning import Tile
 
 
@@ -25,16 +25,18 @@ class FlashAttention2:
     tf32: float32 products on the matrix units, rounded to tf32.
     alignment: of the causal mask where seqlen_q != seqlen_k.
     tiles: {kernel: Tile} forces the tile of a kernel.
+    largest: the largest head dim that it takes.
     """
 
     atomic: bool = False
     tf32: bool = False
     alignment: str = "bottom_right"
     tiles: Mapping[str, Tile] = field(default_factory=dict)
+    largest: int = LARGEST_HEADDIM
 
     def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
         """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out like q, lse (b, h, sq) float32."""
-        p = problem_of(q, k, v, bias, causal, softmax_scale, self.alignment, self.tf32)
+        p = self._problem(q, k, v, bias, causal, softmax_scale)
         q, k, v = (unit_stride(x) for x in (q, k, v))
         bias = None if bias is None else unit_stride(bias)
         out = q.new_empty(q.shape)
@@ -58,7 +60,7 @@ class FlashAttention2:
         `into`: (dq, dk, dv) to write to, of any strides with a last stride of 1; for packed gradients.
         wants_dbias=False skips dbias, for a bias that is only a mask.
         """
-        p = problem_of(q, k, v, bias, causal, softmax_scale, self.alignment, self.tf32)
+        p = self._problem(q, k, v, bias, causal, softmax_scale)
         check_backward(q, out, dout, lse)
         if into is not None:
             check_into(into, (q, k, v))
@@ -73,6 +75,10 @@ class FlashAttention2:
             self._dk_dv(p, x, dk, dv)
             self._dq(p, x, dq)
         return (dq, dk, dv, self._dbias(p, x)) if bias is not None and wants_dbias else (dq, dk, dv)
+
+    def _problem(self, q, k, v, bias, causal, softmax_scale) -> Problem:
+        forced = bool(self.tiles)
+        return problem_of(q, k, v, bias, causal, softmax_scale, self.alignment, self.tf32, forced, self.largest)
 
     def _delta(self, p: Problem, out, dout):
         delta = out.new_empty(p.batch, p.nheads, p.seqlen_q, dtype=torch.float32)

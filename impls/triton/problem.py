@@ -43,6 +43,7 @@ class Problem:
     diagonal: int
     causal: bool
     tf32: bool
+    forced: bool = False  # tiles are forced, so head dims are padded as on a GPU, for which they were chosen
 
     @property
     def group(self) -> int:
@@ -54,7 +55,7 @@ class Problem:
 
         In the emulator a kernel compiles for longer than it runs, so the least is larger; float32 also runs for long.
         """
-        least = 32 if not EMULATED else 64 if dtype == torch.float32 else 128
+        least = 32 if not EMULATED or self.forced else 64 if dtype == torch.float32 else 128
         return max(least, triton.next_power_of_2(self.headdim))
 
     @property
@@ -125,10 +126,13 @@ def _strides(x: torch.Tensor) -> list[int]:
     return [0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True)]
 
 
-def problem_of(q, k, v, bias=None, causal=False, softmax_scale=None, alignment="bottom_right", tf32=False) -> Problem:
+def problem_of(
+    q, k, v, bias=None, causal=False, softmax_scale=None, alignment="bottom_right", tf32=False, forced=False,
+    largest=LARGEST_HEADDIM,
+) -> Problem:  # fmt: skip
     """Check a call and return its Problem. Raises ValueError, with the values, for a call that is not supported."""
     sizes = sizes_of(q, k, v)
-    check_headdim(sizes.headdim, LARGEST_HEADDIM)
+    check_headdim(sizes.headdim, largest)
     check_dtypes(q, k, v, DTYPES)
     check_bias(bias, q, sizes.scores)
     check_one_device(q=q, k=k, v=v, bias=bias)
@@ -139,7 +143,7 @@ def problem_of(q, k, v, bias=None, causal=False, softmax_scale=None, alignment="
     if causal:
         diagonal = seqlen_k - seqlen_q if alignment == "bottom_right" else 0
     scale = headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a valid scale
-    return Problem(*sizes, scale, diagonal, causal, tf32)
+    return Problem(*sizes, scale, diagonal, causal, tf32, forced)
 
 
 def check_into(into, like) -> None:
