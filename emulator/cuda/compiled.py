@@ -8,8 +8,8 @@ from pathlib import Path
 from emulator import ptx
 from emulator.cuda import build, nvcc
 from emulator.cuda.module import CudaFile, Entry, library_lock
-from emulator.cuda.ptx_lines import at_own_line, with_own_lines
-from emulator.errors import EmulatorError, Refused
+from emulator.cuda.ptx_lines import with_own_lines
+from emulator.errors import EmulatorError
 from emulator.runtime.symbols import base_name
 
 FAILED = -1  # what a launch returns that raised in Python; it is none of LaunchStatus
@@ -68,9 +68,6 @@ class CompiledFile(CudaFile):
             status, said = kernel.start(tuple(grid[:3]), tuple(block[:3]), shared, bytes(params), shared_limit=limit)
             ctypes.memmove(text, said.encode()[: text_bytes - 1] + b"\0", min(len(said.encode()), text_bytes - 1) + 1)
             return status
-        except Refused as refused:
-            self._raised = self._raised or at_own_line(refused, self.module.text)
-            return FAILED
         except BaseException as error:  # it cannot pass through C++; raise_failed raises it
             self._raised = self._raised or error
             return FAILED

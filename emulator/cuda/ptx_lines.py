@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from emulator.errors import Refused
-
 LOC = re.compile(r"^(\s*\.loc\s+)(\d+) (\d+) (\d+)(?:, function_name \S+, inlined_at (\d+) (\d+) (\d+))?")
 FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 
@@ -34,12 +32,3 @@ def with_own_lines(text: str, toolkit: Path) -> str:
             place = callers[place]
         lines[n] = f"{found[1]}{' '.join(place)}"
     return "\n".join(lines)
-
-
-def at_own_line(refused: Refused, text: str) -> Refused:
-    """A refusal of a line of the PTX, with the line of the .cu that it was made of."""
-    files = dict(FILE.findall(text))
-    for line in reversed(text.split("\n")[: refused.line]):
-        if found := LOC.match(line):
-            return Refused(refused.reason, files[found[2]], int(found[3]))
-    return refused

@@ -24,6 +24,8 @@ LIBRARIES = re.compile(
     r"/triton/(language|experimental|tools)/|/numba(_cuda)?/|^/usr/|/cuda[^/]*/([^/]+/)*include/|/nvidia/([^/]+/)*include/"
 )
 
+LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+
 
 @dataclass
 class Head:
@@ -40,7 +42,9 @@ class Code:
 
     encoded: Encoded | None
     places: list[tuple[str, int]]
-    problem: tuple[str, int] | str = ""  # (reason, line) of what is not covered; or the message of what is wrong
+    problem: tuple[str, str, int] | str = (
+        ""  # (reason, file, line) of what is not covered; or the message of what is wrong
+    )
 
 
 class Decoded:
@@ -59,7 +63,7 @@ class Decoded:
             code = self._codes[kernel] = _kept(key_of(self.key, kernel), lambda: self._decode(kernel))
             self._parser = None
         if isinstance(code.problem, tuple):
-            raise Refused(code.problem[0], self.source, code.problem[1])
+            raise Refused(*code.problem)
         if code.encoded is None:
             raise CompileError(code.problem)
         return code.encoded, code.places
@@ -78,10 +82,20 @@ class Decoded:
         try:
             encoded = encode(inlined(parser.read(kernel), parser.module, parser.read), parser.module)
         except Refused as refused:
-            return Code(None, [], (refused.reason, refused.line))
+            return Code(None, [], self._where(refused, parser.module.files))
         except CompileError as error:
             return Code(None, [], str(error))
         return Code(encoded, [_author(place, parser.module.files) for place in parser.module.places])
+
+    def _where(self, refused: Refused, files: dict[int, str]) -> tuple[str, str, int]:
+        """(reason, file, line): the author's line, if a .loc before the line of the PTX says one."""
+        for line in reversed(self.text.split("\n")[: refused.line]):
+            if found := LOC.match(line):
+                path = files.get(int(found[1]), "")
+                if path and not LIBRARIES.search(path):
+                    return f"{refused.reason}, in line {refused.line} of its PTX", path, int(found[2])
+                break
+        return refused.reason, self.source, refused.line
 
 
 _known: OrderedDict[str, Decoded] = OrderedDict()

@@ -1,4 +1,4 @@
-"""Bugs that compiled kernels show, and an interpreter that multiplies exactly and runs one program at a time would not."""
+"""Bugs in how products round and in how programs run beside each other, which show in compiled kernels only."""
 
 import torch
 

@@ -230,8 +230,10 @@ def printing(x, BLOCK: tl.constexpr):
     tl.device_print("x", tl.load(x + tl.arange(0, BLOCK)))
 
 
-def test_printing_is_refused_by_the_line_of_the_ptx():
-    with pytest.raises(NotCovered, match=r"printing\.ptx:\d+: not covered on the CPU: .*vprintf"):
+def test_printing_is_refused_by_its_python_line():
+    line = printing.starting_line_number + 2
+    said = rf"test_driver\.py:{line}: not covered on the CPU: .*vprintf.*, in line \d+ of its PTX"
+    with pytest.raises(NotCovered, match=said):
         printing[(1,)](draws(64), 64)
 
 
