@@ -1,4 +1,4 @@
-"""Triton's compiler for NVIDIA up to PTX. The device's binaries are PTX, so ptxas, a third of the time, does not run."""
+"""Triton's compiler for NVIDIA up to PTX. The device's binaries are PTX, so ptxas, a fifth of the time, does not run."""
 
 from __future__ import annotations
 
