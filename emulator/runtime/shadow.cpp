@@ -1,6 +1,8 @@
 // Checks every access of a traced kernel: is it inside a tensor, and does every conflicting access happen before it?
 #include "happens_before.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 
@@ -17,7 +19,30 @@ struct {  // the last write that raced, until it is known whether it changed the
     const unsigned char* place;
     unsigned size;
     unsigned char was[16];
+    bool together;
 } unsettled;
+
+bool together;  // the write being checked and the one before it are one store of a warp
+
+bool executed_together(const LastWrite& last, What what, uint32_t site) {
+    return launch->replicated && what == WRITE && !in_copy && last.serial == block->serial &&
+           last.thread / WARP == now->warp() && last.site == site && last.step == now->stores;
+}
+
+// Whether two values can be copies of one sum, to which each lane added in an order of its own: a warp stores one of them.
+bool are_close(const unsigned char* a, const unsigned char* b, unsigned size) {
+    for (unsigned i = 0; i + 4 <= size; i += 4) {
+        float x, y;
+        memcpy(&x, a + i, 4);
+        memcpy(&y, b + i, 4);
+        if (memcmp(a + i, b + i, 4) && !(std::fabs(x - y) <= 0x1p-6f * std::max(std::fabs(x), std::fabs(y)))) return false;
+    }
+    int16_t x, y;
+    if (size != 2) return size >= 4 || *a == *b;
+    memcpy(&x, a, 2);
+    memcpy(&y, b, 2);
+    return std::abs(x - y) <= 8;
+}
 
 bool is_shared(const Region& region) { return region.space == SHARED_STATIC || region.space == SHARED_DYNAMIC; }
 
@@ -31,6 +56,7 @@ void race(const Region& region, Conflict with, What was, uintptr_t address, size
     unsettled.record = record_number(record);
     unsettled.place = reinterpret_cast<const unsigned char*>(address);
     unsettled.size = static_cast<unsigned>(size);
+    unsettled.together = together;
     memcpy(unsettled.was, unsettled.place, size);
 }
 
@@ -62,13 +88,6 @@ void settle_uninitialised_reads(Cell& cell, bool raced) {
     cell.uninitialised = 0;
 }
 
-// Lanes that execute one store together. Copies of a sum may differ in the last bit, as each lane adds in an order of its own:
-// a warp stores one of them.
-bool stores_copy(const LastWrite& last, What what, uint32_t site) {
-    return launch->replicated && what == WRITE && !in_copy && last.serial == block->serial &&
-           last.thread / WARP == now->warp() && last.site == site && last.step == now->stores;
-}
-
 // Checks one access of the running thread against one cell, then remembers it there.
 void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
     uint32_t site = site_of(pc);
@@ -86,7 +105,9 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         if (with.found) race(region, with, was, address, size, what, pc);
         raced |= with.found;
     };
-    if (!stores_copy(cell.write, what, site)) check(conflict_with(cell.write), WRITE);
+    together = executed_together(cell.write, what, site);
+    check(conflict_with(cell.write), WRITE);
+    together = false;
     if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics), ATOMIC);
     if (what != READ) check(conflict_with(reads), READ);
     if (what != READ && cell.uninitialised && cell.uninitialised_in == block->serial) settle_uninitialised_reads(cell, raced);
@@ -181,7 +202,8 @@ void record_uninitialised_reads(Block& of) {
 
 void settle_value() {
     if (unsettled.record < 0) return;
-    bool same = memcmp(unsettled.was, unsettled.place, unsettled.size) == 0;
+    bool same = unsettled.together ? are_close(unsettled.was, unsettled.place, unsettled.size)
+                                   : memcmp(unsettled.was, unsettled.place, unsettled.size) == 0;
     note_value(unsettled.record, same);
     unsettled.record = -1;
 }

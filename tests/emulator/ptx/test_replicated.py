@@ -17,12 +17,14 @@ KERNEL = """
     ld.param.u64 %rd1, [out];
     mov.u32 %r1, %tid.x;
     and.b32 %r2, %r1, MASK;
+    add.u32 %r2, %r2, 0x3F800000;  // 1 as a float32, and up to 31 units in the last place more
     setp.ge.u32 %p1, %r1, 16;
     STORE
     ret;
 }
 """
 TOGETHER = "st.global.u32 [%rd1], %r2;"
+APART_BY_FAR = "shl.b32 %r2, %r2, 20;\n    st.global.u32 [%rd1], %r2;"
 APART = "@%p1 st.global.u32 [%rd1], %r2;\n    @!%p1 st.global.u32 [%rd1], %r2;"
 
 
@@ -39,7 +41,8 @@ def findings(store: str, mask: int, threads: int, replicated: bool, seed: int) -
     [
         pytest.param(TOGETHER, 0, 32, True, id="one value, one store, one warp"),
         pytest.param(TOGETHER, 0, 64, True, id="one value, one store, two warps"),
-        pytest.param(TOGETHER, 1, 32, True, id="two values, one store, one warp"),
+        pytest.param(TOGETHER, 1, 32, True, id="sums that differ in the last bit, one store, one warp"),
+        pytest.param(APART_BY_FAR, 31, 32, False, id="values, one store, one warp"),
         pytest.param(TOGETHER, 32, 64, False, id="each warp its value"),
         pytest.param(APART, 31, 32, False, id="two values, two stores"),
     ],
