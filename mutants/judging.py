@@ -11,7 +11,7 @@ from impls import Implementation
 from mutants import ALL
 from mutants.mutant import CONTRACT, Mutant, build
 from properties.cases.case import Case
-from properties.failures import LawBroken
+from properties.failures import LawBroken, Undecided
 from properties.judging import conformance
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
@@ -88,7 +88,10 @@ def _ending_at_once(function):
 def contract_result(mutant: Mutant) -> Result:
     """The verdict of the contract check. An edit that does not compile was not judged, so it is unknown."""
     impl = build(mutant)
-    problems = conformance.problems(impl, mutant.device)
+    try:
+        problems = conformance.problems(impl, mutant.device)
+    except Undecided as undecided:  # the edit uses what the emulator does not cover
+        return Result(impl.name, "test_contract", CONTRACT, UNKNOWN, str(undecided))
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
     if problems and _does_not_compile(impl, mutant.device):  # then the mutant was not judged, so not caught
         verdict = UNKNOWN
