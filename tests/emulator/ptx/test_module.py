@@ -135,7 +135,7 @@ def test_a_race_has_the_lines_of_the_source():
     found = observed(load(TRITON.replace("bar.sync 	0;", ""), "copy.ptx"), "copy", x, 0, None, shared=128)
     assert [o.kind for o in found] == [Kind.RACE]
     assert [str(site) for site in found[0].sites] == ["tiles.py:58", "tiles.py:58"]
-    assert found[0].sites[0].file == "/work/tiles.py"
+    assert found[0].sites[0].file == "/author/tiles.py"
     assert found[0].sites[0].function == "copy"
     assert found[0].place == "dynamic shared memory[1]"
 

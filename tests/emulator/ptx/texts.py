@@ -66,9 +66,9 @@ $L__BB0_1:
 	ret;
 $L__func_end0:
 }
-	.file	1 "/work/kernel.py"
+	.file	1 "/author/kernel.py"
 	.file	2 "/site-packages/triton/language/standard.py"
-	.file	3 "/work/tiles.py"
+	.file	3 "/author/tiles.py"
 	.section	.debug_abbrev
 	{
 .b8 1                                   // Abbreviation Code
@@ -112,7 +112,7 @@ NVCC = """.version 9.0
 	ret;
 
 }
-	.file	1 "/work/gemm.cu"
+	.file	1 "/author/gemm.cu"
 	.file	2 "/usr/local/cuda-13.0/bin/../targets/x86_64-linux/include/cuda_fp16.hpp"
 	.section	.debug_str
 	{

@@ -89,7 +89,7 @@ class Way:
         return seen
 
 
-QUICK = [Way("float16", 32), Way("float32", 32, bias=True)]
+QUICK = [Way("float16", 32)]
 THOROUGH = [
     Way(dtype, headdim, atomic, tf32, bias, tile)
     for dtype in ("float16", "bfloat16", "float32")
