@@ -25,7 +25,11 @@ def test_a_kernel_of_triton():
     ]  # fmt: skip
     assert function.directives == {"reqntid": (32,)}
     assert read.target == "sm_80"
-    assert read.files == {1: "/author/kernel.py", 2: "/site-packages/triton/language/standard.py", 3: "/author/tiles.py"}
+    assert read.files == {
+        1: "/author/kernel.py",
+        2: "/site-packages/triton/language/standard.py",
+        3: "/author/tiles.py",
+    }
     assert [i.opcode for i in function.instructions[:3]] == ["ld.param.b64", "mov.u32", "and.b32"]
     load = next(i for i in function.instructions if i.opcode == "ld.global.b32")
     assert load.guard.name == "%p1"
