@@ -6,14 +6,6 @@
 namespace emulator::ptx {
 namespace {
 
-using u8 = uint8_t;
-using s16 = int16_t;
-using s32 = int32_t;
-using s64 = int64_t;
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-
 template <class T>
 constexpr u32 bits_of = 8 * sizeof(T);
 

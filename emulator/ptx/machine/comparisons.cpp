@@ -4,13 +4,6 @@
 namespace emulator::ptx {
 namespace {
 
-using s16 = int16_t;
-using s32 = int32_t;
-using s64 = int64_t;
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-
 // ---- orders: few loops, used with their sources exchanged and with their result complemented ----------------------------
 
 struct Equal { template <class T> bool operator()(T a, T b) const { return a == b; } };

@@ -9,15 +9,6 @@ void add_packed_conversions(Table&);  // packed.cpp
 
 namespace {
 
-using s8 = int8_t;
-using u8 = uint8_t;
-using s16 = int16_t;
-using u16 = uint16_t;
-using s32 = int32_t;
-using u32 = uint32_t;
-using s64 = int64_t;
-using u64 = uint64_t;
-
 // ---- registers: cvt's may be wider than its types. Operands: d, bytes of d, a, bytes of a ---------------------------------
 
 template <class S, class Register>

@@ -4,13 +4,6 @@
 namespace emulator::ptx {
 namespace {
 
-using s16 = int16_t;
-using s32 = int32_t;
-using s64 = int64_t;
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-
 template <class T> struct Twice;
 template <> struct Twice<s16> { using type = s32; };
 template <> struct Twice<u16> { using type = u32; };

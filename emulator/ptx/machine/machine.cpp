@@ -291,7 +291,7 @@ void lanes_end(Warp& warp, uint32_t mask) {
 void retry(Warp& warp) {
     for (uint32_t left = warp.alive & ~warp.ready; left; left &= left - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
-        if (warp.ready >> lane & 1 || block->threads[warp.first + lane].state != State::at_warp) continue;
+        if (warp.ready >> lane & 1 || thread_of(warp, lane).state != State::at_warp) continue;
         const Instruction& at = warp.begin[warp.pc[lane]];
         if (at.role == Role::collective) run_if_all_are_at(warp, at);
         else complete_exchange(warp, lane);

@@ -9,11 +9,6 @@
 namespace emulator::ptx {
 namespace {
 
-using s8 = int8_t;
-using u8 = uint8_t;
-using s32 = int32_t;
-using u32 = uint32_t;
-
 struct tf32 { u32 bits; };
 struct e4m3 { u8 bits; };
 struct e5m2 { u8 bits; };

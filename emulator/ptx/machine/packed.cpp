@@ -8,11 +8,6 @@ namespace emulator::ptx {
 
 namespace {
 
-using u8 = uint8_t;
-using u16 = uint16_t;
-using s32 = int32_t;
-using u32 = uint32_t;
-
 template <class T>
 constexpr const Format& format_of = F16;
 template <>

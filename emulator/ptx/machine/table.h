@@ -17,6 +17,15 @@
 
 namespace emulator::ptx {
 
+using s8 = int8_t;
+using s16 = int16_t;
+using s32 = int32_t;
+using s64 = int64_t;
+using u8 = uint8_t;
+using u16 = uint16_t;
+using u32 = uint32_t;
+using u64 = uint64_t;
+
 using Parts = std::initializer_list<std::string_view>;
 
 // Not inlined: thousands of rows are written with it, and g++ would need a minute for them.
