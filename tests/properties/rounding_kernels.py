@@ -11,6 +11,7 @@ import math
 import torch
 
 from impls import Implementation, Precision, Supports
+from impls.arguments import check_bias, check_dtypes, sizes_of
 
 INF = float("inf")
 TILE = 32  # keys
@@ -21,6 +22,8 @@ def kernel(precision: Precision, *, name: str = "rounding", backward: bool = Tru
     """-> an implementation that rounds as `precision` says, in everything that it declares; multiply must not be "tf32"."""
 
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+        check_bias(bias, q, sizes_of(q, k, v).scores)
+        check_dtypes(q, k, v, everything.dtypes)
         s, _, _ = _scores(precision, q, k, causal, bias, softmax_scale)
         out, lse = _forward(precision, s, _heads(v, q.shape[2]), q.dtype)
         return out.transpose(1, 2).to(q.dtype), lse.squeeze(-1)
