@@ -4,11 +4,11 @@ noise.py derives the noise E of S, P, out, lse, delta and T; here it passes thro
 The noise of lse and of delta is shared by a row i, so in dq it multiplies the row's sum before sizes are taken:
 
     dq     size(scale) [sum_j E_T size(k) + E_delta size(sum_j P k) + E_lse size(sum_j T k)]
-           + total_seqlen_k + size(dq) steps(4)
+           + total_seqlen_k + size(dq) (steps(4) + truncated_seqlen_k)
     dk     size(scale) sum_i [E_T + size(P) E_delta + size(T) E_lse] size(q)
-           + total_(seqlen_q group) + size(dk) steps(4)
+           + total_(seqlen_q group) + size(dk) (steps(4) + truncated_(seqlen_q group))
     dv     sum_i [size(P) (E_s + E_lse + unit(u_p) + 2 unit(u_mul)) + unit(tiny_p)] size(dout)
-           + total_(seqlen_q group) + size(dv) steps(4)
+           + total_(seqlen_q group) + size(dv) (steps(4) + truncated_(seqlen_q group))
     dbias  E_T + size(P) E_delta + size(T) E_lse, summed over what bias was broadcast over
            + total_(that many) + size(dbias) steps(1)
 
@@ -123,10 +123,15 @@ def budget(
     # dk and dv of each query head, which may be stored before the heads of a group are summed (as FA2 does)
     dk_heads, dv_heads = (torch.zeros_like(p.k) if backward and p.group > 1 else None for _ in range(2))
     lost_dk, lost_dv, lost_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
+    cut_dk, cut_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dbias))
     size_k = size(p.k) if backward else None
     subnormal = p.k.new_zeros(*p.k.shape[:3], 1)  # the sizes of T that meet a q which may be subnormal
     scaled_tiny = algebra.unit(un.tiny) * (size(math.sqrt(abs(p.scale))) if un.scaled == "both" else 1.0)
     size_scale = size(p.scale)
+
+    def cut(n: int) -> float:
+        return algebra.truncation(n) if un.matrix else 0.0
+
     for chunk in p.chunks():
         n = noise(p, chunk, algebra, un)
         e_out[:, :, chunk], e_lse[:, :, chunk] = n.e_out, n.e_lse.squeeze(-1)
@@ -137,7 +142,7 @@ def budget(
         e_dq[:, :, chunk] = (
             size_scale * (n.e_t @ size_k + size(n.probs @ p.k) * n.e_delta + size(tk) * n.e_norm)
             + algebra.total(seqlen_k, un.acc, dq_rows, dq_terms)
-            + size(dq_rows) * algebra.steps(4)
+            + size(dq_rows) * (algebra.steps(4) + cut(seqlen_k))
         )
         if un.scaled in ("k", "both"):  # dq = T k of the rounded k
             e_dq[:, :, chunk] += dq_terms * algebra.unit(un.u) + n.size_t.sum(-1, keepdim=True) * scaled_tiny
@@ -159,11 +164,12 @@ def budget(
             terms_dbias[:, :, where] += sum_broadcast(n.size_t, bias)
         if n.lost is not None:
             lost_dv += n.lost.mT @ p.dout[:, :, chunk]
-        if n.lost_delta is not None:
-            by_delta = n.probs * n.lost_delta
-            lost_dk += p.scale * (by_delta.mT @ p.q[:, :, chunk])
-            if lost_dbias is not None:
-                lost_dbias[:, :, where] += sum_broadcast(by_delta, bias)
+        by_delta = None if n.lost_delta is None else n.probs * n.lost_delta
+        for error_of_t, of_dk, of_dbias in ((by_delta, lost_dk, lost_dbias), (n.cut_t, cut_dk, cut_dbias)):
+            if error_of_t is not None:
+                of_dk += p.scale * (error_of_t.mT @ p.q[:, :, chunk])
+                if of_dbias is not None:
+                    of_dbias[:, :, where] += sum_broadcast(error_of_t, bias)
 
     def sigma(noise_of: torch.Tensor | None, heads_first: bool = True) -> torch.Tensor | None:
         if noise_of is None:
@@ -179,14 +185,16 @@ def budget(
             e_dv += size(dv_heads) * algebra.unit(un.u_out) + algebra.unit(un.tiny_out)
         e_dk = _summed(p, algebra, un, n_terms, want.dk, e_dk, size_scale * terms_dk)
         e_dv = _summed(p, algebra, un, n_terms, want.dv, e_dv, terms_dv)
-        e_dk += size(p.sum_group(lost_dk))
+        e_dk += size(p.sum_group(lost_dk)) + size(p.sum_group(cut_dk))
         most = n_terms * FLOAT32 * torch.maximum(want.dv.transpose(1, 2).abs(), p.sum_group(terms_dv).sqrt())
         e_dv += size(torch.minimum(p.sum_group(lost_dv).abs(), most))
+        e_dk += size(want.dk.transpose(1, 2)) * cut(n_terms)
+        e_dv += size(want.dv.transpose(1, 2)) * cut(n_terms)
     if e_dbias is not None:
         broadcast = p.q.shape[:3].numel() // max(1, bias.shape[:3].numel())
         if broadcast > 1:
             e_dbias += algebra.total(broadcast, un.acc, want.dbias, terms_dbias)
-        e_dbias += size(want.dbias) * algebra.steps(1) + size(lost_dbias)
+        e_dbias += size(want.dbias) * algebra.steps(1) + size(lost_dbias) + size(cut_dbias)
     return Budget(
         out=sigma(e_out),
         lse=sigma(e_lse, heads_first=False),

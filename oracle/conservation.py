@@ -21,7 +21,8 @@ R = scale q k, and A = sum_d size(scale q k), D = sum_d size(dout v) the sizes o
 
 Terms that sums lose to one side, and the rounding of out where it is alike in many rows (noise.py), make delta wrong with
 the same sign, so over rows the error adds up: size(scale sum_i q_i lost_i) in sum_dk, size(sum lost_i) in sum_dbias and
-twice in v_dv, as dv and out both lose terms (what the rounding of out takes, from out alone, is in it twice as well).
+twice in v_dv, as dv and out both lose terms (what the rounding of out takes, from out alone, is in it twice as well). What
+matrix units make of T by truncating (cut_t in noise.py) does so in sum_dk and sum_dbias.
 
 n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of terms. rounding(x) is the last
 rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
@@ -45,8 +46,8 @@ from .variant import Variant
 
 # The sums over j that each law needs.
 PARTS = {
-    "sum_dk": ("t", "delta", "size_t", "lost"),
-    "sum_dbias": ("t", "delta", "size_t", "lost"),
+    "sum_dk": ("t", "delta", "size_t", "lost", "cut"),
+    "sum_dbias": ("t", "delta", "size_t", "lost", "cut"),
     "q_dq": ("r", "terms_r"),
     "v_dv": ("dp", "terms_dp", "lost"),
 }
@@ -100,7 +101,8 @@ def conservation(
     if "sum_dk" in only and dk is not None:
         per_row = sums["t"] + sums["delta"] + n_queries * unit(un.acc.u) * sums["size_t"]
         e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2))
-        e += size(p.scale * p.sum_group((sums["lost"].unsqueeze(-1) * p.q).sum(2)))
+        for one_sided in (sums["lost"], sums["cut"]):
+            e += size(p.scale * p.sum_group((one_sided.unsqueeze(-1) * p.q).sum(2)))
         laws["sum_dk"] = (dk.sum(2), algebra.sigma(e + rounding(dk, n_queries).sum(2)))
     if "sum_dbias" in only and bias is not None and getattr(got, "dbias", None) is not None:
         laws["sum_dbias"] = _sum_dbias(got.dbias, bias, sums, algebra, un)
@@ -152,6 +154,8 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
             sums["terms_dp"][:, :, chunk] = (n.size_p * n.dov).sum(-1)
         if "lost" in wanted and n.lost_delta is not None:
             sums["lost"][:, :, chunk] = n.lost_delta.squeeze(-1)
+        if "cut" in wanted and n.cut_t is not None:
+            sums["cut"][:, :, chunk] = n.cut_t.sum(-1)
     return sums
 
 
@@ -163,8 +167,9 @@ def _sum_dbias(dbias, bias, sums, algebra: type, un) -> tuple[torch.Tensor, torc
     broadcast = per_row.numel() / max(1, of_rows.shape[:3].numel())
     if broadcast > 1:
         per_row = per_row + broadcast * algebra.unit(un.acc.u) * sums["size_t"].unsqueeze(-1)
-    lost = sum_broadcast(sums["lost"].unsqueeze(-1), of_rows).squeeze(-1)
-    e = sum_broadcast(per_row, of_rows).squeeze(-1) + algebra.size(lost)
+    e = sum_broadcast(per_row, of_rows).squeeze(-1)
+    for one_sided in (sums["lost"], sums["cut"]):
+        e = e + algebra.size(sum_broadcast(one_sided.unsqueeze(-1), of_rows).squeeze(-1))
     added_up = 0.0 if algebra.linear or broadcast <= 1 else broadcast * algebra.unit(un.acc.u)
     last = algebra.size(of_rows) * (algebra.unit(u) + algebra.steps(1) + added_up) + algebra.unit(tiny)
     return of_rows.sum(-1), algebra.sigma(e + last.sum(-1))

@@ -24,7 +24,7 @@ class Noise:
     parts and narrow sums (declared.py); None if nothing.
     qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP. lost: the P that sums
     may lose, all to one side (below), None if there are none; lost_delta (batch, nheads, i, 1): what delta lacks by that and
-    by the rounding of out, with its sign.
+    by the rounding of out, with its sign. cut_t: what T may gain or lose by truncating, None if nothing truncates.
     """
 
     products: torch.Tensor
@@ -48,6 +48,7 @@ class Noise:
     e_t: torch.Tensor | None = None
     lost: torch.Tensor | None = None
     lost_delta: torch.Tensor | None = None
+    cut_t: torch.Tensor | None = None
 
 
 def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True) -> Noise:
@@ -83,6 +84,15 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     number in all of them, so that delta is wrong to the same side in all, and sums over rows add that up. So in the
     independent form lost_delta also has sum_d dout (out - out as stored), with its sign, for dk and dbias (budget.py). (The
     linear form takes unit(u_out) of every row already.)
+
+    Matrix units truncate (rounding.py), so that sums over values of one sign come out small in all rows at once: out by up to
+    truncated_seqlen_k, dP by truncated_headdim. In out and in dP itself that is a size like any other,
+    E_out += size(out) truncated_seqlen_k, E_dP += size(dP) truncated_headdim; what it makes of T,
+
+    cut_t = P (root(truncated_seqlen_k) delta + root(truncated_headdim) dP)
+
+    adds up over rows with its sign, for dk and dbias. Which of the two is larger depends on the unit, so that they are taken
+    together although they have opposite signs.
 
     What other declarations of the precision add is derived in declared.py.
     """
@@ -131,6 +141,8 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     e_stored = form.total(seqlen_k, un.acc, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
     lost = form.lost(probs)
     lost_out = None if lost is None else lost @ p.v
+    if un.matrix:
+        form.add(e_stored, out, form.truncation(seqlen_k))
     if un.tile_sum is not None:
         e_tiles, lost_in_tiles = declared.of_tiles(probs, p.v, form, un)
         e_stored += e_tiles
@@ -184,6 +196,8 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     e_dp = form.total(headdim, HEADDIM_SUM, dp, dov)
     if un.u_mul:
         e_dp.add_(dov, alpha=2 * unit(un.u_mul))
+    if un.matrix:
+        form.add(e_dp, dp, form.truncation(headdim))
     size_t, size_dp = size(t), size(dp)
     e_parts = None
     if un.merged or un.narrow:
@@ -204,6 +218,11 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     if un.stored != torch.float32 and not form.linear:
         rounded_off = (dout * (out - out.to(un.stored).double())).sum(-1, keepdim=True)
         lost_delta = _sum(lost_delta, rounded_off)
+    cut_t = None
+    if un.matrix and not form.linear:
+        cut_delta = form.truncation(seqlen_k) ** 0.5 * delta
+        e_delta += size(cut_delta)
+        cut_t = (dp * form.truncation(headdim) ** 0.5).add_(cut_delta).mul_(probs)
     e_t = (e_s_again + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))).mul_(size_t).addcmul_(size_p, e_dp)
     smallest_t = unit(un.tiny_p / (min(1.0, abs(p.scale)) or 1.0))
     if growth is not None:
@@ -220,6 +239,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         e_parts=e_parts,
         e_t=e_t,
         lost_delta=lost_delta,
+        cut_t=cut_t,
     )
 
 

@@ -1,0 +1,208 @@
+"""The emulator beside a GPU: each launch of an implementation's drawn cases, from the same memory, by both.
+
+    python -m tests.emulator.ptx.beside_gpu --impl triton_fa2 --cases 200
+
+The GPU gets the very PTX that the emulator runs (made for sm_80; the driver compiles it for the GPU that is there). For each
+kernel a line says how many launches left the same bits in all memory that they can reach, and for each output of the
+implementation how far both are from the oracle. Exit status 1 if a result of either is beyond the budget, or if a kernel
+without approximate instructions and matrix products differs in a bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from unittest import mock
+
+import torch
+
+# What the PTX manual gives bounds for, or leaves open: approximations, and the order of a matrix product's sum.
+INEXACT = re.compile(r"\b(?:mma|wmma)\.sync|\.approx\b|\bdiv\.full|\b(?:atom|red)\.\S*\.f(?:16|32|64)")
+
+
+@dataclass
+class Compared:
+    """What became of one kernel's launches."""
+
+    launches: int = 0
+    equal: int = 0
+    elements: int = 0  # 32-bit words that either changed
+    differing: int = 0
+    inexact: set[str] = field(default_factory=set)  # its instructions that may differ
+
+
+class Gpu:
+    """Launches kernels of emulator.ptx on the GPU, through the driver."""
+
+    def __init__(self) -> None:
+        from cuda.bindings import driver
+
+        torch.zeros(1, device="cuda")  # makes the context
+        self.driver = driver
+        self.loaded: dict[tuple[str, str], object] = {}
+
+    def checked(self, answer: tuple) -> object:
+        error, *values = answer
+        if error != self.driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"CUDA driver: {error.name}")
+        return values[0] if values else None
+
+    def function(self, module, name: str, shared: int):
+        key = (module.decoded.key, name)
+        if key not in self.loaded:
+            library = self.checked(self.driver.cuModuleLoadData(module.text.encode() + b"\0"))
+            self.loaded[key] = self.checked(self.driver.cuModuleGetFunction(library, name.encode()))
+        function = self.loaded[key]
+        limit = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        if shared > 48 * 1024:
+            self.checked(self.driver.cuFuncSetAttribute(function, limit, shared))
+        return function
+
+    def launch(self, kernel, grid, block, shared: int, arguments: tuple, names) -> dict[int, torch.Tensor]:
+        """Run it on copies of the arguments' storages -> {address of a storage: its bytes afterwards}."""
+        storages = {t.untyped_storage().data_ptr(): t for t in arguments if isinstance(t, torch.Tensor)}
+        copies = {at: bytes_of(t).cuda() for at, t in storages.items()}
+        packed = bytearray(kernel._packed(arguments, names))
+        for parameter, argument in zip(kernel.parameters, arguments, strict=True):
+            if isinstance(argument, torch.Tensor):
+                storage = argument.untyped_storage().data_ptr()
+                address = copies[storage].data_ptr() + argument.data_ptr() - storage if argument.numel() else 0
+                packed[parameter.offset : parameter.offset + 8] = address.to_bytes(8, "little")
+        memory = (ctypes.c_ubyte * max(1, len(packed))).from_buffer(packed or bytearray(1))
+        starts = [ctypes.addressof(memory) + p.offset for p in kernel.parameters]
+        pointers = (ctypes.c_void_p * max(1, len(starts)))(*starts)
+        function = self.function(kernel.module, kernel.name, shared)
+        self.checked(self.driver.cuLaunchKernel(function, *grid, *block, shared, 0, ctypes.addressof(pointers), 0))
+        self.checked(self.driver.cuCtxSynchronize())
+        return {at: copy.cpu() for at, copy in copies.items()}
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole storage of a tensor, as bytes, without a copy."""
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+
+
+@contextmanager
+def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[[], bool]) -> Iterator[None]:
+    """Each launch in the emulator is repeated on the GPU. keep_gpu() says whose memory the caller gets."""
+    from emulator.ptx import module
+
+    emulated = module.Kernel._call
+
+    def call(kernel, grid, block, shared, limit, arguments, names) -> None:
+        names = kernel._names(arguments, names)
+        before = {t.untyped_storage().data_ptr(): bytes_of(t).clone() for t in arguments if isinstance(t, torch.Tensor)}
+        theirs = gpu.launch(kernel, tuple(grid), tuple(block), shared, arguments, names)
+        emulated(kernel, grid, block, shared, limit, arguments, names)
+        seen = compared[kernel.name]
+        seen.launches += 1
+        seen.inexact |= set(INEXACT.findall(kernel.module.text))
+        same = True
+        for tensor in {t.untyped_storage().data_ptr(): t for t in arguments if isinstance(t, torch.Tensor)}.values():
+            at, ours = tensor.untyped_storage().data_ptr(), bytes_of(tensor)
+            changed = (ours != before[at]) | (theirs[at] != before[at])
+            differ = (ours != theirs[at]) & ~both_nan(ours, theirs[at], tensor)
+            same &= not bool(differ.any())
+            seen.elements += int(changed.sum()) // tensor.element_size()
+            seen.differing += elements(differ, tensor.element_size())
+            if keep_gpu() and bool(differ.any()):
+                ours.copy_(theirs[at])
+        seen.equal += same
+
+    with mock.patch.object(module.Kernel, "_call", call):
+        yield
+
+
+def elements(differ: torch.Tensor, width: int) -> int:
+    """How many elements of so many bytes have a byte that differs."""
+    whole = differ[: differ.numel() // width * width].view(-1, width)
+    return int(whole.any(1).sum())
+
+
+def both_nan(a: torch.Tensor, b: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Bytes of elements that are NaN in both: the manual leaves a NaN's bits open."""
+    width = like.element_size()
+    whole = a.numel() // width * width
+    found = torch.zeros_like(a, dtype=torch.bool)
+    if like.is_floating_point():
+        nan = a[:whole].view(like.dtype).isnan() & b[:whole].view(like.dtype).isnan()
+        found[:whole] = nan.repeat_interleave(width)
+    return found
+
+
+def compare(name: str, cases: int, seed: int) -> bool:
+    """Print what was found -> whether all is as it should be."""
+    from impls import registry
+    from oracle import score
+    from properties.cases.drawing import draw_each
+    from properties.cases.strategies import Draws, attention_cases
+    from properties.checks.comparisons import stored_dtype
+    from properties.trial import Trial
+
+    impl = registry.select(registry.ours(), name)[0].impl
+    compared: dict[str, Compared] = defaultdict(Compared)
+    worst: dict[str, list[float]] = {}
+    outcome = {"cases": 0, "equal": 0, "beyond": 0}
+    keep, gpu = [False], Gpu()
+
+    def judge(case) -> None:
+        results = []
+        for keep[0] in (False, True):
+            trial = Trial(impl, case, "cpu")
+            results.append(trial.run(backward=bool(impl.backward)))
+        want = trial.want(backward=bool(impl.backward))
+        budget = trial.budget(want, backward=bool(impl.backward))
+        ours, theirs = (dict(got.items()) for got in results)
+        outcome["cases"] += 1
+        outcome["equal"] += all(torch.equal(ours[n].nan_to_num(), theirs[n].nan_to_num()) for n in ours)
+        for output in ours:
+            for at, got in enumerate((ours, theirs)):
+                found = score(
+                    got[output], getattr(want, output), getattr(budget, output),
+                    stored_dtype(trial, output, got[output]), trial.form,
+                )  # fmt: skip
+                seen = worst.setdefault(output, [0.0, 0.0])
+                seen[at] = max(seen[at], found.worst_z)
+                outcome["beyond"] += not found.within
+
+    with launches_beside(gpu, compared, lambda: keep[0]):
+        draw_each(attention_cases(impl, "cpu", Draws.of()), seed, cases, judge, shrink=False)
+
+    print(f"{name}: {outcome['cases']} cases; all outputs bit for bit equal in {outcome['equal']}; beyond the budget: "
+          f"{outcome['beyond']}")  # fmt: skip
+    print("worst z, emulator / GPU:  " + "  ".join(f"{n} {a:.2f} / {b:.2f}" for n, (a, b) in worst.items()))
+    print(f"{'kernel':44} launches  equal  elements  differing  may differ by")
+    for kernel, seen in sorted(compared.items()):
+        print(f"{kernel[:44]:44} {seen.launches:8} {seen.equal:6} {seen.elements:9} {seen.differing:10}  "
+              f"{' '.join(sorted(seen.inexact)) or '-'}")  # fmt: skip
+    wrong = [kernel for kernel, seen in compared.items() if seen.equal < seen.launches and not seen.inexact]
+    if wrong:
+        print(f"wrong: {', '.join(wrong)}: exact kernels should leave the same bits")
+    return not wrong and not outcome["beyond"]
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.emulator.ptx.beside_gpu", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--impl", default="triton_fa2", help="implementations, separated by commas (triton_fa2)")
+    parser.add_argument("--cases", type=int, default=200, help="how many for each (200)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        parser.error("no GPU here")
+    torch.set_num_threads(1)
+    # Implementations choose the emulator where torch sees no GPU; this process reaches it through the driver.
+    with mock.patch.object(torch.cuda, "is_available", lambda: False):
+        found = [compare(name, options.cases, options.seed) for name in options.impl.split(",")]
+    return int(not all(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
