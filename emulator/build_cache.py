@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from filelock import FileLock
@@ -71,6 +72,7 @@ def key_of(*parts: str | bytes) -> str:
 
 
 _seconds = 0.0
+while_compiling: Callable[[], AbstractContextManager] = contextlib.nullcontext  # entered for each block of `counted`
 
 
 def seconds() -> float:
@@ -84,7 +86,8 @@ def counted() -> Iterator[None]:
     global _seconds
     before, start = _seconds, time.perf_counter()
     try:
-        yield
+        with while_compiling():
+            yield
     finally:
         _seconds = before + time.perf_counter() - start
 

@@ -21,7 +21,7 @@ from emulator.ptx.syntax import Parameter, Place, Variable
 KEPT = 64  # texts in memory
 # Lines in there are not the author's: the line around them is shown, as for the headers of emulator/cuda.
 LIBRARIES = re.compile(
-    r"/triton/(language|experimental|tools)/|/numba(_cuda)?/|^/usr/|/cuda[^/]*/([^/]+/)*include/|/nvidia/([^/]+/)*include/"
+    r"/triton/(language|experimental|tools)/|-packages/numba(_cuda)?/|^/usr/|/cuda[^/]*/([^/]+/)*include/|/nvidia/([^/]+/)*include/"
 )
 
 LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")

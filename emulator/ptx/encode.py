@@ -30,7 +30,7 @@ from emulator.ptx.syntax import (
 NONE = -(2**31)  # machine.h
 SPECIAL = (
     *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"), "%laneid", "%warpid", "%nwarpid",
-    *(f"%lanemask_{name}" for name in ("eq", "le", "lt", "ge", "gt")),
+    *(f"%lanemask_{name}" for name in ("eq", "le", "lt", "ge", "gt")), "%dynamic_smem_size",
 )  # fmt: skip
 SPECIAL_SLOTS = {name: 128 * i for i, name in enumerate(SPECIAL)}
 # Blocks run one after another, as on a GPU with one multiprocessor.

@@ -27,7 +27,7 @@ STATEMENT = re.compile(
       (?P<operands>[^;{{}}]*(?:\{{[^;{{}}]*\}}[^;{{}}]*)*);
     | (?P<open>\{{)
     | (?P<close>\}})
-    | \.reg\s+(?P<reg>[^;]*);
+    | \.reg\b\s*(?P<reg>[^;]*);
     | \.file\s+(?P<number>\d+)\s+"(?P<path>(?:[^"\\\n]|\\.)*)"[^\n]*
     | (?P<skip>\.section[^{{]*\{{[^}}]*\}} | \.pragma(?:"[^"\n]*"|[^;"])*; | @@[^\n]* | \.alias[^;]*;)
     | \.(?P<head>version|target|address_size)(?P<what>[^\n;]*)

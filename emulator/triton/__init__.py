@@ -7,8 +7,8 @@
 driver.py    the device that Triton sees: its properties, its clock, how autotuning chooses
 backend.py   Triton's compiler for NVIDIA, without the step from PTX to machine code
 launcher.py  from the arguments of a launch to those of the PTX; lines.py: of which files its lines are
-importing.py switches it on as soon as somebody imports Triton
-guards.py    what packages ask torch about its GPU: as_cuda()
+../importing.py switches it on as soon as somebody imports Triton
+../guards.py  what packages ask torch about its GPU: as_cuda()
 
 docs/tracing-triton.md says what authors of kernels have to know. Importing this imports neither Triton nor torch.
 """
@@ -46,9 +46,9 @@ def is_active() -> bool:
 
 def activate_when_imported() -> None:
     """Activate as soon as this process imports Triton, whoever does; at once if it has been imported."""
-    from emulator.triton import importing  # here, so that this package names its functions and nothing else
+    from emulator.importing import when_imported  # here, so that this package names its functions and nothing else
 
-    importing.activate_when_imported()
+    when_imported("triton", activate)
 
 
 def as_cuda() -> contextlib.AbstractContextManager[None]:
@@ -59,6 +59,6 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
     """
     if not importlib.import_module("torch").cuda.is_available():
         activate()
-    from emulator.triton import guards
+    from emulator import guards
 
-    return guards.as_cuda()
+    return guards.as_cuda() if is_active() else contextlib.nullcontext()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 
+from emulator.ampere import CAPABILITY, DEVICE
 from emulator.errors import NotCovered
 
-# Ampere: later ones bring wgmma and tensor memory, which the emulator does not run.
-CAPABILITY = 80
-TARGET = GPUTarget("cuda", CAPABILITY, 32)
+ARCH = 10 * CAPABILITY[0] + CAPABILITY[1]
+TARGET = GPUTarget("cuda", ARCH, DEVICE["WARP_SIZE"])
 
 
 class Backend(CUDABackend):
@@ -27,4 +27,4 @@ class Backend(CUDABackend):
 
     def hash(self) -> str:
         """A part of the key of Triton's cache: binaries for a GPU have other keys."""
-        return f"emulator-{CAPABILITY}" if self.target == TARGET else super().hash()
+        return f"emulator-{ARCH}" if self.target == TARGET else super().hash()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,22 +10,20 @@ import triton
 import triton.backends as triton_backends
 from triton.backends.driver import DriverBase
 
-from emulator.triton.backend import CAPABILITY, TARGET, Backend
+from emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MULTIPROCESSORS
+from emulator.guards import Clock
+from emulator.triton.backend import TARGET, Backend
 from emulator.triton.launcher import Launcher
 
-KIB = 1024
-# Of an A100 (CUDA C++ Programming Guide, technical specifications for 8.0), but for the number of multiprocessors: kernels
-# whose programs walk over several tiles launch as many programs, and here, where problems are small, should walk too.
 PROPERTIES = {
-    "max_shared_mem": 163 * KIB,
-    "max_num_regs": 64 * KIB,
-    "multiprocessor_count": 4,
-    "warpSize": 32,
-    "sm_clock_rate": 1_410_000,
-    "mem_clock_rate": 1_215_000,
-    "mem_bus_width": 5120,
+    "max_shared_mem": MAX_SHARED,
+    "max_num_regs": DEVICE["MAX_REGISTERS_PER_BLOCK"],
+    "multiprocessor_count": MULTIPROCESSORS,
+    "warpSize": DEVICE["WARP_SIZE"],
+    "sm_clock_rate": DEVICE["CLOCK_RATE"],
+    "mem_clock_rate": DEVICE["MEMORY_CLOCK_RATE"],
+    "mem_bus_width": DEVICE["GLOBAL_MEMORY_BUS_WIDTH"],
 }
-MAX_THREADS = 1024  # of a block
 
 
 def activate() -> None:
@@ -89,7 +86,7 @@ class Driver(DriverBase):
         return 0
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
-        return divmod(CAPABILITY, 10)
+        return CAPABILITY
 
     def get_device_interface(self) -> type[Clock]:
         return Clock
@@ -131,26 +128,3 @@ def _arguments_of(kernel_call: Callable[[], object]) -> object:
     if "self" not in names:
         return None
     return getattr(kernel_call.__closure__[names.index("self")].cell_contents, "nargs", None)
-
-
-class Clock:
-    """In place of torch.cuda, for triton.testing.do_bench: kernels have ended when a launch returns."""
-
-    class Event:
-        def __init__(self, enable_timing: bool = False, **_: object) -> None:
-            self.seconds = 0.0
-
-        def record(self, stream: object = None) -> None:
-            self.seconds = time.perf_counter()
-
-        def elapsed_time(self, end: Clock.Event) -> float:
-            """Milliseconds."""
-            return max(1e-6, (end.seconds - self.seconds) * 1e3)
-
-    @staticmethod
-    def synchronize(device: object = None) -> None:
-        """Nothing is left running."""
-
-    @staticmethod
-    def current_device() -> int:
-        return 0

@@ -42,6 +42,7 @@ void set_specials(Warp& warp, const Block& in) {
     same(CTAID_X, in.index.x), same(CTAID_Y, in.index.y), same(CTAID_Z, in.index.z);
     same(NCTAID_X, grid.x), same(NCTAID_Y, grid.y), same(NCTAID_Z, grid.z);
     same(WARPID, warp.first / WARP), same(NWARPID, static_cast<unsigned>((in.threads.size() + WARP - 1) / WARP));
+    same(DYNAMIC_SMEM_SIZE, static_cast<unsigned>(launch->request->shared - program->shared_bytes));
     fill(warp, LANEID, [](unsigned lane) { return lane; });
     fill(warp, LANEMASK_EQ, [](unsigned lane) { return 1u << lane; });
     fill(warp, LANEMASK_LT, [](unsigned lane) { return (1u << lane) - 1; });

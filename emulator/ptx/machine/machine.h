@@ -44,7 +44,8 @@ struct Instruction {
 // The registers that PTX predefines: the first slots of every register file, in this order (SPECIAL in encode.py). 32 bits each.
 enum Special : int {
     TID_X, TID_Y, TID_Z, NTID_X, NTID_Y, NTID_Z, CTAID_X, CTAID_Y, CTAID_Z, NCTAID_X, NCTAID_Y, NCTAID_Z, LANEID, WARPID,
-    NWARPID, LANEMASK_EQ, LANEMASK_LE, LANEMASK_LT, LANEMASK_GE, LANEMASK_GT, SPECIALS,
+    NWARPID, LANEMASK_EQ, LANEMASK_LE, LANEMASK_LT, LANEMASK_GE, LANEMASK_GT,
+    DYNAMIC_SMEM_SIZE, SPECIALS,
 };
 
 enum AddressSpace : int { GENERIC, GLOBAL_SPACE, SHARED_SPACE, LOCAL_SPACE, CONST_SPACE, PARAM_SPACE };  // SPACES in encode.py

@@ -96,6 +96,17 @@ def test_special_registers():
     assert ran("cvt.u64.u32 %rd4, %tid.x; cvt.u32.u64 %r2, %rd4;") == list(range(32))
 
 
+def test_the_size_of_dynamic_shared_memory():
+    """Without the kernel's own; Numba reads it in every kernel with a dynamic array."""
+    out = torch.zeros(32, dtype=torch.int32)
+    for shared in (0, 96, 4096):
+        before = ".shared .align 8 .b8 own[40];\n.extern .shared .align 16 .b8 dynamic[];\n"
+        use = "mov.u32 %r3, own; mov.u32 %r4, dynamic;"
+        statements = f"mov.u32 %r2, %dynamic_smem_size; {use} st.global.u32 [%rd3], %r2; ret;"
+        run(statements, out, shared=shared, before=before)
+        assert set(out.tolist()) == {shared}
+
+
 def test_carries():
     add = "mov.u32 %r3, -1; add.cc.u32 %r4, %r3, %r1; addc.u32 %r2, 0, 0;"
     assert ran(add) == [0] + [1] * 31

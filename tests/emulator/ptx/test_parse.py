@@ -47,6 +47,12 @@ def test_a_scope_has_registers_of_its_own():
     assert inner is not outer
 
 
+def test_registers_may_follow_their_type_without_a_space():
+    """As CUDA's headers write them in inline PTX of float16."""
+    (added,) = statements("{.reg.b32 f, C;\nadd.u32 f, %r1, %r2;}")
+    assert added.operands[0].name == "f" and added.operands[0].bytes == 4
+
+
 def test_a_kernel_of_nvcc():
     read = parse(NVCC)
     function = read.kernels["_Z4gemm7ProblemPf"]

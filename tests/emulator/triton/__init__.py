@@ -6,3 +6,7 @@ import torch
 pytest.importorskip("triton")
 if torch.cuda.is_available():
     pytest.skip("there is a GPU, which is Triton's device", allow_module_level=True)
+
+from emulator.triton import activate
+
+activate()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from emulator.observation import Kind
-from tests.emulator.triton.taken import Taken, taking
+from tests.emulator.taken import Taken, taking
 
 pytest.importorskip("triton")
 

@@ -18,8 +18,8 @@ import torch
 pytest.importorskip("triton")
 
 from races.tracing import tracing
+from tests.emulator.taken import Taken, taking
 from tests.emulator.triton import kernels
-from tests.emulator.triton.taken import Taken, taking
 
 SEEDS = range(20)
 

@@ -1,0 +1,44 @@
+"""Activates an emulator when its compiler is imported: packages may ask for the device while they are being imported."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def when_imported(name: str, activate: Callable[[], Any]) -> None:
+    """Call activate() after this process has imported a module, once; now if it has been imported."""
+    if name in sys.modules:
+        activate()
+    elif not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(name, activate))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the module where it would be found anyway, and has something called after it was imported."""
+
+    def __init__(self, name: str, activate: Callable[[], Any]) -> None:
+        self.name, self.activate = name, activate
+        self.searching = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name or self.searching:
+            return None
+        self.searching = True  # the search goes on with the other finders
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.searching = False
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_activate(module) -> None:
+            execute(module)
+            self.activate()
+
+        spec.loader.exec_module = execute_and_activate
+        return spec

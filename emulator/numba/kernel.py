@@ -1,0 +1,124 @@
+"""A compiled kernel: where Numba would load a cubin and launch it, its PTX is loaded and run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+from numba.cuda import dispatcher, types, typing
+
+from emulator.build_cache import built
+from emulator.errors import NotCovered
+from emulator.numba import arguments, fingerprint
+from emulator.numba.function import Function
+from emulator.numba.text import links_only_numba, text_of
+
+NumbaKernel = dispatcher._Kernel  # before it is replaced
+
+
+class Kernel(NumbaKernel):
+    """What replaces Numba's kernel, one for each signature, while the emulator is active."""
+
+    def __init__(self, py_func: Any, argtypes: tuple, **options: Any):
+        self.compiler_arguments = py_func, argtypes, options
+        self.ptx = ""
+        try:
+            path = built(fingerprint.key(*self.compiler_arguments), self._compile_into, ".numba")
+        except fingerprint.Unkeyed:
+            path = None
+        if not self.ptx and path:
+            self._read(path)
+        if not self.ptx:  # there is no key, or somebody cleaned the cache just now
+            self._compile()
+        self.function = functools.cache(lambda: Function(self))
+
+    def _compile(self) -> None:
+        """By Numba, up to PTX."""
+        py_func, argtypes, options = self.compiler_arguments
+        super().__init__(py_func, argtypes, **options)
+        if self.cooperative:
+            raise NotCovered(f"{py_func.__name__}: a grid that waits for all its blocks is not covered on the CPU")
+        self._codelibrary = Library(self, self._codelibrary)
+        self.ptx = text_of(self._codelibrary)
+
+    def _compile_into(self, path: Path) -> None:
+        self._compile()
+        if self.launch_config_sensitive:
+            raise fingerprint.Unkeyed("it was compiled for one grid")
+        if not links_only_numba(self._codelibrary):
+            raise fingerprint.Unkeyed("it links code that may change")
+        path.write_text(json.dumps([self.entry_name, self.ptx]))
+
+    def _read(self, path: Path) -> None:
+        """What another process compiled: with the attributes that Numba sets if a kernel comes from its own cache."""
+        try:
+            name, ptx = json.loads(path.read_text())
+        except (OSError, ValueError):
+            return
+        py_func, argtypes, options = self.compiler_arguments
+        made = NumbaKernel._rebuild(
+            cooperative=False, name=name, signature=typing.signature(types.void, *argtypes), codelibrary=Library(self),
+            debug=False, lineinfo=options.get("lineinfo", False), call_helper=None, extensions=[],
+        )  # fmt: skip
+        self.__dict__.update(vars(made))
+        self.py_func, self.argtypes, self.launch_bounds = py_func, argtypes, options.get("launch_bounds")
+        self.objectmode, self.ptx = False, ptx
+
+    def bind(self) -> None:
+        """Nothing to load on a device."""
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """Of the Python parameters."""
+        return list(inspect.signature(self.py_func).parameters)
+
+    def launch(self, args: tuple, griddim: tuple, blockdim: tuple, stream: Any = 0, sharedmem: int = 0) -> None:
+        """Run the kernel with these arguments."""
+        if len(args) != len(self.names):
+            listed = ", ".join(self.names)
+            raise TypeError(f"{self.py_func.__name__} takes {len(self.names)} arguments ({listed}), got {len(args)}")
+        named, afterwards = [], []
+        for name, type_, value in zip(self.names, self.argument_types, args, strict=True):
+            for extension in reversed(self.extensions):
+                type_, value = extension.prepare_args(type_, value, stream=0, retr=afterwards)
+            named += arguments.flat(name, type_, value)
+        self.function()(griddim, blockdim, sharedmem, named)
+        if self.debug:
+            self._raise_exception()
+        for each in afterwards:
+            each()
+
+    def _raise_exception(self) -> None:
+        """What the kernel raised: with debug=True it stores the number of the exception, and which thread raised it."""
+        code = self.function().variable("errcode")
+        number, code.value = code.value, 0
+        if not number:
+            return
+        kind, args, location = self.call_helper.get_exception(number)
+        thread, block = (
+            tuple(self.function().variable(f"{what}{i}").value for i in "xyz") for what in ("tid", "ctaid")
+        )
+        where = f"{location[1]}:{location[2]}, in {location[0]}, " if location else ""
+        said = f": {args[0]}" if args else ""
+        raise kind(f"{where}thread {thread} of block {block}{said}", *(args or ())[1:])
+
+
+class Library:
+    """Of a kernel: Numba's code library, which is compiled when somebody asks for more than the function."""
+
+    def __init__(self, kernel: Kernel, compiled: Any = None):
+        self._kernel, self._compiled = kernel, compiled
+
+    def get_cufunc(self) -> Function:
+        return self._kernel.function()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._compiled is None:
+            py_func, argtypes, options = self._kernel.compiler_arguments
+            self._compiled = NumbaKernel(py_func, argtypes, **options)._codelibrary
+        return getattr(self._compiled, name)

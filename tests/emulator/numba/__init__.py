@@ -1,0 +1,12 @@
+"""Tests of kernels in Numba on the emulator: skipped where a GPU is Numba's device, as a process has one."""
+
+import pytest
+import torch
+
+from emulator.numba import activate, lacking
+
+if torch.cuda.is_available():
+    pytest.skip("there is a GPU, which is Numba's device", allow_module_level=True)
+if missing := lacking():
+    pytest.skip(missing, allow_module_level=True)
+activate()

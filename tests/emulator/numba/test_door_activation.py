@@ -1,0 +1,108 @@
+"""Switching the emulator on: by the suite, when Numba is imported; what comes first, and what is lacking."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numba_cuda
+import pytest
+from cuda import pathfinder
+
+import emulator.numba
+from emulator.errors import EmulatorError
+from emulator.numba import activate, is_active, lacking
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(program: str, **environment: str) -> list[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    made = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.split()
+
+
+def test_it_is_active_as_soon_as_numba_s_cuda_part_is_imported():
+    """Also after somebody looked for Numba without importing it; not in a process that never imports it."""
+    program = """if True:
+        import importlib.util, sys
+        from emulator.numba import activate_when_imported, is_active
+        activate_when_imported(); activate_when_imported()
+        assert importlib.util.find_spec("numba") and "numba" not in sys.modules
+        import numba
+        before = is_active()
+        from numba import cuda
+        print(before, is_active(), cuda.is_available(), sum(type(f).__name__ == "_Finder" for f in sys.meta_path))"""
+    assert run(program) == ["False", "True", "True", "1"]
+
+
+def test_numba_s_simulator_comes_first():
+    program = """if True:
+        from emulator.numba import activate, activate_when_imported, is_active
+        activate_when_imported()
+        from numba import cuda
+        import numpy as np
+        @cuda.jit
+        def kernel(x):
+            x[cuda.grid(1)] = type(cuda.threadIdx).__module__.count("simulator")
+        x = np.zeros(2)
+        kernel[1, 2](x)
+        print(activate(), is_active(), x.sum())"""
+    assert run(program, NUMBA_ENABLE_CUDASIM="1") == ["False", "False", "2.0"]
+    assert run("from emulator.numba import lacking; print(lacking().split()[0])", NUMBA_ENABLE_CUDASIM="1") == [
+        "NUMBA_ENABLE_CUDASIM"
+    ]
+
+
+def test_a_second_activation_changes_nothing():
+    from emulator.numba.patches import REPLACED
+
+    before = [getattr(owner, name) for owner, name, _ in REPLACED]
+    assert activate() and is_active()
+    assert [getattr(owner, name) for owner, name, _ in REPLACED] == before
+
+
+@pytest.mark.parametrize("missing", ("numba", "numba_cuda", "cuda.pathfinder"))
+def test_a_missing_package_is_named_with_the_command(missing, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == missing else find(name, *rest))
+    name = {"numba": "Numba", "numba_cuda": "numba-cuda", "cuda.pathfinder": "cuda-pathfinder"}[missing]
+    assert lacking() == f"{name} is not installed: pip install numba 'numba-cuda[cu13]==0.30.*'"
+    with pytest.raises(EmulatorError, match=f"{name} is not installed"):
+        activate()
+
+
+@pytest.mark.parametrize("missing", ("nvvm", "nvrtc"))
+def test_a_missing_wheel_is_named_with_the_command(missing, monkeypatch):
+    def load(name):
+        if name == missing:
+            raise pathfinder.DynamicLibNotFoundError(name)
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", load)
+    assert lacking().startswith(f"NVIDIA's {missing}, which compiles without a GPU too, is not installed: pip install")
+
+
+@pytest.mark.parametrize("version", ("0.29.1", "0.31.0", "1.30.0"))
+def test_another_version_is_refused_as_its_private_names_may_mean_something_else(version, monkeypatch):
+    monkeypatch.setattr(numba_cuda, "__version__", version)
+    for emulated in (True, False):
+        assert lacking(emulated).startswith(f"numba-cuda {version}: should be 0.30, of which private names are known")
+    with pytest.raises(EmulatorError, match=version):
+        activate()
+
+
+def test_what_is_lacking_is_a_warning_where_others_import_numba(monkeypatch):
+    monkeypatch.setattr(numba_cuda, "__version__", "0.31.0")
+    with pytest.warns(RuntimeWarning, match="kernels in Numba do not run on the CPU: numba-cuda 0.31.0"):
+        emulator.numba.activate_when_imported()
+
+
+def test_importing_the_emulator_imports_neither_numba_nor_torch():
+    assert run("import emulator.numba, sys; print('numba' in sys.modules, 'torch' in sys.modules)") == [
+        "False",
+        "False",
+    ]

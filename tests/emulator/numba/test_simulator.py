@@ -1,0 +1,77 @@
+"""Numba's own simulator, in a process of its own, agrees with what runs here compiled: a third opinion on the values.
+
+It runs kernels as Python, so it knows nothing of the compiler or the engine. It has no shuffles and no votes of warps.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.emulator.numba.subjects import RIGHT
+
+HERE = Path(__file__).parent
+SAMPLE = (
+    *(
+        "reverse",
+        "transpose",
+        "stencil",
+        "smooth",
+        "life",
+        "scaled",
+        "box",
+    ),  # shared, constant, two and three dimensions
+    *("block_sum", "softmax", "scan", "bitonic", "counted"),  # barriers in loops, barriers that count
+    *("matmul", "dynamic_matmul", "two_types"),  # static and dynamic tiles
+    *("histogram", "extremes", "column_sums", "product"),  # atomics: add, max, min, compare and swap
+    *("medians", "modes", "collatz", "fourier"),  # local arrays, loops of other lengths in each thread, complex numbers
+)
+PROGRAM = """if True:
+    import importlib.util, pickle, sys
+
+    def kernels(file):
+        spec = importlib.util.spec_from_file_location("kernels", file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return vars(module)
+
+    known = {**kernels(sys.argv[1]), **kernels(sys.argv[2])}
+    outputs = {}
+    for name, grid, block, shared, arguments in pickle.load(sys.stdin.buffer):
+        known[name][grid, block, 0, shared](*arguments)
+        outputs[name] = arguments[-1]
+    sys.stdout.buffer.write(pickle.dumps(outputs))
+"""
+
+
+def arguments_of(name: str) -> list:
+    """Of a launch, in NumPy; the output is the last."""
+    return [x.numpy() if isinstance(x, torch.Tensor) else x for x in RIGHT[name].arguments()]
+
+
+@pytest.fixture(scope="module")
+def simulated() -> dict[str, np.ndarray]:
+    """The outputs of the simulator: one process, as importing Numba takes longer than the kernels."""
+    asked = [(name, RIGHT[name].grid, RIGHT[name].block, RIGHT[name].shared, arguments_of(name)) for name in SAMPLE]
+    made = subprocess.run(
+        [sys.executable, "-c", PROGRAM, HERE / "kernels.py", HERE / "more_kernels.py"],
+        input=pickle.dumps(asked), capture_output=True, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr.decode()
+    return pickle.loads(made.stdout)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_the_simulator_has_the_same_values(name: str, simulated):
+    subject, arguments = RIGHT[name], arguments_of(name)
+    before = arguments[-1].copy()
+    getattr(subject.module, name)[subject.grid, subject.block, 0, subject.shared](*arguments)
+    assert not np.array_equal(arguments[-1], before)
+    np.testing.assert_allclose(arguments[-1], simulated[name], rtol=subject.tolerance, atol=subject.tolerance)

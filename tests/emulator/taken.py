@@ -1,0 +1,100 @@
+"""Launches of kernels in Triton or Numba, taken while a call makes them, to be repeated with an edited PTX."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import emulator.ptx
+from races.tracing import trace
+
+BARRIER = re.compile(r"\bbar(rier)?\.sync\b")
+WARP_BARRIER = re.compile(r"\bbar\.warp\.sync\b")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One launch: its kernel, its shape, and its arguments as they were before it."""
+
+    kernel: emulator.ptx.Kernel
+    shape: tuple
+    arguments: tuple
+    names: list[str]
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    @property
+    def lines(self) -> list[str]:
+        return self.kernel.module.text.split("\n")
+
+    @property
+    def barriers(self) -> list[int]:
+        """The lines (from 0) with a barrier of the block."""
+        return [n for n, line in enumerate(self.lines) if BARRIER.search(line)]
+
+    @property
+    def warp_barriers(self) -> list[int]:
+        """The lines (from 0) with a barrier of a warp."""
+        return [n for n, line in enumerate(self.lines) if WARP_BARRIER.search(line)]
+
+    def python_place(self, n: int) -> tuple[str, int]:
+        """The Python file and line from which line n of the PTX was compiled."""
+        files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', self.kernel.module.text, re.M))
+        places = (re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line) for line in reversed(self.lines[: n + 1]))
+        file, line = next(place for place in places if place).groups()
+        return files[file], int(line)
+
+    def python_line(self, n: int) -> str:
+        file, line = self.python_place(n)
+        return f"{file.rsplit('/', 1)[-1]}:{line}"
+
+    def python_text(self, n: int) -> str:
+        return linecache.getline(*self.python_place(n)).strip()
+
+    def run(self, text: str | None = None, seed: int = 0, switch: float = 0.0) -> tuple[list, tuple]:
+        """-> the findings, and the arguments after the launch. text: PTX instead of the kernel's."""
+        module = self.kernel.module
+        kernel = self.kernel
+        if text is not None:
+            kernel = emulator.ptx.load(text, source=module.source, replicated=module.replicated)[self.name]
+        arguments = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in self.arguments)
+        found = trace(lambda: kernel.launch(*self.shape)(*arguments, names=self.names), seed=seed, switch=switch)
+        return found, arguments
+
+    def without(self, *removed: int) -> str:
+        """The PTX without these lines."""
+        lines = self.lines
+        for n in removed:
+            lines[n] = f"// {lines[n]}"
+        return "\n".join(lines)
+
+
+@contextmanager
+def taking() -> Iterator[list[Taken]]:
+    """The launches inside this block."""
+    seen: list[Taken] = []
+    real = emulator.ptx.Kernel.launch
+
+    def launch(kernel: emulator.ptx.Kernel, *shape: Any) -> Callable[..., None]:
+        run = real(kernel, *shape)
+
+        def call(*arguments: Any, names: list[str]) -> None:
+            before = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in arguments)
+            seen.append(Taken(kernel, shape, before, names))
+            run(*arguments, names=names)
+
+        return call
+
+    emulator.ptx.Kernel.launch = launch
+    try:
+        yield seen
+    finally:
+        emulator.ptx.Kernel.launch = real
