@@ -6,7 +6,8 @@ Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nhe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any
@@ -100,6 +101,10 @@ class Call:
     ):
         self.impl, self.x, self.backward, self.options = impl, x, backward, options
         self.phase = Phase.FORWARD
+        self.enters: Callable[[str], None] = lambda phase: None  # called with each phase when it begins
+        self.around: Callable[[str], AbstractContextManager] = (
+            nullcontext  # of a phase: entered while it has the process
+        )
         if wrt is None:
             wrt = ("q", "k", "v", "bias") if x.bias is not None and impl.supports.bias_grad else ("q", "k", "v")
         self.wrt = tuple(wrt)
@@ -110,6 +115,7 @@ class Call:
         Raises ContractError if what comes back has the wrong number, shape, dtype or device.
         """
         impl, x = self.impl, self.x
+        self.enters(self.phase.value)
         differentiate = self.backward and impl.backward == "autograd"
         leaves = dict(q=x.q, k=x.k, v=x.v, bias=x.bias)
         if differentiate:
@@ -120,17 +126,23 @@ class Call:
         operands = leaves["q"], leaves["k"], leaves["v"]
         given = keywords(impl.supports, bias=leaves["bias"], **self.options)
         with torch.set_grad_enabled(differentiate):
-            returned = _forward_result(impl, impl.forward(*operands, **given))
+            with self.around(self.phase.value):
+                returned = impl.forward(*operands, **given)
+            returned = _forward_result(impl, returned)
             out, lse = (_plain(name, t) for name, t in zip(("out", "lse"), returned, strict=True))
         _check_forward(impl, x, out, lse)
         if self.backward:
             self.phase = Phase.BACKWARD
+            self.enters(self.phase.value)
         gradients: dict[str, torch.Tensor] = {}
         if differentiate:
-            gradients = _autograd(out, x.dout, leaves, self.wrt)
+            with self.around(self.phase.value):
+                gradients = _autograd(out, x.dout, leaves, self.wrt)
         elif self.backward:
             with torch.no_grad():
-                gradients = _backward_result(impl, x, impl.backward(x.dout, *operands, *returned, **given))
+                with self.around(self.phase.value):
+                    gradients = impl.backward(x.dout, *operands, *returned, **given)
+                gradients = _backward_result(impl, x, gradients)
         gradients = {name: _plain(name, grad) for name, grad in gradients.items()}
         _check_gradients(x, gradients)
         public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
@@ -207,7 +219,7 @@ def _autograd(
 
 def _check_forward(impl: Implementation, x: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
     problems = _tensor_problems("out", out, x.q.shape, x.q.dtype, x.q.device)
-    if problems and tuple(out.shape) == tuple(x.q.transpose(1, 2).shape):
+    if out.shape != x.q.shape and tuple(out.shape) == tuple(x.q.transpose(1, 2).shape):
         other = "bshd" if impl.layout == "bhsd" else "bhsd"
         problems[0] += f"; this is layout {other!r}: declare layout={other!r} if q, k, v are taken in it too"
     if lse is not None:
@@ -236,6 +248,8 @@ def _tensor_problems(name: str, got: torch.Tensor, shape: tuple, dtype: torch.dt
         problems.append(f"{name} has shape {tuple(got.shape)}, should be {tuple(shape)}")
     if got.dtype != dtype:
         problems.append(f"{name} has dtype {got.dtype}, should be {dtype}: convert it before returning")
+    if got.layout != torch.strided:
+        problems.append(f"{name} has layout {got.layout}, should be torch.strided")
     if got.device.type != device.type:
         problems.append(f"{name} is on {got.device}, should be on {device}")
     return problems

@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import shlex
 import sys
 import traceback
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from impls.contract import Absent, ContractError, Implementation, Precision, Sup
 
 HERE = Path(__file__).parent
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c)) for c in (Implementation, Supports, Precision)}
+MODULES = "attest_plugin_"  # how the name of a plug-in's module begins
 NOT_IMPLEMENTATIONS = {
     "__init__", "arguments", "call", "contract", "registry", "torch_refusals",
 }  # fmt: skip
@@ -42,7 +44,7 @@ class Entry:
 
     impl: Implementation | Absent | Unloadable
     file: str
-    option: str = ""  # "--impl-from=my_file.py" for the replay command; "" for our own
+    option: str = ""  # "--impl-from=my_file.py" for the replay command, quoted for the shell; "" for our own
 
     @property
     def name(self) -> str:
@@ -67,14 +69,11 @@ def ours() -> list[Entry]:
 
 def from_file(argument: str) -> list[Entry]:
     """ "my_file.py" or "my_file.py:NAME" -> its entries. NAME may be an Implementation or a list; default IMPL or IMPLS."""
-    text, name = argument, None
-    if not Path(text).exists() and ":" in text:
-        text, name = text.rsplit(":", 1)
-    path = Path(text)
-    option = f"--impl-from={argument}"
+    path, name = file_of(argument)
+    option = option_of(argument)
     if not path.is_file():
         raise RegistryError(f"--impl-from {argument}: there is no file {path}")
-    unique = f"attest_plugin_{_as_name(path.stem)}_{hashlib.sha1(str(path.resolve()).encode()).hexdigest()[:8]}"
+    unique = f"{MODULES}{as_name(path.stem)}_{hashlib.sha1(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(unique, path)
     if spec is None or spec.loader is None:
         raise RegistryError(f"--impl-from {argument}: should be a Python file (.py)")
@@ -85,20 +84,36 @@ def from_file(argument: str) -> list[Entry]:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        return [Entry(Unloadable(_as_name(path.stem), _import_problem(path, error)), str(path), option)]
+        return [Entry(Unloadable(as_name(path.stem), _import_problem(path, error)), str(path), option)]
     return [Entry(impl, str(path), option) for impl in _declared(module, name, path)]
 
 
-def from_hook(results: Iterable[object]) -> list[Entry]:
-    """What the plug-ins' pytest_attention_impls returned -> entries; what is no Implementation becomes Unloadable."""
+def file_of(argument: str) -> tuple[Path, str | None]:
+    """ "my_file.py:NAME" -> the file and the name; None without a name."""
+    text, name = argument, None
+    if not Path(text).exists() and ":" in text:
+        text, name = text.rsplit(":", 1)
+    return Path(text), name
+
+
+def option_of(argument: str) -> str:
+    """The option of a file, as the replay command has it, quoted for a shell."""
+    return shlex.quote(f"--impl-from={argument}")
+
+
+def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
+    """What the plug-ins' pytest_attention_impls returned -> entries; what is no Implementation becomes Unloadable.
+
+    `option`: how the plug-ins are named on a command line, if they are.
+    """
     entries = []
     for result in results:
         for impl in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(impl, (Implementation, Absent)):
-                entries.append(Entry(impl, _file_of(impl)))
+                entries.append(Entry(impl, _file_of(impl), option))
             else:
                 problem = f"pytest_attention_impls returned {impl!r}: should be a list of Implementation"
-                entries.append(Entry(Unloadable("plugin", problem), "a plug-in"))
+                entries.append(Entry(Unloadable("plugin", problem), "a plug-in", option))
     return entries
 
 
@@ -117,7 +132,7 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     unknown = [name for name in wanted if name not in by_name]
     if unknown or not wanted:
         what = f"unknown {', '.join(map(repr, unknown))}" if unknown else "no name given"
-        raise RegistryError(f"--impl {names}: {what}; known are {', '.join(sorted(by_name))}")
+        raise RegistryError(f"--impl {shlex.quote(names or '')}: {what}; known are {', '.join(sorted(by_name))}")
     return [by_name[name] for name in sorted(set(wanted))]
 
 
@@ -133,7 +148,7 @@ def _declared(module, name: str | None, path: Path) -> list[Implementation | Abs
     problem = f"{path}: {what} should be an Implementation, or a list of them{hint}"
     if name is not None and not hasattr(module, name):
         raise RegistryError(f"--impl-from {path}:{name}: there is no {name} in it{hint}")
-    return [Unloadable(_as_name(path.stem), problem)]
+    return [Unloadable(as_name(path.stem), problem)]
 
 
 def _import_problem(path: Path, error: BaseException) -> str:
@@ -149,7 +164,8 @@ def _import_problem(path: Path, error: BaseException) -> str:
     return f"{line}: importing it raises {type(error).__name__}: {error}{hint}"
 
 
-def _as_name(text: str) -> str:
+def as_name(text: str) -> str:
+    """A file's name as the name of a plug-in."""
     return "".join(c if c.isalnum() else "_" for c in text.lower()) or "plugin"
 
 

@@ -10,7 +10,8 @@ import torch
 
 from impls.cuda.algorithm import Algorithm
 from impls.cuda.extension import nvcc
-from impls.triton.device import lacking
+from impls.numba.device import lacking as lacking_numba
+from impls.triton.device import lacking as lacking_triton
 
 BEYOND = 2**31
 MEMORY = 60  # GiB. The largest call here uses 41 in the backward: ten tensors of about 2^31 elements
@@ -18,8 +19,8 @@ NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 
 
 def triton(**options):
-    if lacking():
-        pytest.skip(lacking())
+    if lacking_triton():
+        pytest.skip(lacking_triton())
     from impls.triton.attention import FlashAttention2
 
     return FlashAttention2(**options)
@@ -31,11 +32,21 @@ def cuda(name):
     return Algorithm(name)
 
 
+def numba(name):
+    if lacking_numba():
+        pytest.skip(lacking_numba())
+    from impls.numba.attention import Algorithm
+
+    return Algorithm(name)
+
+
 WAYS = {
     "triton_fa2": triton,
     "triton_fa2_atomic": partial(triton, atomic=True),
     "cuda_fa1": partial(cuda, "fa1"),
     "cuda_fa2": partial(cuda, "fa2"),
+    "numba_fa1": partial(numba, "fa1"),
+    "numba_fa2": partial(numba, "fa2"),
 }
 
 
@@ -69,7 +80,7 @@ def test_more_than_2_31_elements(way):
     k, v, dout = q.roll(1, dims=3), q.roll(2, dims=3), q.roll(3, dims=3)
     whole = both_ways(way, q, k, v, dout)
     alone = both_ways(way, *(x[-1:].clone() for x in (q, k, v, dout)))
-    # 64 keys are one tile of CUDA's FlashAttention-2: dq has one sum in either
+    # 64 keys are one tile of FlashAttention-2 in CUDA and Numba: dq has one sum in either
     assert_same_bits(way, {name: x[-1:] for name, x in whole.items()}, alone)
 
 

@@ -12,7 +12,7 @@ from impls.call import Inputs, run, to_layout
 from impls.registry import ours
 from properties.cases.sparse_memory import spread
 
-MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda")
+MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda", "numba")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 INF = float("inf")
 NAME = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -296,7 +296,7 @@ def test_refusals_name_the_argument(tested, what, changed):
     given = {} if x.bias is None else {"bias": x.bias}
 
     # Implementations of one file share their checks, so a message names the argument first.
-    several = impl.name.startswith(("triton_", "cuda_"))
+    several = impl.name.startswith(("triton_", "cuda_", "numba_"))
     begins = r"(q|k|v|bias|headdim|nheads)\b" if several else f"{impl.name}: "
     with pytest.raises(ValueError, match=f"^{begins}") as refusal:
         impl.forward(*(to_layout(impl, t) for t in (x.q, x.k, x.v)), **given)

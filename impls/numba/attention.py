@@ -1,0 +1,74 @@
+"""FlashAttention 1 and 2 on tensors: check, allocate, launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from impls.arguments import check_backward, unit_stride
+
+from . import fa1, fa2
+from .backward import backward, splits_of
+from .bias_gradient import bias_gradient
+from .problem import check, problem_of
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """FlashAttention-1 (name "fa1") or -2 ("fa2"), with the alignment of its causal mask."""
+
+    name: str
+    alignment: str = "bottom_right"
+
+    def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
+        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out like q, lse (b, h, sq) float32.
+
+        Raises ValueError, before any launch, for invalid arguments; RuntimeError if the device cannot do it.
+        """
+        check(q, k, v, bias, causal, softmax_scale, self.alignment)
+        q, k, v = map(unit_stride, (q, k, v))
+        given = bias_of(q, bias)
+        out = q.new_empty(q.shape)
+        lse = statistic(q)
+        p = problem_of(q, k, v, None if bias is None else given, causal, self.alignment, out=out)
+        algorithm = fa1 if self.name == "fa1" else fa2
+        algorithm.forward(q, k, v, given, out, lse, scale_of(q, softmax_scale), p)
+        return out, lse
+
+    def backward(self, dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None, wants_dbias=True):
+        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias, if there is one and it is wanted.
+
+        Raises as `forward` does.
+        """
+        check(q, k, v, bias, causal, softmax_scale, self.alignment)
+        check_backward(q, out, dout, lse)
+        dout, q, k, v, out = map(unit_stride, (dout, q, k, v, out))
+        given = bias_of(q, bias)
+        dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
+        others = dict(out=out, dout=dout, dq=dq, dk=dk, dv=dv)
+        p = problem_of(q, k, v, None if bias is None else given, causal, self.alignment, **others)
+        lse, delta, scale = lse.contiguous(), statistic(q), scale_of(q, softmax_scale)
+        splits = 1 if self.name == "fa1" else splits_of(k)
+        sums = q.new_empty(splits * dq.numel(), dtype=torch.float32)
+        backward(dout, q, k, v, given, out, lse, delta, sums, dq, dk, dv, scale, splits, p)
+        if bias is None or not wants_dbias:
+            return dq, dk, dv
+        dbias = bias.new_empty(bias.shape, dtype=torch.float32)
+        bias_gradient(dout, q, k, v, given, lse, delta, dbias, scale, p)
+        return dq, dk, dv, dbias.to(bias.dtype)
+
+
+def scale_of(q: torch.Tensor, softmax_scale: float | None) -> float:
+    """The scale of a call; None means headdim ** -0.5."""
+    return q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
+
+
+def statistic(q: torch.Tensor) -> torch.Tensor:
+    """An empty (batch, nheads, seqlen_q) in float32: lse, l, m, delta."""
+    return q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
+
+
+def bias_of(q: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """What the kernels get as bias: float32, so that there is one of each for a dtype of q; empty if there is none."""
+    return q.new_empty(0, dtype=torch.float32) if bias is None else unit_stride(bias).float()

@@ -1,0 +1,221 @@
+"""The backward of FlashAttention-1 (FA1 Algorithm 4) and FlashAttention-2 (FA2 Algorithm 2): S and P are recomputed from lse.
+
+    delta_i = <dout_i, out_i>               in a kernel of its own, once for each i
+
+    for each tile of keys j:                K_j, V_j in shared memory, dK_j, dV_j in registers
+        for each tile of queries i:         Q_i, dO_i in shared memory; dQ_i, a sum in global memory, is loaded and stored
+            S  = softmax_scale Q_i K_j^T + bias
+            P  = exp(S - lse)               dV_j += P^T dO_i
+            dP = dO_i V_j^T
+            dS = P (dP - delta)             dK_j += softmax_scale dS^T Q_i          dQ_i += softmax_scale dS K_j
+
+The two algorithms differ in who takes the key tiles. In FlashAttention-1 one block takes all of a head. In FlashAttention-2
+they are dealt in turn to several blocks (`splits`), which fill a GPU even if there are few heads. The blocks of the paper add
+to dQ by atomics, in any order. Here each block has a dQ of its own, and a last kernel adds them in order: every bit of dq is
+repeatable, for `splits` times its memory.
+
+S, P, dP and dS are transposed, (keys, queries), so that dV and dK need only rows that the same group of lanes computed. A
+block walks over all query heads that read its key head, so that no other block adds to its dK and dV; and within a block
+each element of dQ belongs to one thread.
+"""
+
+import functools
+
+import numpy as np
+import torch
+from numba import cuda, float32
+
+from .elements import from_float, to_float
+from .launch import launch
+from .memory import matrix
+from .problem import Problem
+from .scores import delta_at, finish_scores_of_keys, first_query_of, lse_at, probability
+from .tiles import (
+    GROUPS,
+    LANES,
+    PAD,
+    THREADS,
+    ZERO,
+    add_product,
+    add_rows_dot_rows,
+    column,
+    fetch_rows,
+    fill,
+    group,
+    lane,
+    load_tile,
+    offset,
+    row,
+    share,
+    store_rows,
+    sum_of_lanes,
+)
+from .tuning import choose
+
+# Two blocks per multiprocessor: while one waits for memory, the other computes. That leaves 255 registers to a thread.
+BLOCKS = 2
+
+KEYS = 64  # at least, for each block that shares the keys of a head
+MANY_BLOCKS = 768  # three times as many as an H200 runs at once
+MOST_SPLITS = 8  # times the memory of dq
+
+
+@cuda.jit(launch_bounds=THREADS)
+def delta_kernel(dout, out, delta, p):
+    """delta (batch, nheads, seqlen_q), flat, like lse. Each group of lanes computes one of it, a block GROUPS of them."""
+    n = cuda.blockIdx.x * GROUPS + group()
+    exists = n < p.batch * p.nheads * p.seqlen_q
+    total = ZERO
+    if exists:
+        head, i = n // p.seqlen_q, n % p.seqlen_q
+        dout_at = offset(p.dout, head // p.nheads, head % p.nheads) + i * p.dout.row
+        out_at = offset(p.out, head // p.nheads, head % p.nheads) + i * p.out.row
+        for d in range(lane(), p.headdim, LANES):
+            total += to_float(dout[dout_at + d]) * to_float(out[out_at + d])
+    total = sum_of_lanes(total)
+    if exists and lane() == 0:
+        delta[n] = total
+
+
+def backward_bytes(M: int, N: int, D: int) -> int:
+    """Bytes of shared memory for tiles of M queries and N keys: Q, dO (M, D), K, V (N, D), P^T or dS^T (N, M), dS (M, N)."""
+    return 4 * (2 * (M + N) * (D + PAD) + N * (M + PAD) + M * (N + PAD))
+
+
+@functools.cache
+def make_backward(M: int, N: int, D: int, wide: int):
+    """The kernel with tiles of M queries and N keys, for head dims up to D. One block for each (split, batch, key head).
+
+    wide: Problem.wide of its calls. A kernel for both would need more registers than a thread has.
+    """
+    TK, TQ, TM, TD = N // GROUPS, M // LANES, M // GROUPS, D // LANES
+
+    @cuda.jit(launch_bounds=(THREADS, BLOCKS))
+    def backward_kernel(dout, q, k, v, bias, lse, delta, dq_sums, dk, dv, softmax_scale, splits, p):
+        """dout, q, k, v, bias, dk, dv: all elements, flat. lse, delta (batch, nheads, seqlen_q), flat. p: Problem.
+
+        dq_sums (splits, batch, nheads, seqlen_q, headdim), flat: rows of queries that see no key of the block stay unwritten.
+        """
+        shared = cuda.shared.array(0, float32, alignment=16)
+        Q = matrix(shared, 0, M, D + PAD)
+        dO = matrix(shared, M * (D + PAD), M, D + PAD)
+        K = matrix(shared, 2 * M * (D + PAD), N, D + PAD)
+        V = matrix(shared, (2 * M + N) * (D + PAD), N, D + PAD)
+        turned = matrix(shared, 2 * (M + N) * (D + PAD), N, M + PAD)  # P^T, then dS^T
+        dS = matrix(shared, 2 * (M + N) * (D + PAD) + N * (M + PAD), M, N + PAD)
+
+        # Under a causal mask more queries see early keys, so the blocks that begin with them start first.
+        split, rest = cuda.blockIdx.x // (p.batch * p.nheads_k), cuda.blockIdx.x % (p.batch * p.nheads_k)
+        b, h_k = rest // p.nheads_k, rest % p.nheads_k
+        k_bh = matrix(k, offset(p.k, b, h_k), p.seqlen_k, p.k.row)
+        v_bh = matrix(v, offset(p.v, b, h_k), p.seqlen_k, p.v.row)
+        dk_bh = matrix(dk, offset(p.dk, b, h_k), p.seqlen_k, p.dk.row)
+        dv_bh = matrix(dv, offset(p.dv, b, h_k), p.seqlen_k, p.dv.row)
+
+        P = cuda.local.array((TK, TQ), float32)
+        dP = cuda.local.array((TK, TQ), float32)
+        dK = cuda.local.array((TK, TD), float32)
+        dV = cuda.local.array((TK, TD), float32)
+        dQ = cuda.local.array((TM, TD), float32)
+
+        for j0 in range(split * N, p.seqlen_k, splits * N):
+            load_tile(K, k_bh, j0, p.seqlen_k, p.headdim, wide)
+            load_tile(V, v_bh, j0, p.seqlen_k, p.headdim, wide)
+            fill(dK, ZERO)
+            fill(dV, ZERO)
+
+            for h in range(h_k * p.group, (h_k + 1) * p.group):
+                first = (b * p.nheads + h) * p.seqlen_q  # of lse and delta
+                q_bh = matrix(q, offset(p.q, b, h), p.seqlen_q, p.q.row)
+                dout_bh = matrix(dout, offset(p.dout, b, h), p.seqlen_q, p.dout.row)
+                bias_bh = matrix(bias, offset(p.bias, b, h), p.seqlen_q, p.bias.row)
+                sums_at = (split * p.batch * p.nheads * p.seqlen_q + first) * p.headdim
+                sums = matrix(dq_sums, sums_at, p.seqlen_q, p.headdim)
+
+                # Query tiles before the first query that sees key j0 see no key of this tile.
+                for i0 in range(first_query_of(p, j0) // M * M, p.seqlen_q, M):
+                    load_tile(Q, q_bh, i0, p.seqlen_q, p.headdim, wide)
+                    load_tile(dO, dout_bh, i0, p.seqlen_q, p.headdim, wide)
+                    cuda.syncthreads()  # Q, dO, K and V are loaded by all threads: complete them before the products
+
+                    fill(P, ZERO)
+                    add_rows_dot_rows(P, K, Q, p.headdim)
+                    finish_scores_of_keys(P, p, bias_bh, softmax_scale, i0, j0)  # S^T = softmax_scale K Q^T + bias^T
+                    for c in range(TQ):
+                        lse_i = lse_at(lse, first + i0 + column(c), first + p.seqlen_q)
+                        for r in range(TK):
+                            P[r, c] = probability(P[r, c], lse_i)  # P = exp(S - lse)
+                    share(turned, P)
+                    cuda.syncwarp()  # a row of P^T is written by 16 lanes, each of which then reads all of it
+                    add_product(dV, turned, dO, M, p.headdim)  # dV += P^T dO
+
+                    fill(dP, ZERO)
+                    add_rows_dot_rows(dP, V, dO, p.headdim)  # dP^T = V dO^T
+                    for c in range(TQ):
+                        delta_i = delta_at(delta, first + i0 + column(c), first + p.seqlen_q)
+                        for r in range(TK):
+                            dP[r, c] = softmax_scale * P[r, c] * (dP[r, c] - delta_i)  # dS, scaled for dK and dQ
+                            dS[column(c), row(r)] = dP[r, c]
+                    cuda.syncwarp()  # the lanes of the group still read P^T: do not overwrite it by dS^T yet
+                    share(turned, dP)
+                    cuda.syncthreads()  # a row of dS is written by all groups, one of dS^T by the lanes of its own
+
+                    # No barrier: this thread wrote these elements itself, one step of the outer loop ago. For the block's
+                    # first key tile there is no sum yet.
+                    fetch_rows(dQ, sums, i0, p.seqlen_q if j0 != split * N else 0, p.headdim, wide)
+                    add_product(dK, turned, Q, M, p.headdim)  # dK += dS^T Q
+                    add_product(dQ, dS, K, N, p.headdim)  # dQ += dS K
+                    store_rows(sums, i0, p.seqlen_q, p.headdim, dQ, wide)
+                    cuda.syncthreads()  # Q, and K in its last step, are still being read: do not load the next ones yet
+
+            store_rows(dk_bh, j0, p.seqlen_k, p.headdim, dK, wide)
+            store_rows(dv_bh, j0, p.seqlen_k, p.headdim, dV, wide)
+
+    return backward_kernel
+
+
+@cuda.jit(launch_bounds=THREADS)
+def sum_dq_kernel(dq_sums, dq, M, N, splits, p):
+    """dq: the sums of all blocks, added in order. Each group of lanes adds one row, a block GROUPS of them.
+
+    M, N: the tiles of the kernel that wrote the sums. A block has no sum for query tiles before the first that sees its keys.
+    """
+    rows = p.batch * p.nheads * p.seqlen_q
+    n = cuda.blockIdx.x * GROUPS + group()
+    if n < rows:
+        head, i = n // p.seqlen_q, n % p.seqlen_q
+        dq_at = offset(p.dq, head // p.nheads, head % p.nheads) + i * p.dq.row
+        written = 0  # the blocks before this one have a sum for query i; later ones begin with later keys
+        while written < splits and written * N < p.seqlen_k and i >= first_query_of(p, written * N) // M * M:
+            written += 1
+        for d in range(lane(), p.headdim, LANES):
+            total = ZERO
+            for split in range(written):
+                total += dq_sums[(split * rows + n) * p.headdim + d]
+            dq[dq_at + d] = from_float(total, dq)
+
+
+def backward(
+    dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, softmax_scale: float, splits: int, p: Problem
+) -> None:
+    """Write dq, dk, dv, and delta, which the gradient of the bias needs. dq_sums (splits, b, h, sq, d) is scratch.
+
+    Tensors have unit strides, lse and delta are contiguous; bias is empty if there is none.
+    """
+    tile = choose("backward", backward_bytes, p.headdim, q.device)
+    rows = -(-p.batch * p.nheads * p.seqlen_q // GROUPS)  # blocks with a row for each group
+    launch(delta_kernel, rows, 0, dout, out, delta, p)
+    launch(
+        make_backward(*tile, p.wide), splits * p.batch * p.nheads_k, backward_bytes(*tile),
+        dout, q, k, v, bias, lse, delta, dq_sums, dk, dv, np.float32(softmax_scale), splits, p,
+    )  # fmt: skip
+    launch(sum_dq_kernel, rows, 0, dq_sums, dq, tile.M, tile.N, splits, p)
+
+
+def splits_of(k: torch.Tensor) -> int:
+    """k (b, sk, hk, d) -> how many blocks of FlashAttention-2 share the keys of a head: just enough to fill a large GPU.
+
+    Each has its own float32 dq. The number is the same on every device, and so are the bits of dq.
+    """
+    batch, seqlen_k, nheads_k, _ = k.shape
+    return max(1, min(-(-seqlen_k // KEYS), -(-MANY_BLOCKS // max(1, batch * nheads_k)), MOST_SPLITS))

@@ -1,0 +1,49 @@
+"""The Implementations that the suite judges: both algorithms, on a GPU or in the emulator."""
+
+from __future__ import annotations
+
+from impls import Implementation, Precision, Supports
+
+from .attention import Algorithm
+from .device import EMULATED
+from .problem import DTYPES, LARGEST_HEADDIM
+
+# A process runs all kernels in the emulator or all on a GPU: Numba has one kind of device.
+OTHER_DEVICE = (
+    {"cuda": "there is no GPU"} if EMULATED else {"cpu": "on a CPU if the GPUs are hidden, with CUDA_VISIBLE_DEVICES="}
+)
+
+
+def implementation(name: str, way: Algorithm):
+    """An algorithm -> what it promises."""
+    return Implementation(
+        name=name,
+        forward=way.forward,
+        backward=way.backward,
+        devices={"cpu"} if EMULATED else {"cuda"},
+        unavailable=OTHER_DEVICE,
+        supports=Supports(
+            dtypes=frozenset(DTYPES),
+            headdims=range(1, LARGEST_HEADDIM + 1),
+            causal="optional",
+            bias={"vector", "matrix"},
+            bias_grad=True,
+            cross=True,
+            gqa=True,
+            softmax_scale=True,
+            strides=True,
+        ),
+        causal_alignment=way.alignment,
+        lse="natural",
+        precision=Precision(probabilities="float32"),
+        tile=(64, 64),
+        traced=EMULATED,
+        share={"cpu": 0.1},  # simulated threads run one at a time
+    )
+
+
+IMPLS = [
+    implementation("numba_fa1", Algorithm("fa1")),
+    implementation("numba_fa2", Algorithm("fa2")),
+    implementation("numba_fa2_top_left", Algorithm("fa2", "top_left")),
+]

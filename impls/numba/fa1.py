@@ -1,0 +1,155 @@
+"""FlashAttention-1's forward (Dao 2022, Algorithm 1; line numbers refer to it): keys outside, queries inside.
+
+    for each tile of keys j:                K_j, V_j stay in shared memory
+        for each tile of queries i:         Q_i is loaded; O_i, l_i, m_i are in global memory: loaded and stored
+            S  = softmax_scale Q_i K_j^T + bias
+            m~ = rowmax(S)                  P~ = exp(S - m~)                l~ = rowsum(P~)
+            m' = max(m, m~)                 l' = e^(m - m') l + e^(m~ - m') l~
+            O_i = (l e^(m - m') O_i + e^(m~ - m') P~ V_j) / l'              m = m', l = l'
+    lse = m + log(l)
+
+One block processes a whole (batch, head), so no other block accesses its O, l and m, and the order of all sums is fixed.
+Each element of O is read and written by one thread only, in all steps.
+"""
+
+import functools
+
+import numpy as np
+import torch
+from numba import cuda, float32
+from numba.cuda import libdevice
+
+from .launch import launch
+from .memory import matrix
+from .problem import Problem
+from .scores import finish_scores, finite, first_query_of, keys_of
+from .tiles import (
+    GROUPS,
+    INF,
+    LANES,
+    PAD,
+    THREADS,
+    ZERO,
+    add_product,
+    add_rows_dot_rows,
+    fetch_rows,
+    fill,
+    lane,
+    load_tile,
+    maximum_of_lanes,
+    offset,
+    row,
+    share,
+    store_rows,
+    sum_of_lanes,
+)
+from .tuning import choose
+
+
+def forward_bytes(M: int, N: int, D: int) -> int:
+    """Bytes of shared memory for tiles of M queries and N keys: Q (M, D), K and V (N, D), P (M, N)."""
+    return 4 * ((M + 2 * N) * (D + PAD) + M * (N + PAD))
+
+
+@functools.cache
+def make_forward(M: int, N: int, D: int):
+    """The kernel with tiles of M queries and N keys, for head dims up to D. One block for each (batch, head)."""
+    TM, TN, TD = M // GROUPS, N // LANES, D // LANES
+
+    # There are rarely more blocks than multiprocessors: a thread may use 255 registers.
+    @cuda.jit(launch_bounds=THREADS)
+    def fa1_forward(q, k, v, bias, sums, out, l, m, lse, softmax_scale, p):
+        """q, k, v, bias, out: all elements, flat. l, m, lse (batch, nheads, seqlen_q), flat. p: Problem.
+
+        O is summed in float32 in `sums`, with the strides of out; it is out itself if that is float32. Line 2 is done by the
+        caller: O = 0, l = 0, m = -inf.
+        """
+        shared = cuda.shared.array(0, float32, alignment=16)
+        Q = matrix(shared, 0, M, D + PAD)
+        K = matrix(shared, M * (D + PAD), N, D + PAD)
+        V = matrix(shared, (M + N) * (D + PAD), N, D + PAD)
+        P = matrix(shared, (M + 2 * N) * (D + PAD), M, N + PAD)
+
+        head = cuda.blockIdx.x
+        b, h = head // p.nheads, head % p.nheads
+        first = head * p.seqlen_q  # of l, m and lse
+        q_bh = matrix(q, offset(p.q, b, h), p.seqlen_q, p.q.row)
+        k_bh = matrix(k, offset(p.k, b, h // p.group), p.seqlen_k, p.k.row)
+        v_bh = matrix(v, offset(p.v, b, h // p.group), p.seqlen_k, p.v.row)
+        bias_bh = matrix(bias, offset(p.bias, b, h), p.seqlen_q, p.bias.row)
+        sums_bh = matrix(sums, offset(p.out, b, h), p.seqlen_q, p.out.row)
+        out_bh = matrix(out, offset(p.out, b, h), p.seqlen_q, p.out.row)
+
+        S = cuda.local.array((TM, TN), float32)
+        O = cuda.local.array((TM, TD), float32)
+        l_old = cuda.local.array(TM, float32)
+        m_old = cuda.local.array(TM, float32)
+
+        for j0 in range(0, keys_of(p, p.seqlen_q - 1), N):  # line 5; the last query sees the most keys
+            load_tile(K, k_bh, j0, p.seqlen_k, p.headdim, p.wide)  # line 6
+            load_tile(V, v_bh, j0, p.seqlen_k, p.headdim, p.wide)
+
+            # Query tiles before the first query that sees key j0 see no key of this tile.
+            for i0 in range(first_query_of(p, j0) // M * M, p.seqlen_q, M):  # line 7
+                load_tile(Q, q_bh, i0, p.seqlen_q, p.headdim, p.wide)  # line 8
+                fetch_rows(O, sums_bh, i0, p.seqlen_q, p.headdim, p.wide)
+                for r in range(TM):
+                    i = i0 + row(r)
+                    l_old[r] = l[first + i] if i < p.seqlen_q else ZERO
+                    m_old[r] = m[first + i] if i < p.seqlen_q else -INF
+                cuda.syncthreads()  # Q, K and V are loaded by all threads; l and m are read by 16 lanes, written by one
+
+                fill(S, ZERO)
+                add_rows_dot_rows(S, Q, K, p.headdim)
+                finish_scores(S, p, bias_bh, softmax_scale, i0, j0)  # line 9: S = softmax_scale Q K^T + bias
+
+                for r in range(TM):
+                    m_tile, l_tile = -INF, ZERO
+                    for c in range(TN):
+                        m_tile = libdevice.fmaxf(m_tile, S[r, c])
+                    m_tile = maximum_of_lanes(m_tile)  # line 10: m~ = rowmax(S)
+                    for c in range(TN):
+                        S[r, c] = libdevice.fast_expf(S[r, c] - finite(m_tile))  # P~ = exp(S - m~)
+                        l_tile += S[r, c]
+                    l_tile = sum_of_lanes(l_tile)  # l~ = rowsum(P~)
+
+                    m_new = libdevice.fmaxf(m_old[r], m_tile)  # line 11
+                    before = libdevice.fast_expf(m_old[r] - finite(m_new)) * l_old[r]
+                    now = libdevice.fast_expf(m_tile - finite(m_new))
+                    l_new = before + now * l_tile
+                    dead = l_new == ZERO  # no visible key yet: O stays 0. By ==, so that a NaN in l reaches out
+                    alpha = ZERO if dead else before / l_new
+                    beta = ZERO if dead else now / l_new
+                    for c in range(TN):
+                        S[r, c] *= beta
+                    for n in range(TD):
+                        O[r, n] *= alpha
+                    i = i0 + row(r)
+                    if lane() == 0 and i < p.seqlen_q:
+                        l[first + i], m[first + i] = l_new, m_new  # line 13
+                share(P, S)
+                cuda.syncwarp()  # a row of P is written by 16 lanes, each of which then reads all of it
+                add_product(O, P, V, min(N, p.seqlen_k - j0), p.headdim)  # line 12: O = alpha O + beta P~ V
+                store_rows(sums_bh, i0, p.seqlen_q, p.headdim, O, p.wide)
+                cuda.syncthreads()  # Q, and K and V in their last step, are still being read: do not load the next ones yet
+
+        for i0 in range(0, p.seqlen_q, M):  # no barrier: each thread reads what it wrote itself
+            for r in range(TM):
+                i = i0 + row(r)
+                if lane() == 0 and i < p.seqlen_q:
+                    lse[first + i] = m[first + i] + libdevice.logf(l[first + i])  # no visible key: -inf
+            fetch_rows(O, sums_bh, i0, p.seqlen_q, p.headdim, p.wide)
+            store_rows(out_bh, i0, p.seqlen_q, p.headdim, O, p.wide)
+
+    return fa1_forward
+
+
+def forward(q, k, v, bias, out, lse, softmax_scale: float, p: Problem) -> None:
+    """Write out and lse. Tensors have unit strides; bias is empty if there is none."""
+    tile = choose("fa1_forward", forward_bytes, p.headdim, q.device)
+    sums = (out if out.dtype == torch.float32 else torch.empty_like(out, dtype=torch.float32)).zero_()
+    l, m = torch.zeros_like(lse), torch.full_like(lse, -torch.inf)
+    launch(
+        make_forward(*tile), p.batch * p.nheads if p.seqlen_q else 0, forward_bytes(*tile),
+        q, k, v, bias, sums, out, l, m, lse, np.float32(softmax_scale), p,
+    )  # fmt: skip

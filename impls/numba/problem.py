@@ -1,0 +1,113 @@
+"""A call as the kernels take it: sizes, mask and strides, in tuples with names; checks; which tensors allow wide loads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from impls.arguments import check_bias, check_dtypes, check_headdim, check_one_device, check_options, sizes_of
+
+from .device import EMULATED
+
+LARGEST_HEADDIM = 256
+LARGEST_LENGTH = 2**30  # as in our other families; a position plus a tile fits into 32 bits
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Strides(NamedTuple):
+    """The strides of a tensor in elements, 0 where it broadcasts; its last dimension has stride 1."""
+
+    batch: int = 0
+    head: int = 0
+    row: int = 0
+
+
+class Problem(NamedTuple):
+    """One call: q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim). All are int64 in a kernel.
+
+    Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); query head h reads key head h // group. has_bias and wide are 0
+    or 1; wide: every tensor with a head dim may be accessed four elements at a time. Then the strides of the tensors that
+    the call has: bias broadcast to (batch, nheads, seqlen_q, seqlen_k), the others (batch, seqlen, heads, headdim).
+    """
+
+    batch: int
+    nheads: int
+    nheads_k: int
+    group: int
+    seqlen_q: int
+    seqlen_k: int
+    headdim: int
+    diagonal: int
+    has_bias: int
+    wide: int
+    q: Strides
+    k: Strides
+    v: Strides
+    bias: Strides
+    out: Strides = Strides()
+    dout: Strides = Strides()
+    dq: Strides = Strides()
+    dk: Strides = Strides()
+    dv: Strides = Strides()
+
+
+def problem_of(q, k, v, bias, causal: bool, alignment: str, **others: torch.Tensor) -> Problem:
+    """A call that `check` allows, its tensors with unit strides -> its Problem. others: those of out, dout, dq, dk, dv."""
+    (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
+    diagonal = seqlen_k  # every query sees every key
+    if causal:
+        diagonal = seqlen_k - seqlen_q if alignment == "bottom_right" else 0
+    tensors = dict(q=q, k=k, v=v) | others
+    strides = {name: strides_of(x) for name, x in tensors.items()}
+    strides["bias"] = Strides() if bias is None else strides_of_bias(bias)
+    return Problem(
+        *(batch, nheads, nheads_k, nheads // max(1, nheads_k), seqlen_q, seqlen_k, headdim, diagonal),
+        has_bias=int(bias is not None),
+        wide=int(all(by_four(x) for x in tensors.values())),
+        **strides,
+    )
+
+
+def check(q, k, v, bias, causal, softmax_scale, alignment) -> None:
+    """Raise ValueError, with the values, for a call that is not supported."""
+    sizes = sizes_of(q, k, v)
+    check_dtypes(q, k, v, DTYPES)
+    check_headdim(sizes.headdim, LARGEST_HEADDIM)
+    for name, size in zip(sizes._fields, sizes, strict=True):
+        if size > LARGEST_LENGTH:
+            raise ValueError(f"{name} is {size}: should be at most {LARGEST_LENGTH}")
+    check_bias(bias, q, sizes.scores)
+    check_one_device(q=q, k=k, v=v, bias=bias)
+    check_device(q)
+    check_options(causal, softmax_scale, alignment)
+
+
+def check_device(x: torch.Tensor, name: str = "q") -> None:
+    """Raise ValueError unless a tensor is where the kernels run in this process."""
+    should = "cpu" if EMULATED else "cuda"
+    if x.device.type != should:
+        why = "there is no GPU, so kernels run in the emulator" if EMULATED else "there is a GPU"
+        raise ValueError(f"{name} is on {x.device}: should be on a {should.upper()} device, as {why}")
+
+
+def strides_of(x: torch.Tensor) -> Strides:
+    """(batch, seqlen, heads, headdim) -> its strides."""
+    batch, row, head = _strides(x)
+    return Strides(batch, head, row)
+
+
+def strides_of_bias(bias: torch.Tensor) -> Strides:
+    """(batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) -> its strides."""
+    return Strides(*_strides(bias))
+
+
+def _strides(x: torch.Tensor) -> tuple[int, ...]:
+    """All but the last; 0 for a dimension of size 1, where the stride is arbitrary."""
+    return tuple(0 if n == 1 else stride for n, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True))
+
+
+def by_four(x: torch.Tensor) -> bool:
+    """A tensor with a last stride of 1 -> whether each row may be accessed four elements at a time, with none left over."""
+    fours = all(n % 4 == 0 for n in (*_strides(x), x.shape[-1]))
+    return fours and x.data_ptr() % (4 * x.element_size()) == 0

@@ -1,0 +1,63 @@
+"""A kernel as Numba compiles it for a Hopper GPU: its PTX, and what the linker says of its registers. It needs no GPU."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import torch
+from cuda.bindings import nvjitlink
+from numba import cuda
+
+from impls.numba import launch
+
+
+class Compiled(NamedTuple):
+    """A kernel for sm_90: its PTX, and what the linker says: registers of a thread, bytes of its stack and of spills."""
+
+    ptx: str
+    registers: int
+    stack: int
+    spilled: int
+
+    def count(self, pattern: str) -> int:
+        return len(re.findall(pattern, self.ptx))
+
+
+def compiled(monkeypatch, module, call) -> Compiled:
+    """The only kernel that call() launches through a module's `launch`, compiled as on a GPU; it is not launched."""
+    (kernel,) = all_compiled(monkeypatch, module, call).values()
+    return kernel
+
+
+def all_compiled(monkeypatch, module, call, *names: str) -> dict[str, Compiled]:
+    """{name: kernel} of what call() launches through a module's `launch`; of these names only, if some are given."""
+    launched = {}
+
+    def note(kernel, blocks, bytes_, *arguments):
+        launched[kernel.__name__] = (kernel, [launch.flat(x) if isinstance(x, torch.Tensor) else x for x in arguments])
+
+    monkeypatch.setattr(module, "launch", note)
+    call()
+    return {name: _compile(*launch) for name, launch in launched.items() if not names or name in names}
+
+
+def _compile(kernel, arguments) -> Compiled:
+    signature, bounds = tuple(map(kernel.typeof_pyval, arguments)), kernel.targetoptions["launch_bounds"]
+    ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=(9, 0), lineinfo=False, launch_bounds=bounds)
+    return Compiled(ptx, *linked(ptx))
+
+
+def linked(ptx: str) -> tuple[int, int, int]:
+    """PTX -> registers, bytes of stack, bytes of spills, from the linker that Numba uses on a GPU. It needs none."""
+    link = nvjitlink.create(3, ["-arch=sm_90", "-verbose", "-Xptxas=-v"])
+    nvjitlink.add_data(link, nvjitlink.InputType.PTX, ptx.encode(), len(ptx.encode()), "kernel")
+    nvjitlink.complete(link)
+    said = bytearray(nvjitlink.get_info_log_size(link))
+    nvjitlink.get_info_log(link, said)
+    nvjitlink.destroy(link)
+    (registers,) = re.findall(r"Used (\d+) registers", said.decode())
+    ((stack, stores, loads),) = re.findall(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said.decode()
+    )
+    return int(registers), int(stack), int(stores) + int(loads)

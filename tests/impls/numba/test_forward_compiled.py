@@ -1,0 +1,80 @@
+"""What Numba makes of the kernels for a Hopper GPU: the speed of a kernel depends on it, and no law sees it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from impls.numba.device import EMULATED, lacking
+
+if lacking():
+    pytest.skip(lacking(), allow_module_level=True)
+
+from impls.numba import attention, fa1, fa2, matmul, tuning
+from impls.numba.tiles import GROUPS, LANES, THREADS
+from impls.numba.tuning import TILES, Tile
+from tests.impls.numba.compiling import Compiled, compiled
+
+DEVICE = torch.device("cpu" if EMULATED else "cuda")
+FORWARDS = {"fa1_forward": fa1, "fa2_forward": fa2}
+MULTIPROCESSOR = 64 * 1024, 228 * 1024  # registers, bytes of shared memory, of sm_90
+RESERVED = 1024  # bytes of shared memory for each block
+
+
+def forward(monkeypatch, name: str, tile: Tile, dtype: torch.dtype = torch.float32) -> Compiled:
+    monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
+    x = torch.zeros(1, 1, 1, tile.D, dtype=dtype, device=DEVICE)
+    return compiled(monkeypatch, FORWARDS[name], lambda: attention.Algorithm(name[:3]).forward(x, x, x))
+
+
+def first_tiles(kept):
+    """The preferred tile of each head dim; all but those kept are thorough."""
+    for name in FORWARDS:
+        for tile in TILES[name]:
+            if max(tile.M, tile.N) > 16:
+                words = f"{name}-{tile.M}-{tile.N}-{tile.D}"
+                yield pytest.param(name, tile, id=words, marks=() if (name, tile) in kept else pytest.mark.thorough)
+
+
+@pytest.mark.parametrize(
+    "name, tile", list(first_tiles([("fa2_forward", Tile(64, 64, 64)), ("fa2_forward", Tile(32, 32, 256))]))
+)
+def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, tile, monkeypatch):
+    """Loops over register tiles are unrolled. A step of the products reads four elements of each row and column at once.
+
+    And two blocks share a multiprocessor: while one waits for memory, the other computes.
+    """
+    TM, TN, TD = tile.M // GROUPS, tile.N // LANES, tile.D // LANES
+
+    made = forward(monkeypatch, name, tile)
+
+    assert made.count(r"\.local") == 0  # register tiles in memory
+    assert made.count(r"\bcall\b") == 0  # all device functions are inlined
+    assert made.count(r"ld\.shared\.v4\.f32") == (TM + TN) + (TM + TD)
+    assert made.count(r"ld\.shared\.(?!v4)") == 0
+    assert made.count(r"fma\.rn\.f32") >= 4 * TM * (TN + TD)
+    assert made.count(r"ld\.global(\.nc)?\.v4\.f32") > 0
+    assert made.count(r"%fd") == 0  # a Python number among float32
+    assert made.spilled <= 128  # bytes; none in the loops over products
+
+    registers, shared = MULTIPROCESSOR
+    blocks = min(registers // (THREADS * made.registers), shared // (FORWARDS[name].forward_bytes(*tile) + RESERVED))
+    assert blocks >= (2 if name == "fa2_forward" else 1)  # of FlashAttention-1 there are rarely more
+
+
+@pytest.mark.parametrize(
+    "dtype, tile", [(torch.float16, Tile(16, 16, 64)), (torch.bfloat16, Tile(64, 32, 128))], ids=["float16", "bfloat16"]
+)
+def test_sixteen_bits_are_converted_in_registers(dtype, tile, monkeypatch):
+    """Rounding to bfloat16 makes the loop that stores out so long that the compiler once left it, and O in memory."""
+    made = forward(monkeypatch, "fa2_forward", tile, dtype)
+    assert made.count(r"\.local") == made.count(r"%fd") == made.count(r"ld\.shared\.(?!v4)") == 0
+    assert made.count(r"ld\.global(\.nc)?\.v4\.[bu]16") > 0
+
+
+def test_the_matrix_product_is_made_of_the_same(monkeypatch):
+    monkeypatch.setattr(matmul, "ROWS", 64)
+    x = torch.zeros(4, 4, device=DEVICE)
+    made = compiled(monkeypatch, matmul, lambda: matmul.matmul(x, x))
+    assert made.count(r"ld\.shared\.v4\.f32") == 8 + 4 and made.count(r"fma\.rn\.f32") == 128
+    assert made.count(r"\.local") == made.spilled == 0

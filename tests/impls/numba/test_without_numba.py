@@ -1,0 +1,56 @@
+"""Without Numba its implementations are refused, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+
+import impls.numba as numba_fa2
+from emulator.numba import INSTALL
+from impls.numba.device import lacking
+from tests.impls.runs import python, results
+
+REASON = f"Numba is not installed: {INSTALL}"
+OTHER = "python_tiled"  # that all others load is a test below
+with_numba = pytest.mark.skipif(bool(lacking()), reason=lacking())
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory):
+    report = tmp_path_factory.mktemp("without")
+    laws = [f"properties/test_{chapter}.py" for chapter in ("contract", "forward")]
+    smoke = ["--device", "cpu", "--hypothesis-profile", "smoke", "--report", report, "-p", "no:randomly"]
+    asked = ["--impl", ",".join((OTHER, *numba_fa2.NAMES))]
+    return python("-m", "pytest", "-p", "tests.plugins.without_numba", *smoke, *asked, *laws), results(report)
+
+
+def test_without_numba_its_implementations_are_refused(without):
+    """Each once, by name and with the reason: there is nothing to judge by a law."""
+    run, found = without
+    of_numba = {key: entry for key, entry in found.items() if "numba" in key[1]}
+    assert set(of_numba) == {("test_contract_is_kept", name) for name in numba_fa2.NAMES}
+    assert {(entry["verdict"], entry["reason"]) for entry in of_numba.values()} == {("refused", REASON)}
+    assert REASON in run.stdout, run.stdout
+
+
+def test_without_numba_nothing_else_changes(without):
+    run, found = without
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert {entry["verdict"] for (_, name), entry in found.items() if name == OTHER} <= {"pass", "refused"}
+    assert found[("test_out_matches_the_definition", OTHER)]["verdict"] == "pass"
+
+
+def test_without_numba_all_others_load():
+    program = """if True:
+        import tests.plugins.without_numba
+        from impls.registry import ours
+        import sys
+        print([e.name for e in ours() if type(e.impl).__name__ == "Unloadable"], "numba" in sys.modules)"""
+    run = python("-c", program)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["[] False"]
+
+
+@with_numba
+def test_names_are_those_of_the_implementations():
+    """So the command line knows a name whether Numba is installed or not."""
+    assert {impl.name for impl in numba_fa2.IMPLS} == set(numba_fa2.NAMES)
