@@ -27,10 +27,10 @@ WRONG, ERROR, ABOVE_PEAK, NOT_RUN = UNTRUSTED = ("wrong", "error", "above peak",
 TOKENS, WIDTH = 16384, 2048  # on a GPU, the sizes of the FlashAttention papers: batch * seqlen and nheads * headdim
 
 # Where our implementations are defined: `file` of their entries.
-TRITON, CUDA = (str(registry.HERE / name) for name in ("triton", "cuda"))
+TRITON, CUDA, NUMBA = (str(registry.HERE / name) for name in ("triton", "cuda", "numba"))
 PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py"))
 # Compiled for a GPU at the first call. On a CPU they run in a simulator, which says nothing about speed.
-GPU_KERNELS = (TRITON, CUDA)
+GPU_KERNELS = (TRITON, CUDA, NUMBA)
 
 # The first of these that was timed is 1.00x.
 BASELINES = ("torch_sdpa_flash", "torch_sdpa_flash_cpu", "torch_sdpa_flash_cpu_half", "torch_sdpa_efficient_float32")
@@ -108,8 +108,8 @@ GRIDS = {
     "cuda": (
         Grid(("torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn"), ("bfloat16", "float16"),
              curves("cuda", (64, 128), (512, 1024, 2048, 4096, 8192, 16384)), packages=(TRITON,)),
-        Grid(("torch_math", "torch_sdpa_efficient_float32", "triton_fa2", "cuda_fa1", "cuda_fa2"), ("float32",),
-             (Size(16, 12, 64, 64), Size(8, 12, 1024, 64))),
+        Grid(("torch_math", "torch_sdpa_efficient_float32", "triton_fa2", "cuda_fa1", "cuda_fa2", "numba_fa1",
+              "numba_fa2"), ("float32",), (Size(16, 12, 64, 64), Size(8, 12, 1024, 64))),
     ),
     "cpu": (Grid(None, ("float32", "bfloat16"), curves("cpu", (64, 128), (128, 256)), whole=False),),
 }  # fmt: skip

@@ -16,8 +16,8 @@ EPILOG = """\
 Without options, on a GPU, two grids, both causal and full, forward and backward:
   bfloat16 and float16   torch_math, torch_sdpa_flash, torch_sdpa_cudnn, and every implementation of impls/triton that takes
                          all of it; head dims 64 and 128, seqlen 512 to 16384 at 16384 tokens and nheads * headdim = 2048
-  float32                torch_math, torch_sdpa_efficient_float32, triton_fa2, cuda_fa1, cuda_fa2; --size
-                         16x12x64x64,8x12x1024x64, as in two teaching systems
+  float32                torch_math, torch_sdpa_efficient_float32, triton_fa2, cuda_fa1, cuda_fa2, numba_fa1,
+                         numba_fa2; --size 16x12x64x64,8x12x1024x64, as in two teaching systems
 A dtype is measured in its grid. With --headdim or --seqlen: the first grid's sizes, and its dtypes unless --dtype is given.
 With --size: float32, by the implementations of the second grid, unless --dtype or --impl is given.
 On a CPU: everything that runs there except simulated GPU code, at small sizes, within a minute.

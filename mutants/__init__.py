@@ -2,7 +2,7 @@
 
     mutant.py    what a mutant is, and what a family of mutants is
     tiled/       in tensor operations          triton/  in impls/triton
-    cuda/        in impls/cuda and docs/examples
+    numba/       in impls/numba                cuda/    in impls/cuda and docs/examples
     judging.py   a mutant before its law
     power/       every mutant before all laws, and before the rules of other suites
 
@@ -13,11 +13,11 @@ python -m mutants --matrix     each mutant before all laws and other suites' rul
 python -m mutants --write docs/power.md --from FILE ...     what --matrix --json FILE found, as a document
 """
 
-from mutants import cuda, tiled, triton
+from mutants import cuda, numba, tiled, triton
 from mutants.mutant import CONTRACT, Family, Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
 
 ALL: tuple[Mutant, ...] = tuple(
-    sorted((*tiled.MUTANTS, *triton.MUTANTS, *cuda.MUTANTS), key=lambda mutant: mutant.name)
+    sorted((*tiled.MUTANTS, *triton.MUTANTS, *cuda.MUTANTS, *numba.MUTANTS), key=lambda mutant: mutant.name)
 )
 
 __all__ = [

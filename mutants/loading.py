@@ -16,7 +16,11 @@ from mutants.mutant import Mutant
 
 def import_copy(mutant: Mutant, file: Path) -> ModuleType:
     """A module, or a package by its __init__.py, imported under a unique name; it stays in sys.modules."""
-    name = f"mutant_{mutant.name}_{id(mutant)}"
+    return import_as(f"mutant_{mutant.name}_{id(mutant)}", file)
+
+
+def import_as(name: str, file: Path) -> ModuleType:
+    """A module, or a package by its __init__.py, imported under this name; it stays in sys.modules."""
     within = [str(file.parent)] if file.name == "__init__.py" else None
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=within)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

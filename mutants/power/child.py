@@ -80,7 +80,7 @@ def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> Non
     """Judge a mutant by these items and send a message before and after each. The last item may be SEARCH."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends us, after it has read what was sent
     mutant = replace(next(m for m in ALL if m.name == name), device=how.device)
-    # This imports Triton, if it is needed, before prepare; an error comes again with the first item.
+    # This imports Triton or Numba, if it is needed, before prepare; an error comes again with the first item.
     with suppress(Exception):
         build(mutant)
     prepare(how.device, is_worker=True)

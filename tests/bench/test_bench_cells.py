@@ -88,24 +88,27 @@ def names_of(grid, known, device):
 
 def test_new_triton_kernels_take_part_by_their_package():
     """A name alone does not decide it."""
-    others = [entry("cuda_fa9", "cuda", file=cells.CUDA), entry("numba_fa2", "cuda"), entry("triton_mine", "cuda")]
+    others = [entry("cuda_fa9", "cuda", file=cells.CUDA), entry("numba_fa9", "cuda", file=cells.NUMBA)]
+    others += [entry("triton_mine", "cuda")]
     known = [in_triton("triton_fa3", "cuda", "cpu"), *others, *ours()]
     half, _ = cells.GRIDS["cuda"]
     on_gpu, on_cpu = names_of(half, known, "cuda"), names_of(cells.GRIDS["cpu"][0], known, "cpu")
 
     assert on_gpu >= {"torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa3"}
-    assert on_gpu.isdisjoint({"numba_fa2", "triton_mine", "cuda_fa9", "torch_flex", "python_tiled"})
+    assert on_gpu.isdisjoint({"numba_fa9", "triton_mine", "cuda_fa9", "torch_flex", "python_tiled"})
     assert on_cpu >= {"torch_math", "torch_sdpa_flash_cpu", "python_tiled"}
     assert on_cpu.isdisjoint(e.name for e in known if e.file in cells.GPU_KERNELS)
 
 
 def test_kernels_without_matrix_units_are_measured_in_float32():
     mine = [entry(name, "cuda", file=cells.CUDA) for name in ("cuda_fa1", "cuda_fa2", "cuda_fa2_top_left")]
+    mine += [entry(name, "cuda", file=cells.NUMBA) for name in ("numba_fa1", "numba_fa2", "numba_fa2_top_left")]
     mine += [in_triton(name, "cuda") for name in ("triton_fa2", "triton_fa3")]
     known = [e for e in ours() if e.file not in cells.GPU_KERNELS] + mine
     half, single = (names_of(grid, known, "cuda") for grid in cells.GRIDS["cuda"])
 
-    assert single == {"torch_math", "torch_sdpa_efficient_float32", "triton_fa2", "cuda_fa1", "cuda_fa2"}
+    ours_ = {"triton_fa2", "cuda_fa1", "cuda_fa2", "numba_fa1", "numba_fa2"}
+    assert single == {"torch_math", "torch_sdpa_efficient_float32"} | ours_
     assert half == {"torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa2", "triton_fa3"}
 
 

@@ -44,3 +44,38 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 nheads=2 nheads_k=1"
     ),
 }
+
+# Judged in `tox -e thorough` alone: bugs of the Numba kernels whose like is planted in the CUDA kernels, and barriers, which
+# tests/emulator/numba/test_barriers.py removes from the PTX. A Numba kernel takes a second to compile.
+NIGHTLY = {
+    "numba_causal_mask_is_one_key_off",
+    "numba_causal_mask_starts_at_the_top_left",
+    "numba_bias_of_every_head_is_that_of_the_first",
+    "numba_backward_forgets_the_bias",
+    "numba_columns_behind_headdim_are_read",
+    "numba_dbias_is_not_summed_over_heads",
+    "numba_dbias_is_scaled",
+    "numba_dbias_of_a_vector_is_that_of_one_group",
+    "numba_dead_rows_are_divided_by_zero",
+    "numba_delta_is_missing",
+    "numba_delta_is_that_of_the_first_head",
+    "numba_diagonal_tile_is_taken_for_clear",
+    "numba_dout_is_read_by_the_strides_of_out",
+    "numba_dq_is_the_sum_of_one_split",
+    "numba_dv_takes_the_row_of_dout_before",
+    "numba_first_tile_that_is_hidden_gives_nan",
+    "numba_key_gradients_are_those_of_the_first_query_head",
+    "numba_key_head_is_taken_modulo",
+    "numba_keys_end_at_the_first_query_of_the_tile",
+    "numba_last_tile_of_keys_is_skipped",
+    "numba_maximum_is_that_of_half_the_lanes",
+    "numba_out_is_not_rescaled",
+    "numba_out_is_stored_by_the_strides_of_q",
+    "numba_rows_without_keys_keep_their_lse",
+    "numba_scale_is_applied_after_the_maximum",
+    "numba_scale_is_missing_in_dk",
+    "numba_scores_are_not_shifted",
+    "numba_splits_add_to_one_sum",
+    "numba_sum_is_not_rescaled",
+    "numba_sum_is_that_of_one_lane",
+}

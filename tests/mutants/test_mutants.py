@@ -14,6 +14,8 @@ from mutants import __main__ as command
 from mutants.cuda.build import TRACED
 from mutants.judging import first_failure, judge_mutant, plan
 from mutants.mutant import ROOT, build
+from mutants.numba import barriers
+from mutants.numba.build import NUMBA
 from mutants.tiled.build import planted
 from mutants.triton.build import TRITON
 from properties.cases.case import parse_case
@@ -22,7 +24,7 @@ from properties.judging.judge import judge
 from properties.judging.verdict import FAIL, PASS
 from properties.law import laws
 from properties.trial import Trial
-from tests.mutants.kept import KEPT
+from tests.mutants.kept import KEPT, NIGHTLY
 
 # A message's first line names a tensor, a query's keys, the causal mask, an exception, or a line of CUDA or Python source.
 NAMED = re.compile(
@@ -33,7 +35,8 @@ NAMED = re.compile(
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m.name in KEPT else (), id=m.name) for m in ALL]
+LATER = {*KEPT, *NIGHTLY, *(mutant.name for mutant in barriers.MUTANTS)}
+WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m.name in LATER else (), id=m.name) for m in ALL]
 AT_ONCE = [m for m in ALL if m.name in KEPT]
 
 
@@ -85,13 +88,13 @@ def test_law_fails_for_the_kept_case_of_its_mutant(mutant):
 
 
 def test_kept_cases_are_those_of_mutants():
-    assert sorted(set(KEPT) - {mutant.name for mutant in ALL}) == []
+    assert sorted({*KEPT, *NIGHTLY} - {mutant.name for mutant in ALL}) == []
 
 
 def test_every_law_has_a_mutant():
-    """Otherwise a law might never fail. A mutant on the law's own device, and not a Triton one: Triton may be missing."""
-    without_triton = [mutant for mutant in ALL if mutant.family is not TRITON]
-    caught = {(mutant.law, mutant.device) for mutant in without_triton}
+    """Otherwise a law might never fail. A mutant on the law's own device, and of no family whose library may be missing."""
+    always = [mutant for mutant in ALL if mutant.family not in (TRITON, NUMBA)]
+    caught = {(mutant.law, mutant.device) for mutant in always}
     assert sorted({(name, law.device or "cpu") for name, law in laws().items()} - caught) == []
 
 

@@ -1,0 +1,51 @@
+"""Every barrier of impls/numba, removed one at a time. Found in the sources, so a new barrier gets its mutant at once.
+
+The tracer must catch each: a barrier whose removal causes no race is not needed. Those of matmul.py, which no
+law judges, are removed in tests/emulator/numba/test_barriers.py.
+"""
+
+import re
+from pathlib import Path
+
+from mutants.mutant import Mutant
+from mutants.numba.build import FORWARD, NUMBA, TRACED, planted, promising
+
+# The line of a barrier; the reason follows it.
+BARRIER = re.compile(r"^ *(?P<call>cuda\.sync(?:threads|warp)\(\))(?P<reason>  # (?P<story>.+))?$")
+
+# Two heads where a bias is summed over them, and a second key tile where the next tile is loaded over the last.
+SMALLEST = dict(nheads=2, seqlen_q=2, seqlen_k=33)
+BACKWARD = promising(bias={"vector"}, bias_grad=True, cross=True)
+
+# File -> the implementation that is judged, and what it promises. A file that all algorithms share is judged as numba_fa2.
+JUDGED_AS = {
+    "fa1.py": ("numba_fa1", FORWARD),
+    "fa2.py": ("numba_fa2", FORWARD),
+}
+SHARED = ("numba_fa2", BACKWARD)
+
+
+def barriers() -> list[tuple[Path, int, re.Match]]:
+    """(file, number of the barrier in it, its line) of each barrier, including those without a reason."""
+    files = sorted(NUMBA.folder.glob("*.py"))
+    found = {path: [m for line in path.read_text().splitlines() if (m := BARRIER.match(line))] for path in files}
+    return [(path, number, line) for path, lines in found.items() for number, line in enumerate(lines, 1)]
+
+
+def without(path: Path, number: int, line: re.Match) -> Mutant:
+    """The mutant that lacks one barrier."""
+    impl, declares = JUDGED_AS.get(path.name, SHARED)
+    call, reason = line["call"], line["reason"] or ""
+    return planted(
+        name=f"{path.stem}_barrier_{number}",
+        law=TRACED,
+        source=path.name,
+        impl=impl,
+        declares=declares,
+        edits=((f"{call}{reason}", f"pass{reason}"),),
+        smallest=SMALLEST,
+        story=line["story"] or "",
+    )
+
+
+MUTANTS = [without(*barrier) for barrier in barriers() if barrier[0].name != "matmul.py"]

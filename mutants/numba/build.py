@@ -1,0 +1,119 @@
+"""Mutants of impls/numba: the package with one file edited, imported from copies.
+
+Compiling a kernel takes a second, so a mutant compiles those alone that its edit changes: its other modules are those of one
+unedited copy, which all mutants share. The name and the folder of a copy are those of its contents, the same in every
+process, because compiled kernels are kept by them. On the CPU they run in the tiles of the original, but for head dims to 64
+only, which compile in half the time.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from impls import Supports
+from mutants.loading import import_as, kept_folder
+from mutants.mutant import IMPLS, Family, Mutant
+
+FOLDER = IMPLS / "numba"
+LARGEST_HEADDIM = 64  # of the copies on a CPU: the least D of a tile
+
+TRACED = "test_no_race_is_traced"
+ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
+
+
+def load(mutant: Mutant, text: str) -> ModuleType:
+    """The package with this text as the edited file. Modules that do not import it, directly or not, are shared."""
+    if text == mutant.file.read_text():
+        return unedited()
+    changed = {"__init__", mutant.file.stem}
+    while more := {stem for stem, imported in imports().items() if imported & changed} - changed:
+        changed |= more
+    modules = unedited().__name__
+    shared = {stem: sys.modules.get(f"{modules}.{stem}") for stem in imports().keys() - changed}
+    return _import(_sources() | {mutant.file.name: text}, shared)
+
+
+@cache
+def unedited() -> ModuleType:
+    """The one copy of the whole package without an edit."""
+    return _import(_sources(), {})
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """module -> the modules of the package that it imports; the package itself is __init__."""
+    found = {}
+    for path in FOLDER.glob("*.py"):
+        nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.level == 1]
+        found[path.stem] = {name for n in nodes for name in ([n.module] if n.module else [x.name for x in n.names])}
+    return found
+
+
+def _sources() -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(FOLDER.glob("*.py"))}
+
+
+def _import(files: dict[str, str], shared: dict[str, ModuleType | None]) -> ModuleType:
+    """The package of these files, but with these modules in place of its own."""
+    folder = kept_folder(files)
+    name = f"numba_{folder.name}"
+    if name in sys.modules:
+        return sys.modules[name]
+    sys.modules |= {f"{name}.{stem}": module for stem, module in shared.items() if module}
+    module = import_as(name, folder / "__init__.py")
+    tuning = sys.modules.get(f"{name}.tuning")  # not there without Numba
+    if tuning and "tuning" not in shared:
+        small = {kernel: tiles[0]._replace(D=LARGEST_HEADDIM) for kernel, tiles in tuning.EMULATED_TILES.items()}
+        tuning.EMULATED_TILES = {kernel: (tile,) for kernel, tile in small.items()}
+    return module
+
+
+def lacking(mutant: Mutant) -> str:
+    """What this process lacks: Numba, or the device."""
+    from impls.numba import device  # here, as it imports Numba
+
+    if reason := device.lacking():
+        return reason
+    if mutant.device == "cpu" and not device.EMULATED:
+        return "is judged on a CPU: hide the GPUs with CUDA_VISIBLE_DEVICES="
+    return ""
+
+
+NUMBA = Family("numba", FOLDER, load, lacking)
+
+
+def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
+    """Fields of an Implementation that promises only these features, so every drawn case is about them.
+
+    `share` makes the cases smaller.
+    """
+    supports = Supports(dtypes=dtypes or {torch.float32}, headdims=range(1, 33), **features)
+    return dict(supports=supports, share=0.01, **({} if backward else {"backward": None}))
+
+
+FORWARD = promising(backward=False, cross=True)
+
+
+def planted(
+    name: str, law: str, source: str, edits: tuple, story: str, declares: dict[str, Any],
+    smallest: dict[str, Any] | None = None, impl: str = "numba_fa2", device: str = "cpu",
+) -> Mutant:  # fmt: skip
+    """A mutant of a file of impls/numba. smallest: the fields in which the shrunk case exceeds ONE."""
+    return Mutant(
+        name=f"numba_{name}",
+        law=law,
+        family=NUMBA,
+        source=source,
+        impl=impl,
+        declares=declares,
+        edits=edits,
+        smallest=ONE | (smallest or {}),
+        story=story,
+        device=device,
+    )

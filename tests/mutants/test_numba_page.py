@@ -1,0 +1,65 @@
+"""docs/numba-flash-attention.md is correct: its code is that of impls/numba, its messages are those of the planted bugs."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from mutants import ALL, CONTRACT, build, elsewhere
+from mutants.judging import contract_result, plan
+from mutants.mutant import ROOT
+from mutants.numba.build import NUMBA
+from properties.cases.case import parse_case
+from properties.judging.judge import judge
+from properties.law import laws
+
+TEXT = (ROOT / "docs" / "numba-flash-attention.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
+QUOTES = [body.split("\n", 1) for language, body in BLOCKS if language == "python"]  # (# file, lines)
+MESSAGES = [body.splitlines() for language, body in BLOCKS if language == "text"]  # name of the mutant and case, lines
+MUTANTS = {mutant.name: mutant for mutant in ALL if mutant.family is NUMBA}
+
+
+@pytest.mark.parametrize("file, lines", QUOTES, ids=lambda x: None if "\n" in x else x)
+def test_quoted_code_is_in_the_file(file, lines):
+    assert f"\n{lines}" in (ROOT / file.removeprefix("# ")).read_text()
+
+
+def test_the_whole_walk_over_the_keys_is_quoted():
+    """Line by line: no statement of it is left out."""
+    kernel = (NUMBA.folder / "fa2.py").read_text().partition("load_tile(Q, q_bh")[2].partition("return fa2_forward")[0]
+    quoted = {line for _, lines in QUOTES for line in lines.splitlines()}
+    statements = [line for line in kernel.splitlines()[1:] if line.strip() and not line.strip().startswith("#")]
+    assert len(statements) > 30 and [line for line in statements if line not in quoted] == []
+
+
+def message_of(name: str, case: str) -> str:
+    """What the suite says about a planted bug in this case."""
+    mutant = MUTANTS[name]
+    if mutant.law == CONTRACT:
+        return contract_result(mutant).message
+    how = replace(plan(), case=parse_case(case), try_contract=False)
+    return judge(laws()[mutant.law], build(mutant), how).message
+
+
+@pytest.mark.skipif(bool(elsewhere(next(iter(MUTANTS.values())))), reason=elsewhere(next(iter(MUTANTS.values()))))
+@pytest.mark.parametrize(
+    "first, lines", [(m[0], m[1:]) for m in MESSAGES], ids=lambda x: x.split()[0] if "numba" in x else ""
+)
+def test_quoted_messages_are_the_real_ones(first, lines):
+    """But for numbers: addresses and line numbers change with every edit of a kernel."""
+    name, _, case = first.partition(" ")
+    real = iter(plain(line) for line in message_of(name, case).splitlines())
+    for line in lines:
+        wanted, cut, _ = plain(line).partition("...")
+        assert any(got.startswith(wanted) if cut else got == wanted for got in real), line
+
+
+def plain(line: str) -> str:
+    """Without indentation, and with N for every number."""
+    return re.sub(r"-?\d+(\.\d+)?(e[+-]\d+)?", "N", " ".join(line.split()))
+
+
+def test_every_link_to_a_heading_exists():
+    headings = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.+)$", TEXT, flags=re.M)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= headings
