@@ -8,10 +8,14 @@ import os
 import shutil
 from pathlib import Path
 
+import properties.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
+
+# isort: split
 import pytest
 from hypothesis import settings
 
-from emulator.triton import activate_when_imported, interpreted
+import emulator.numba
+import emulator.triton
 from properties.profiles import DEFAULT, PROFILES
 
 ROOT = Path(__file__).parent
@@ -19,6 +23,12 @@ INTERPRETED = (
     "TRITON_INTERPRET is set: kernels of plug-ins run in Triton's interpreter, which multiplies bfloat16 as integers and "
     "does not show what the compiler makes; without it they run compiled, in the emulator if there is no GPU"
 )
+SIMULATED = (
+    "NUMBA_ENABLE_CUDASIM is set: kernels of plug-ins run in Numba's simulator, as Python, without a trace; without it they "
+    "run compiled, in the emulator if there is no GPU"
+)
+# torch then counts GPUs without CUDA: a process that has used CUDA cannot fork another one that uses it.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 WORKERS_PER_GPU = 8
 GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
 
@@ -40,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "with = for a file outside this folder (--impl-from=/elsewhere/mine.py)",
     )  # fmt: skip
     group.addoption(
+        "--untrusted", action="store_true",
+        help="import the files of --impl-from, and call what is in them, in a kernel process only, which holds neither the "
+        "oracle nor an expected value (docs/for-generated-kernels.md)",
+    )  # fmt: skip
+    group.addoption(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to judge; auto: cuda if there is one"
     )
     group.addoption(
@@ -56,8 +71,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"{PROFILES[DEFAULT].repeats_on_cpu}; smoke: {PROFILES['smoke'].repeats})",
     )  # fmt: skip
     group.addoption(
-        "--report", default="attest-report", metavar="DIR", help="where results.json and index.html go (attest-report)"
-    )
+        "--case-timeout", type=float, default=120.0, metavar="SECONDS",
+        help="the limit for a call of an implementation, ten times as long while something compiles (120; 0: no limit)",
+    )  # fmt: skip
+    group.addoption(
+        "--no-isolation", action="store_true",
+        help="judge in the pytest process, for a debugger: a kernel that crashes ends the run",
+    )  # fmt: skip
+    group.addoption(
+        "--isolate-gpu", action="store_true",
+        help="judge in processes that may die on a GPU, too; without it only on a CPU, as it has not been measured on a GPU",
+    )  # fmt: skip
+    group.addoption(
+        "--report", default="attest-report", metavar="DIR",
+        help="where results.json and index.html go (attest-report); with = for a folder outside this one",
+    )  # fmt: skip
+    group.addoption(
+        "--resume", action="store_true",
+        help="go on where the run stopped whose report is in the folder of --report: what it decided is not judged again",
+    )  # fmt: skip
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -76,13 +108,18 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {})
     if worker.get("attest_gpu") is not None:  # before anything touches CUDA
         os.environ["CUDA_VISIBLE_DEVICES"] = worker["attest_gpu"]
-    if interpreted():
-        config.issue_config_time_warning(pytest.PytestConfigWarning(INTERPRETED), stacklevel=2)
-    elif not _gpus():
-        activate_when_imported()  # plug-ins' kernels in Triton too
+    for said, warning in (emulator.triton.interpreted(), INTERPRETED), (emulator.numba.simulated(), SIMULATED):
+        if said:
+            config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
+    if not _gpus():  # plug-ins' kernels in Triton and in Numba too
+        emulator.triton.activate_when_imported()
+        emulator.numba.activate_when_imported()
     repeats = config.getoption("--repeats")
     if repeats is not None and repeats < 1:
         raise pytest.UsageError(f"--repeats {repeats}: should be at least 1")
+    limit = config.getoption("--case-timeout")
+    if not 0 <= limit < float("inf"):
+        raise pytest.UsageError(f"--case-timeout {limit:g}: should be a number of seconds, or 0 for no limit")
     from properties.plugin.reporter import Reporter
 
     config.attest = Reporter(config)
@@ -143,7 +180,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return cores
     import torch
 
-    free = [torch.cuda.mem_get_info(n)[0] for n in range(len(gpus))] if torch.cuda.is_available() else [0]
+    from properties.isolation.parent import answer_of, possible
+
+    def free_memory() -> dict:
+        return {"bytes": [torch.cuda.mem_get_info(n)[0] for n in range(len(gpus))]}
+
+    answer: object = None
+    if torch.cuda.is_available():  # asked for elsewhere: what has used CUDA cannot fork what uses it
+        answer = answer_of(free_memory, limit=300.0) if possible() else free_memory()
+    free = answer["bytes"] if isinstance(answer, dict) else [0]
     fit = sum(min(WORKERS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_WORKER)) for bytes_ in free)
     return max(1, min(cores, fit))
 
@@ -154,3 +199,4 @@ def pytest_configure_node(node) -> None:
     number = int(node.gateway.id.removeprefix("gw"))
     node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
     node.workerinput["attest_seed"] = node.config.attest.seed
+    node.workerinput["attest_unloadable"] = node.config.attest.unloadable

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from enum import Enum
 
 from emulator import build_cache
+from properties.isolation.status import NOW
+
+build_cache.while_compiling = NOW.compiling  # then a call may take longer
 
 
 class Work(Enum):
@@ -85,5 +88,6 @@ def _listen_to_triton() -> None:
     def listener(*, times, **_) -> None:
         global _by_triton
         _by_triton += times.total / 1e6
+        NOW.compiled(times.total / 1e6)
 
     triton.compilation.listener = listener

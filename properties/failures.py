@@ -8,8 +8,12 @@ from enum import Enum
 
 import torch
 
-# As CUDA, Triton and cuDNN say it, whose errors are RuntimeErrors; torch has a type of its own for what it allocates itself.
-OUT_OF_MEMORY = re.compile(r"CUDA.*out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY", re.IGNORECASE)
+# As CUDA, Triton, cuDNN and torch's allocator of the CPU say it, whose errors are RuntimeErrors; torch has a type of its own
+# for what it allocates itself on a GPU.
+OUT_OF_MEMORY = re.compile(
+    r"CUDA.*out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|DefaultCPUAllocator: can't allocate|bad_alloc",
+    re.IGNORECASE,
+)
 
 
 class Reason(Enum):
@@ -27,6 +31,8 @@ class Reason(Enum):
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
     CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU
     WORKER_DIED = "worker died"  # unknown: the process ended during the law
+    TIMED_OUT = "timed out"  # unknown: a call did not return within --case-timeout
+    SUITE = "suite"  # unknown: the suite itself raised an exception
 
 
 class LawBroken(AssertionError):
@@ -71,7 +77,7 @@ class Undecided(Exception):
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on whichever device: what a machine lacks is no mistake of the implementation."""
-    if isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(words_of(error)) is not None
 
@@ -80,5 +86,5 @@ def words_of(error: BaseException) -> str:
     """The text of an exception, whatever its __str__ does."""
     try:
         return str(error)
-    except Exception:  # the implementation wrote its __str__, too
+    except BaseException:  # the implementation wrote its __str__, too
         return "(no message: its __str__ raises)"

@@ -21,7 +21,7 @@ DELAY = (0.01, 0.5)  # seconds by which the inputs are late: three times what a 
 CYCLES = 2.0e9  # clock cycles of a GPU in a second, at most
 
 
-@law(device="cuda", share=0.3, softmax_scale=False, bug="calling")
+@law(needs=("same process",), device="cuda", share=0.3, softmax_scale=False, bug="calling")
 def test_work_waits_on_the_current_stream(trial):
     """Under torch.cuda.stream(s) a call runs after earlier work on s, which may write its inputs, and before later work.
 

@@ -86,7 +86,14 @@ def _of_several(case: Case) -> Case:
     return case.but(batch=batch, nheads=nheads, nheads_k=nheads_k, seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)
 
 
-@law(needs=("strides",), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.5, toward=_of_several, bug="boundaries")
+@law(
+    needs=("same process", "strides"),
+    seqlen_q=(1, 70),
+    seqlen_k=(1, 70),
+    share=0.5,
+    toward=_of_several,
+    bug="boundaries",
+)
 def test_offsets_need_64_bits(trial):
     """Elements that lie 2^32 elements behind the first, as in a key cache of many sequences, are addressed correctly.
 
@@ -106,7 +113,16 @@ def test_offsets_need_64_bits(trial):
     trial.needs(answered > 0)
 
 
-@law(device="cuda", share=0.03, gqa=False, bias=False, softmax_scale=False, regime=("spread",), bug="boundaries")
+@law(
+    needs=("same process",),
+    device="cuda",
+    share=0.03,
+    gqa=False,
+    bias=False,
+    softmax_scale=False,
+    regime=("spread",),
+    bug="boundaries",
+)
 def test_tensors_beyond_2_31_elements(trial):
     """Contiguous q, k and v of more than 2^31 elements each: all that is computed from their first batch, their last, and
     those where 32 bits end, is within the budget of the oracle.
@@ -167,12 +183,15 @@ def test_outputs_stay_as_they_were_returned(trial):
         at_once.append(outputs.copy())
         return outputs
 
-    got = trial.call(trial.stored(trial.x), backward=trial.backward, then=copied)
-    time.sleep(PAUSE)
-    _check_kept(trial, at_once[0], got, f"{PAUSE:g} s later", "work that goes on after the call has returned: a thread, or "
-                "another stream that the current one does not wait for")  # fmt: skip
-    trial.run(build(trial.case.but(seed=trial.case.seed + 1), trial.device), backward=trial.backward)
-    _check_kept(trial, at_once[0], got, "after another call", "an output buffer that the next call uses again")
+    with trial.looking_again() as look_again:
+        got = trial.call(trial.stored(trial.x), backward=trial.backward, then=copied)
+        time.sleep(PAUSE)
+        look_again()
+        why = "work that goes on after the call has returned: a thread, or another stream that the current one does not await"
+        _check_kept(trial, at_once[0], got, f"{PAUSE:g} s later", why)
+        trial.run(build(trial.case.but(seed=trial.case.seed + 1), trial.device), backward=trial.backward)
+        look_again()
+        _check_kept(trial, at_once[0], got, "after another call", "an output buffer that the next call uses again")
 
 
 def _check_kept(trial: Trial, before: Outputs, now: Outputs, when: str, why: str) -> None:

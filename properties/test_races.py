@@ -74,7 +74,7 @@ def test_repeats_agree(trial):
 
 
 @law(
-    needs=("traced",), device="cpu", share=0.5, regime=("spread",), softmax_scale=False, bug="races",
+    needs=("same process", "traced"), device="cpu", share=0.5, regime=("spread",), softmax_scale=False, bug="races",
     where=lambda case: case.products <= MOST_PRODUCTS, toward=_traceable,
 )  # fmt: skip
 def test_no_race_is_traced(trial):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +22,9 @@ from properties.cases.random_tensors import RandomTensors
 from properties.cases.support import unsupported
 from properties.clock import Clock, Work
 from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory, words_of
+from properties.isolation.status import NOW
+from properties.state.watch import Watch, unnamed
+from properties.untrusted.remote import remote_of
 
 MESSAGE_WIDTH = 200  # of an exception that a note mentions
 MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compiler's do
@@ -28,6 +32,8 @@ MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compil
 
 def frames_of(error: BaseException) -> list[str]:
     """Where in the implementation an exception came from: the first frame of its own, and the last."""
+    if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # properties/untrusted
+        return list(dict.fromkeys([*there[:1], *there[-1:]]))
     frames = traceback.extract_tb(error.__traceback__)
     inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]
     shown = dict.fromkeys(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in [*inner[:1], *inner[-1:]])
@@ -38,6 +44,11 @@ def _asserted(error: BaseException) -> str:
     """The source line of an assertion without a text; "" for other errors."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
+
+
+def _places(x: Inputs) -> dict[str, tuple]:
+    """What tensors have beside their values."""
+    return {name: (t.shape, t.stride(), t.untyped_storage().nbytes()) for name, t in x.items()}
 
 
 def device_works(device: str) -> bool:
@@ -78,6 +89,8 @@ class Trial:
     meter: Meter = field(default_factory=Meter)
     repeats: int = 100
     write_down: Callable[[str], None] = lambda what: None  # keeps what is about to be called, should the process die
+    watch: Watch = field(default_factory=Watch)  # has what calls leave otherwise than it was (properties/state)
+    judges_state: bool = True  # whether that breaks a law; False: the caller looks at it
 
     @cached_property
     def x(self) -> Inputs:
@@ -173,19 +186,28 @@ class Trial:
 
         Raises Undecided if memory runs out, or a kernel uses what the emulator does not cover.
         """
+        before = _places(handed)
         made = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
         try:
-            with self.meter.clock.counts(Work.RUNNING):
+            made.enters, made.around = NOW.enters, self.watch
+            with self.meter.clock.counts(Work.RUNNING), NOW.call():
                 got = then(made.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
+        except (
+            Undecided
+        ) as error:  # of --untrusted; an implementation may raise it, too, and does not choose the reason
+            raise Undecided(str(error)) from error
         except ContractError as error:
             raise LawBroken(error.problems[0], *error.problems[1:]) from error
         except NotCovered as error:
             raise Undecided(str(error), Reason.NOT_COVERED) from error
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
+                raise
             if is_out_of_memory(error):
-                raise Undecided(f"out of memory on {self.case}") from error
+                words = f": {made.phase.value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
+                raise Undecided(f"out of memory on {self.case}{words}") from error
             first, *others = words_of(error).strip().splitlines() or [""]
             # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
             first = first or _asserted(error)
@@ -196,7 +218,21 @@ class Trial:
                 *frames_of(error),
                 "the implementation declares that it supports this case: support it, or declare less",
             ) from error
+        if resized := [name for name, place in _places(handed).items() if place != before[name]]:
+            raise LawBroken(f"{made.phase.value} resizes {', '.join(resized)}: inputs should come back as they were")
+        if self.judges_state and (changed := unnamed(self.impl.name, self.watch.changes)):
+            raise LawBroken(*changed)
         return got
+
+    @contextmanager
+    def looking_again(self) -> Iterator[Callable[[], None]]:
+        """In this block, look_again() has outputs that were returned in it show what has been written to them since.
+
+        Those of a kernel process (properties/untrusted) are copies, which it brings up to date; others need nothing.
+        """
+        remote = remote_of(self.impl)
+        with remote.watched() if remote else nullcontext():
+            yield remote.look_again if remote else lambda: None
 
     def answer(self, handed: Inputs, *, backward: bool = False) -> Outputs | None:
         """`call`, or None where it raises or runs out of memory: the note beside the verdict then counts the error.

@@ -69,7 +69,8 @@ def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.
 def _mapping(nbytes: int) -> mmap.mmap:
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         raise OSError("this system has no anonymous mappings")
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
+    # Shared, as the limit of a judging process (properties/isolation/memory.py) does not count what is shared.
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NORESERVE)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):  # otherwise each row takes 2 MiB where huge pages are on for all memory
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return memory

@@ -8,6 +8,7 @@ from impls.contract import ContractError, Implementation
 from properties.cases.bias_masks import may_have_empty_rows
 from properties.cases.case import Case
 from properties.cases.features import FEATURES
+from properties.untrusted.remote import remote_of
 
 # What a law may need beside features, and the reason that is shown where an implementation does not have it.
 OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
@@ -15,6 +16,10 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "backward": (lambda impl: impl.backward is not None, "there is no backward"),
     "autograd": (lambda impl: impl.backward == "autograd", "backward is a function, it always gives every gradient"),
     "dbias": (lambda impl: impl.gives_dbias, "gives no dbias"),
+    "same process": (
+        lambda impl: remote_of(impl) is None,
+        "with --untrusted the kernel runs in another process: inputs and outputs travel as bytes, through host memory",
+    ),
     "traced": (lambda impl: impl.traced, "declares no kernels that can be traced (traced=True)"),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",

@@ -6,7 +6,7 @@ Only what no law can judge belongs here: whether calls go through, and whether w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,14 @@ from properties.cases.support import unsupported
 from properties.checks.meanings_of_lse import meaning_of_lse
 from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory
 from properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
+from properties.judging.plan import Lost
 from properties.law import laws
+from properties.state import watch
+from properties.state.thing import Change
 from properties.trial import Trial
 
 ANYTHING = Draws.of(layout=FEATURES["layout"].values)
+NOTHING: Mapping[str, Lost] = {}
 DRAWN = 5  # cases, of which the largest becomes the plain one: with one query and one head all layouts are alike
 
 
@@ -66,15 +70,21 @@ def problems(impl: Implementation, device: str, write_down: Callable[[str], None
     return tried(impl, device, write_down).problems
 
 
-def tried(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> Tried:
+def tried(
+    impl: Implementation,
+    device: str,
+    write_down: Callable[[str], None] = lambda text: None,
+    lost: Mapping[str, Lost] = NOTHING,
+) -> Tried:
     """Try the contract out. The answer is kept.
 
-    write_down is called with each case before it is launched. Raises Undecided where this machine could not tell.
+    write_down is called with each case before it is launched; lost: cases that ended the process.
+    Raises Undecided where this machine could not tell.
     """
     key = (id(impl), device)
     if key not in _known:
         try:
-            _known[key] = (impl, _try_out(impl, device, write_down))
+            _known[key] = (impl, _try_out(impl, device, write_down, lost))
         except ContractError as error:
             _known[key] = (impl, Tried(error.problems, judged=False))
         except Undecided as undecided:
@@ -90,13 +100,31 @@ def tried(impl: Implementation, device: str, write_down: Callable[[str], None] =
     return answer
 
 
-def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None]) -> Tried:
+def know(impl: Implementation, device: str, tried: Tried) -> None:
+    """Have `tried` answer with this: another process found it."""
+    _known[id(impl), device] = (impl, tried)
+
+
+def known(impl: Implementation, device: str) -> Tried | None:
+    """What is known already."""
+    answer = _known.get((id(impl), device), (impl, None))[1]
+    return answer if isinstance(answer, Tried) else None
+
+
+def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None], lost: Mapping[str, Lost]) -> Tried:
     found: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
     left_out: list[LeftOut] = []
+    left: dict[str, str] = {}  # what calls leave otherwise than it was
 
     def wrong(case: Case) -> list[str]:
+        if str(case) in lost:
+            return [lost[str(case)].words]
         write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
-        return _problems_of(impl, case, device)
+        problems, changes = _problems_of(impl, case, device)
+        watch.name(impl.name, changes)
+        for change in changes:  # it was put back, so that laws can be judged
+            left.setdefault(change.thing, change.text)
+        return problems
 
     def shown(problems: list[str], words: str) -> None:
         for problem in problems:
@@ -122,6 +150,7 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
     if stale := sorted(set(impl.known_failures) - set(laws())):
         found[f"known_failures names {', '.join(stale)}: there is no such law"] = []
     listed = [f"{problem}   [with {', '.join(words)}]" if words else problem for problem, words in found.items()]
+    listed += left.values()
     return Tried(listed, tuple(left_out), judged=size is not None or not at_first)
 
 
@@ -234,20 +263,21 @@ def _sizes(
                 yield value_clue(feature, [value], other), [feature.changed(plain, other)]
 
 
-def _problems_of(impl: Implementation, case: Case, device: str) -> list[str]:
-    trial = Trial(impl, case, device)
+def _problems_of(impl: Implementation, case: Case, device: str) -> tuple[list[str], list[Change]]:
+    """(what is wrong, what is not as it was before)"""
+    trial = Trial(impl, case, device, judges_state=False)
     handed, placed = trial.place(trial.x, fill=0.0)
     try:
         got = trial.call(handed, backward=impl.backward is not None)
     except LawBroken as broken:
         where = broken.observed[:-1] if isinstance(broken, Raises) else broken.observed  # the last line is advice
-        return [_with_advice(broken.headline), *where]
+        return [_with_advice(broken.headline), *where], trial.watch.changes
     changed = [name for name, p in placed.items() if p.written()]
     found = [f"{name} is modified: inputs should come back as they were" for name in changed]
     if got.lse is not None and not changed:
         meaning = meaning_of_lse(trial, got.lse)
         found += [meaning.full] if meaning and meaning.another else []
-    return found
+    return found, trial.watch.changes
 
 
 def _with_advice(headline: str) -> str:

@@ -64,7 +64,7 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
     try:
         with meter.clock.counts(Work.RUNNING):
             if plan.try_contract:
-                contract = conformance.tried(impl, plan.device, plan.write_down)
+                contract = conformance.tried(impl, plan.device, plan.write_down, plan.lost)
         if not contract.judged or (plan.case and any(group.holds(plan.case) for group in contract.left_out)):
             return _contract_is_broken(contract)
         if contract.left_out:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from impls.contract import Implementation
@@ -10,6 +10,14 @@ from properties.cases.case import Case
 
 REPEATS = 3  # of a failing case, to see whether it comes and goes
 CALLED_WITH = ", called with "  # between a case and what the call in progress has otherwise, where it is written down
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A case whose call did not come back, so that it is not launched again. breaks: whether that breaks the promise."""
+
+    words: str
+    breaks: bool
 
 
 @dataclass
@@ -25,6 +33,7 @@ class Plan:
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
     try_contract: bool = True  # before the law; False where it is known to be kept
     goes_on: bool = True  # after a failure: without what is special about its case, and traced; False if only it counts
+    lost: Mapping[str, Lost] = field(default_factory=dict)  # by case, as text (properties/isolation)
     origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
 
     def cases_for(self, impl: Implementation, share: float) -> int:

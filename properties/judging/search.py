@@ -13,6 +13,7 @@ from properties.cases.drawing import draw_each
 from properties.cases.strategies import attention_cases
 from properties.clock import Work
 from properties.failures import AnotherCase, LawBroken, Undecided
+from properties.isolation.status import NOW
 from properties.judging.plan import CALLED_WITH, REPEATS, Plan
 from properties.judging.shrink import smallest
 from properties.law import Law
@@ -51,6 +52,8 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
     test = law.test_id(impl.name)
 
     def holds(case: Case) -> None:
+        if str(case) in plan.lost:  # counts as right, so that the draws after it stay what they are
+            return
         plan.write_down(f"{test} {case}")
         trial = Trial(impl, case, plan.device, meter, plan.repeats_for(impl))
         trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
@@ -58,10 +61,12 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
             with meter.clock.counts(Work.LAW):
                 law.hold(trial)
             meter.cases += 1
+            NOW.did(meter.cases)
             held.add(case)
         except LawBroken as broken:
             meter.cases += 1
             failures.append((broken, case))
+            NOW.found(str(case), broken.headline)
             meter.clock.from_now_on(Work.SHRINKING)
             check_context(trial, broken, test)
             raise

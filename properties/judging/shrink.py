@@ -29,7 +29,7 @@ def smallest(
     run(case) raises LawBroken where the law does not hold.
     """
     stop, trials = time.perf_counter() + MOST_SECONDS, 0
-    steps = _steps(law, impl, case)
+    steps = steps_from(law, impl, case)
     while (step := next(steps, None)) is not None:
         for seed in dict.fromkeys((case.seed, *range(SEEDS))):
             if trials >= MOST_TRIALS or time.perf_counter() > stop:
@@ -40,14 +40,14 @@ def smallest(
             except LawBroken as found:
                 if type(found) is type(broken):
                     broken, case = found, step.but(seed=seed)
-                    steps = _steps(law, impl, case)
+                    steps = steps_from(law, impl, case)
                     break
             except (AnotherCase, Undecided):
                 break
     return broken, case
 
 
-def _steps(law: Law, impl: Implementation, case: Case) -> Iterator[Case]:
+def steps_from(law: Law, impl: Implementation, case: Case) -> Iterator[Case]:
     """Simpler cases one step away, the largest steps first, that the law wants and the implementation supports."""
     for changes in _changes(law, impl, case):
         try:

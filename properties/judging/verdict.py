@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 
 from properties.failures import Reason
+from properties.plain_text import plain
 
 PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
 WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows if its laws differ
@@ -28,7 +29,9 @@ class Result:
     replay: str = ""
     smallest: str = ""
     beside: str = ""  # of a failure: what became of the law without what is special about the smallest case
+    observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the operators of PyTorch that they used
     known: str = ""  # the reason in known_failures, if this failure is an expected one
+    before: str = ""  # when the run began that judged it, if a later one was told to --resume
 
     def as_dict(self) -> dict:
         """JSON-ready; an infinite or NaN z becomes a word, as JSON has no number for it."""
@@ -38,3 +41,14 @@ class Result:
         record["seconds_of"] = {work: round(seconds, 4) for work, seconds in self.seconds_of.items()}
         record["worst_z"] = {k: round(z, 3) if z < 1e300 else str(z) for k, z in self.worst_z.items()}
         return record
+
+    @classmethod
+    def of_dict(cls, record: dict) -> Result:
+        """What as_dict made, as a Result again. Raises TypeError or ValueError if it is none."""
+        z = {tensor: float(z) for tensor, z in record["worst_z"].items()}
+        return cls(**{**record, "why": Reason(record["why"]) if record["why"] else None, "worst_z": z})
+
+    def made_plain(self) -> None:
+        """Escape what terminals and files do not take: an implementation may have written the text (plain_text.py)."""
+        for name in ("reason", "message", "replay", "beside", "known"):
+            setattr(self, name, plain(getattr(self, name)))

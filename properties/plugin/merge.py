@@ -16,10 +16,19 @@ from pathlib import Path
 
 from rich.console import Console
 
+from properties.plugin.folder import FolderError
 from properties.plugin.report import Report, print_table
 from properties.plugin.saved import NoReport, read
 
-SAME = ("seed", "profile", "cases_per_law", "repeats", "device", "versions")  # what all parts of a run have in common
+SAME = (
+    "seed",
+    "profile",
+    "cases_per_law",
+    "repeats",
+    "device",
+    "versions",
+    "sources",
+)  # what all parts of a run have in common
 OWN = ("command", "started", "seconds", "workers", "device_name", "platform")  # what each part has of its own
 
 
@@ -119,8 +128,11 @@ def main(arguments: list[str]) -> int:
         environment, results = merged({folder: read(folder) for folder in options.reports})
     except (MergeError, NoReport) as error:
         parser.error(str(error))
-    report = Report(Path(options.into))
-    report.environment = environment
+    report = Report(Path(options.into), print)
+    try:
+        report.start(environment, len(results))
+    except FolderError as error:
+        parser.error(str(error).replace("--report", "--into"))
     report.add(*results)
     report.finish()
     print_table(report, Console(width=160, soft_wrap=True))

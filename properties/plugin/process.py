@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
 import hashlib
+import os
 import sys
+from pathlib import Path
 
 import torch
 from filelock import FileLock
 
 from emulator.build_cache import cache_folder, counted
+from emulator.errors import EmulatorError
+from properties.isolation import memory
+from properties.isolation.status import NOW
 
 # Parameters of glibc's mallopt.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 KEPT_ON_GPU = 4 << 30  # bytes that torch may keep from one law to the next
 
 
-def prepare(device: str, is_worker: bool) -> None:
-    """Call once, before the first law."""
+def prepare_to_fork() -> None:
+    """Call once, in the process that starts judging processes, or judges: they inherit what this does."""
+    keep_freed_memory()
+    give_triton_a_folder()
+    gc.collect()
+    gc.freeze()  # imported modules stay; otherwise each collection walks all of torch, which takes 0.2 s
+
+
+def prepare(device: str, is_worker: bool) -> dict:
+    """Call in a process that judges, before its first law. Gives what there is to say about the device."""
+    if NOW.isolated:
+        memory.limit(device)
     if is_worker or device == "cpu":  # small tensors are faster on one thread, above all on busy cores
         torch.set_num_threads(1)
-    keep_freed_memory()
     if is_worker and device == "cuda":
         compile_each_triton_kernel_once()
     torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with
-    gc.collect()
-    gc.freeze()  # imported modules stay; otherwise each collection walks all of torch, which takes 0.2 s
+    return {"device_name": torch.cuda.get_device_name() if device == "cuda" else ""}
 
 
 def keep_freed_memory() -> None:
@@ -46,6 +60,16 @@ def give_back_gpu_memory() -> None:
     """Call after each law: torch keeps what is freed, in pieces of all sizes, while other workers need the memory."""
     if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT_ON_GPU:
         torch.cuda.empty_cache()
+
+
+def give_triton_a_folder() -> None:
+    """Have Triton keep what it compiles in our cache, if it cannot do so in the user's home."""
+    if {"TRITON_HOME", "TRITON_CACHE_DIR"} & os.environ.keys():
+        return
+    with contextlib.suppress(EmulatorError):  # nowhere else either, which the first kernel says
+        home = Path(os.path.expanduser("~"), ".triton")
+        if not os.access(home if home.exists() else home.parent, os.W_OK):
+            os.environ["TRITON_HOME"] = str(cache_folder())
 
 
 def compile_each_triton_kernel_once() -> None:

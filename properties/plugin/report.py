@@ -1,11 +1,12 @@
-"""Writes the report: results.json, complete after every verdict; index.html; the table on the terminal."""
+"""Writes the report: results.json and index.html, from the start of the run to its end; the table on the terminal."""
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 import platform
 from collections import Counter
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -19,30 +20,34 @@ from rich.table import Table
 from oracle import Z_LIMIT
 from properties.judging.beside import ALSO
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
+from properties.plain_text import all_plain
 from properties.plugin import times
+from properties.plugin.folder import ANOTHER, Folder, FolderError, Pace
+from properties.plugin.saved import JOURNAL, RESULTS
+from properties.untrusted.observed import sentences
 
 COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow"}
 COLOURS["known failure"] = "yellow"
 COUNTED = (PASS, FAIL, UNKNOWN, REFUSED)
 PACKAGES = ("torch", "triton", "numba", "numba-cuda", "numpy", "pytest", "pytest-xdist", "hypothesis")
+PAGE = "index.html"
+# `state` in the environment: how far the run has come, or how it ended.
+RUNNING, COMPLETE, INTERRUPTED, STOPPED = "running", "complete", "interrupted", "ended early"
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 def environment(device: str, **more: object) -> dict:
-    """The environment of a run: versions, device, and what the caller adds (seed, profile, command)."""
+    """The environment of a run: versions, device, and what the caller adds (seed, profile, command, name of the GPU)."""
     versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
     for package in PACKAGES:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = None
-    name = platform.processor() or platform.machine()
-    if device == "cuda" and torch.cuda.is_available():
-        name = torch.cuda.get_device_name(0)
     return {
         "versions": versions,
         "device": device,
-        "device_name": name,
+        "device_name": platform.processor() or platform.machine(),
         "platform": platform.platform(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **more,
@@ -50,57 +55,116 @@ def environment(device: str, **more: object) -> dict:
 
 
 class Report:
-    """Keeps the results so far on disk, so that an interrupted run loses no verdict."""
+    """Keeps the results so far on disk, so that a run that ends in any way loses no verdict.
 
-    def __init__(self, directory: Path):
+    results.json is rewritten after each verdict while that takes next to no time, which is so in runs of ordinary size. In
+    larger ones verdicts go to a journal in between (saved.py reads both). index.html is rewritten from time to time.
+    """
+
+    def __init__(self, directory: Path, tell: Callable[[str], None] = lambda text: None):
         self.directory = directory
+        self.folder = Folder(directory, tell)
         self.environment: dict = {}
         self.results: list[dict] = []
         self._written: list[str] = []  # each result as JSON, so that it is converted only once
+        self._place: dict[tuple[str, str], int] = {}  # (law, impl) -> which result it is
+        self._journalled = False
+        self._results_pace, self._page_pace = Pace(share=0.02, free=0.5), Pace(share=0.01)
 
     @property
-    def json_file(self) -> Path:
-        return self.directory / "results.json"
+    def planned(self) -> int:
+        """How many laws there were to judge; 0 before the start."""
+        return self.environment.get("planned", 0)
+
+    def start(self, environment: dict, planned: int, kept: Iterable[dict] = ()) -> None:
+        """Hold the folder and replace what is in it, so that an old page never stands beside new results.
+
+        `planned`: how many laws there are to judge; `kept`: results of an earlier run, to begin with.
+        Raises FolderError if the folder is in use or cannot be written to.
+        """
+        self.folder.take(environment["command"])
+        for result in kept:
+            self._keep(result)
+        progress = {"complete": False, "state": RUNNING, "decided": len(self.results), "planned": planned}
+        self.environment = all_plain(environment | progress)
+        self.folder.remove(PAGE)
+        self._write_results()
+        if not self.folder.trouble:  # what is in the journal is in there now, or was not asked for
+            self.folder.remove(JOURNAL)
+            self._write_page()
+        if trouble := self.folder.trouble:
+            self.folder.release()
+            self.environment = {}
+            raise FolderError(f"--report {self.directory}: {trouble}: free some space, or {ANOTHER}")
 
     def add(self, *results: dict) -> None:
-        """Add verdicts. results.json is complete when this returns."""
-        self.results += results
-        self._written += [json.dumps(result, indent=1) for result in results]
+        """Add verdicts. They are on disk when this returns."""
+        new = [result for result in map(all_plain, results) if self._keep(result)]
+        if not new:
+            return
+        self.environment["decided"] = len(self.results)
+        if self._results_pace.due():
+            with self._results_pace.writing():
+                self._write_results()
+        else:
+            self.folder.append(JOURNAL, "".join(f"\n{json.dumps(result)}" for result in new))
+            self._journalled = True
+        if self._page_pace.due():
+            with self._page_pace.writing():
+                self._write_page()
+
+    def _keep(self, result: dict) -> bool:
+        """Add a result, or put it in place of the earlier one of its law and implementation; False if that is the same."""
+        place = self._place.setdefault((result["law"], result["impl"]), len(self.results))
+        if place < len(self.results) and self.results[place] == result:
+            return False
+        self.results[place : place + 1] = [result]
+        self._written[place : place + 1] = [json.dumps(result, indent=1)]
+        return True
+
+    def finish(self, ended: str = STOPPED, **more: object) -> None:
+        """Write both files a last time and let others have the folder; `more` is what the environment still lacks.
+
+        `ended`: how the run ended, if not all of its laws have a verdict.
+        """
+        complete = len(self.results) >= self.planned
+        self.environment |= all_plain(more) | {"complete": complete, "state": COMPLETE if complete else ended}
         self._write_results()
+        self._write_page()
+        self.folder.release()
 
     def _write_results(self) -> None:
         results = ",\n".join(self._written)
         environment = json.dumps(self.environment, indent=1)
-        self._write(self.json_file, f'{{"environment": {environment},\n"results": [\n{results}\n]}}\n')
+        written = self.folder.write(RESULTS, f'{{"environment": {environment},\n"results": [\n{results}\n]}}\n')
+        if written and self._journalled:
+            self.folder.remove(JOURNAL)
+            self._journalled = False
 
-    def finish(self, **more: object) -> None:
-        """Write index.html, which needs no network and no other file; `more` is what the environment still lacks."""
-        self.environment |= more
-        self._write_results()
-        template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-            TEMPLATE.read_text()
-        )
-        page = template.render(
+    def _write_page(self) -> None:
+        """index.html needs no network and no other file."""
+        page = _template().render(
             environment=self.environment,
             groups=by_chapter(self.results),
             results=self.results,
             counts=self.counts(),
+            observed=sentences(self.results),
             times={heading: times.lines_by(self.results, field) for field, heading in times.TABLES.items()},
             whole=times.total(self.results, self.environment),
             kinds=times.COLUMNS,
             z_limit=f"{Z_LIMIT:g}",
         )
-        self._write(self.directory / "index.html", page)
+        self.folder.write(PAGE, page)
 
     def counts(self) -> Counter:
         """How many results have each verdict."""
         return Counter(result["verdict"] for result in self.results)
 
-    def _write(self, path: Path, text: str) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(path.suffix + ".part")
-        unfinished.write_text(text)
-        os.replace(unfinished, path)
+
+@functools.cache
+def _template() -> jinja2.Template:
+    made = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return made.from_string(TEMPLATE.read_text(encoding="utf-8"))
 
 
 def by_chapter(results: list[dict]) -> dict[str, list[dict]]:
@@ -168,5 +232,7 @@ def print_table(report: Report, console: Console) -> None:
     for impl, verdict, text in remarks(report.results) + failures:
         line = f"[{COLOURS[verdict]}]{verdict:7}[/]  {escape(impl)}  {escape(text)}"
         console.print(line, highlight=False, soft_wrap=True)
+    for impl, text in sentences(report.results):
+        console.print(f"[cyan]observed[/] {escape(impl)}  {escape(text)}", highlight=False, soft_wrap=True)
     counts = report.counts()
     console.print("   ".join(f"[{COLOURS[v]}]{counts[v]} {v}[/]" for v in COUNTED if counts[v]))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
+import functools
 import shlex
 import sys
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,18 +18,26 @@ from rich.console import Console
 from impls import registry
 from impls.registry import Entry, RegistryError
 from properties.cases.case import CaseError, parse_case
-from properties.failures import Reason
-from properties.judging.plan import CALLED_WITH, Plan
-from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
-from properties.plugin import shard, times
+from properties.isolation import importing
+from properties.isolation.isolated import Isolated
+from properties.isolation.parent import possible
+from properties.judging.plan import Plan
+from properties.judging.verdict import UNKNOWN, Result
+from properties.law import laws
+from properties.plain_text import all_plain
+from properties.plugin import resume, saved, shard, sources, times
+from properties.plugin.folder import FolderError
+from properties.plugin.options import seed_option, shard_option
 from properties.plugin.order import by_implementation, judges
-from properties.plugin.process import prepare
-from properties.plugin.report import Report, environment, print_table
-from properties.plugin.session import Judge, conclude
+from properties.plugin.outcomes import GPU_KEY, KEY, SHARD_KEY, died, judged_in, not_green, raised_in, result_of
+from properties.plugin.process import prepare, prepare_to_fork
+from properties.plugin.report import INTERRUPTED, STOPPED, Report, environment, print_table
+from properties.plugin.resume import ResumeError
+from properties.plugin.session import Judge, compare_with_known, conclude
 from properties.profiles import DEFAULT, PROFILES
+from properties.untrusted.entries import check_options, header
+from properties.untrusted.entries import from_file as untrusted_entries
 
-KEY = "attest"  # under which a result travels from a worker to the controller
-SHARD_KEY = "attest_shard"  # and what is known about the part of the run
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 
@@ -37,35 +47,63 @@ class Reporter:
     def __init__(self, config: pytest.Config):
         self.config = config
         self.worker = getattr(config, "workerinput", None)
-        self.report = Report(Path(config.getoption("--report")))
-        self.seed = self.worker["attest_seed"] if self.worker else _seed(config)
+        self.report = Report(Path(config.getoption("--report")), self._tell)
+        self.seed = self.worker["attest_seed"] if self.worker else seed_option(config)
         self.profile_name = config.getoption("hypothesis_profile") or DEFAULT
         self.profile = PROFILES[self.profile_name]
         self.shard = shard_option(config)
         self.shard_facts: dict = self.shard._asdict() if self.shard else {}
-        self.died: list[str] = []
+        self.unloadable: dict[str, str] = self.worker["attest_unloadable"] if self.worker else {}  # by --impl-from: why
         self.started = time.perf_counter()
+        self._plugins: list[Entry] | None = None
         self._entries: list[Entry] | None = None
-        self._judge: Judge | None = None
+        self._judge: Judge | Isolated | None = None
 
     @property
     def entries(self) -> list[Entry]:
         """The selected implementations, by name; a selection that makes no sense ends the run with a usage error."""
         if self._entries is None:
-            files = self.config.getoption("--impl-from")
             names = self.config.getoption("--impl")
             try:
-                found = [entry for argument in files for entry in registry.from_file(argument)]
-                found += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config))
-                if not files or names is not None:
+                if self.untrusted:
+                    check_options(self.config.getoption("--impl-from"), names)
+                found = list(self.plugins)
+                if not self.config.getoption("--impl-from") or names is not None:
                     found += registry.ours()
                 self._entries = registry.select(found, names)
             except RegistryError as error:
                 raise pytest.UsageError(str(error)) from None
         return self._entries
 
+    def _from_file(self, argument: str) -> list[Entry]:
+        """The entries of a file. It is imported in another process first; what workers import, their controller has tried."""
+        if self.untrusted:
+            return untrusted_entries(argument, self.case_timeout)
+        if argument not in self.unloadable:
+            tried = self.worker is not None or not self.may_isolate or not registry.file_of(argument)[0].is_file()
+            self.unloadable[argument] = "" if tried else importing.problem_of(argument, self.case_timeout)
+        if problem := self.unloadable[argument]:
+            return [importing.unloadable(argument, problem)]
+        with importing.no_exit_handlers():
+            return registry.from_file(argument)
+
     @property
-    def judge(self) -> Judge:
+    def plugins(self) -> list[Entry]:
+        """The implementations that are not ours."""
+        if self._plugins is None:
+            try:
+                files = self.config.getoption("--impl-from")
+                found = [entry for argument in files for entry in self._from_file(argument)]
+            except RegistryError as error:
+                raise pytest.UsageError(str(error)) from None
+            modules = [name for name in self.config.getoption("plugins") if not name.startswith("no:")]
+            via = " ".join(f"-p {shlex.quote(name)}" for name in modules)
+            found += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config), via)
+            self._plugins = found
+        return self._plugins
+
+    @property
+    def judge(self) -> Judge | Isolated:
         """Made on first use, as it needs torch."""
         if self._judge is None:
             option = self.config.getoption
@@ -82,9 +120,39 @@ class Reporter:
                 small=self.profile.small,
             )
             name = self.worker["workerid"] if self.worker else "main"
-            self._judge = Judge(plan, self.entries, self.report.directory, name)
-            prepare(plan.device, is_worker=self.worker is not None)
+            judge = Judge(plan, self.entries, self.report.directory, name)
+            prepare_to_fork()
+            start = partial(prepare, plan.device, is_worker=self.worker is not None)
+            if self.isolated:
+                objects = [*laws().values(), *(entry.impl for entry in self.entries)]
+                keeps_streams = option("capture") == "no"
+                self._judge = Isolated(judge, start, objects, self.case_timeout, keeps_streams)
+            else:
+                judge.device_name = start()["device_name"]
+                self._judge = judge
         return self._judge
+
+    @property
+    def untrusted(self) -> bool:
+        """Whether the files of --impl-from are imported in a kernel process only."""
+        return self.config.getoption("--untrusted")
+
+    @property
+    def may_isolate(self) -> bool:
+        """Whether implementations are called in processes of their own where that can be done."""
+        return possible() and not self.config.getoption("--no-isolation")
+
+    @property
+    def isolated(self) -> bool:
+        """Whether they are in this process: a fork of one that has used CUDA could not use it."""
+        if self.device() == "cuda" and (torch.cuda.is_initialized() or not self.config.getoption("--isolate-gpu")):
+            return False
+        return self.may_isolate
+
+    @property
+    def case_timeout(self) -> float:
+        """As --case-timeout says: seconds for a call; 0 for no limit."""
+        return self.config.getoption("--case-timeout")
 
     @property
     def repeats(self) -> int:
@@ -103,19 +171,31 @@ class Reporter:
     def judge_for(self, item: pytest.Item):
         """What the `judge` fixture gives to one test."""
 
-        def judged(result: Result, impl) -> None:
-            try:
-                conclude(result, impl)
-            finally:
-                item.user_properties.append((KEY, result.as_dict()))
-                if self.shard:
-                    item.user_properties.append((SHARD_KEY, self.shard_facts))
+        def judged(law: str, impl, verdict: Callable[[], Result]) -> None:
+            if (result := self.kept.get((law, impl.name))) is None:
+                result = verdict()
+                compare_with_known(result, impl)
+                result.made_plain()
+            item.user_properties.append((KEY, all_plain(result.as_dict())))
+            if name := self.judge.device_name:
+                item.user_properties.append((GPU_KEY, name))
+            if self.shard:
+                item.user_properties.append((SHARD_KEY, self.shard_facts))
+            conclude(result)
 
         def judge(law, impl) -> None:
-            judged(self.judge.law(law, impl), impl)
+            judged(law.name, impl, lambda: self.judge.law(law, impl))
 
-        judge.contract = lambda impl: judged(self.judge.contract(impl), impl)
+        judge.contract = lambda impl: judged(item.originalname, impl, lambda: self.judge.contract(impl))
         return judge
+
+    @functools.cached_property
+    def kept(self) -> dict[tuple[str, str], Result]:
+        """(law, impl) -> what an earlier run has decided, which the controller has put into the new results.json."""
+        if not self.config.getoption("--resume"):
+            return {}
+        there = saved.read(self.report.directory)["results"]
+        return {(record["law"], record["impl"]): Result.of_dict(record) for record in there if record["before"]}
 
     # --- hooks ----------------------------------------------------------------------------------------------------------
 
@@ -124,14 +204,10 @@ class Reporter:
         option = self.config.getoption
         if option("--device") == "cuda":
             self.device()
-        if option("--impl") or option("--impl-from"):
+        if option("--impl") is not None or option("--impl-from") or self.untrusted:
             _ = self.entries
         if option("--case"):
             _ = self.judge
-        if self.worker is None:
-            for last in self.report.directory.glob("last-case-*.txt"):
-                self.died.append(f"an earlier run died in {last.read_text().strip()}")
-                last.unlink()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -143,19 +219,78 @@ class Reporter:
         if any(judges(item) for item in items):
             items[:] = by_implementation(items, [entry.name for entry in self.entries])
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Not called where workers collect."""
+        if self.worker is None:
+            self._start(item.nodeid for item in session.items if judges(item))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node, ids: list[str]) -> None:
+        """Called for each worker; all of them collect the same."""
+        self._start(test for test in ids if judged_in(test))
+
+    def _start(self, tests: Iterable[str]) -> None:
+        """Begin the report, before the first law is judged. A run that judges nothing has none."""
+        planned = set(tests)
+        if not planned or self.report.planned or self.config.getoption("collectonly"):
+            return
+        try:
+            facts, kept = all_plain(self._environment(planned)), []
+            if self.config.getoption("--resume"):
+                kept = resume.kept(resume.earlier(self.report.directory), facts)
+            self.report.start(facts, len(planned), kept)
+        except (FolderError, ResumeError) as error:
+            raise pytest.UsageError(str(error)) from None
+        for last in self.report.directory.glob("last-case-*.txt"):
+            self._tell(f"an earlier run died in {last.read_text().strip()}")
+            last.unlink()
+
+    def _environment(self, planned: set[str]) -> dict:
+        option = self.config.getoption
+        return environment(
+            self.device(),
+            seed=self.seed,
+            profile=self.profile_name,
+            cases_per_law=settings.default.max_examples,
+            repeats=self.repeats,
+            command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
+            options={name: option(name) for name in resume.OPTIONS},
+            machine=resume.machine(self.device()),
+            tests=resume.digest_of(planned),
+            sources={"the suite": sources.of_suite(), **{e.name: sources.of_plugin(e.file) for e in self.plugins}},
+            **({"shard": self.shard_facts} if self.shard else {}),
+        )
+
+    def _tell(self, text: str) -> None:
+        """A sentence on the terminal, while tests run."""
+        out = self.config.pluginmanager.get_plugin("terminalreporter")
+        if out is not None:
+            out.ensure_newline()
+            out.write_line(text, yellow=True)
+
     def pytest_report_header(self) -> list[str]:
         if self.worker is not None or self.config.getoption("collectonly"):
             return []
         part = f" shard {self.shard} of the laws" if self.shard else ""
         return [
-            *self.died,
             f"flash-attest: judges{part} on {self.device()}, profile {self.profile_name} "
             f"({settings.default.max_examples} cases a law), seed {self.seed}, report in {self.report.directory}/",
+            *self._not_isolated(),
+            *([header()] if self.untrusted else []),
         ]
+
+    def _not_isolated(self) -> list[str]:
+        if self.isolated:
+            return []
+        why = ""
+        if self.may_isolate:
+            asked = self.config.getoption("--isolate-gpu")
+            why = " (the plug-ins use CUDA when they are imported)" if asked else " (--isolate-gpu: in others)"
+        return [f"flash-attest: laws are judged in the pytest process, which a crash ends{why}"]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report):
-        result = _result_of(report)
+        result = result_of(report)
         if report.when != "call" or result is None or not report.skipped:
             return None
         verdict = "known failure" if hasattr(report, "wasxfail") else result["verdict"]
@@ -168,47 +303,25 @@ class Reporter:
     def pytest_runtest_logreport(self, report) -> None:
         if self.worker is not None:
             return
-        result = _result_of(report) if report.when == "call" else None
+        result = result_of(report) if report.when == "call" else None
         if hasattr(report, "attest_worker"):
-            result = self._crashed(report)
+            result = died(report, self.report.directory, self.entries)
+        elif result is None and report.failed:
+            result = raised_in(report)
         if result is not None:
-            if not self.report.environment:
-                self.report.environment = environment(
-                    self.device(),
-                    seed=self.seed,
-                    profile=self.profile_name,
-                    cases_per_law=settings.default.max_examples,
-                    repeats=self.repeats,
-                    command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
-                    **({"shard": self.shard_facts} if self.shard else {}),
-                )
-            if facts := _result_of(report, SHARD_KEY):
+            if name := result_of(report, GPU_KEY):
+                self.report.environment["device_name"] = name
+            if facts := result_of(report, SHARD_KEY):
                 self.report.environment["shard"] = self.shard_facts = facts
             self.report.add(result)
-
-    def _crashed(self, report) -> dict | None:
-        """The worker died in a law: the case that it wrote down last is the one to look at."""
-        path, _, test = report.nodeid.partition("::")
-        law, _, impl = test.rstrip("]").partition("[")
-        if not impl or not path.startswith("properties/"):
-            return None
-        last = self.report.directory / f"last-case-{report.attest_worker}.txt"
-        case = last.read_text().strip() if last.exists() else ""
-        known = f"the last case launched was {case}" if case else "it had launched no case"
-        reason = f"worker {report.attest_worker} died; {known}"
-        options = [entry.option for entry in self.entries if entry.name == impl and entry.option]
-        replayed = [f"--case '{case.partition(' ')[2].partition(CALLED_WITH)[0]}'"] if case else []
-        replay = " ".join([f"pytest '{report.nodeid}'", *options, *replayed])
-        report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
-        result = Result(impl, Path(path).stem, law, UNKNOWN, reason, Reason.WORKER_DIED, message=reason, replay=replay)
-        return result.as_dict()
 
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         if self._judge is not None:
             self._judge.close()
-        if self.worker is not None or not self.report.results:
+        if self.worker is not None or not self.report.planned:
             return
-        self.report.finish(seconds=round(time.perf_counter() - self.started, 1), workers=self._workers())
+        ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
+        self.report.finish(ended, seconds=round(time.perf_counter() - self.started, 1), workers=self._workers())
         if exitstatus == pytest.ExitCode.OK and self._not_green():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -216,22 +329,36 @@ class Reporter:
         if self.worker is not None:
             return
         out = terminalreporter
-        if not self.report.results:
+        if not self.report.planned:
             if self.shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
                 out.write_line(f"not green: no law is left for shard {self.shard}", yellow=True)
             return
+        for remark in getattr(self._judge, "remarks", ()):
+            out.write_line(remark, yellow=True)
         out.section("verdicts")
         console = Console(
             file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True
         )
         print_table(self.report, console)
         out.write_line(times.sentence(self.report.results, self.report.environment))
-        out.write_line(f"report: {self.report.directory}/index.html and results.json")
+        if trouble := self.report.folder.trouble:
+            out.write_line(f"report: {trouble}: the verdicts above are all there is", yellow=True)
+        else:
+            out.write_line(f"report: {self.report.directory}/index.html and results.json")
+        if progress := self._progress():
+            out.write_line(progress, yellow=True)
         if self.shard:
             of_all = f"{len(self.report.results)} of {self.shard_facts.get('tests_of_all', 'all')} verdicts"
             out.write_line(f"shard {self.shard}: {of_all}; python -m properties.plugin.merge joins the reports")
         if reason := self._not_green():
             out.write_line(f"not green: {reason}", yellow=True)
+
+    def _progress(self) -> str:
+        """How far the run came, if not to its end."""
+        facts = self.report.environment
+        if facts["complete"]:
+            return ""
+        return f"{facts['state']}: {facts['decided']} of {facts['planned']} decided; --resume goes on from there"
 
     def _workers(self) -> int:
         """How many processes judged."""
@@ -240,45 +367,6 @@ class Reporter:
     def _not_green(self) -> str:
         option = self.config.getoption
         asked_for = bool(option("--impl") or option("--impl-from"))
+        if not self.report.environment["complete"]:
+            return f"{self.report.planned - len(self.report.results)} of {self.report.planned} were not judged"
         return not_green(self.report.results, asked_for=asked_for, replayed=bool(option("--case")))
-
-
-def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
-    """Why a run without failures is not green; "" if it is.
-
-    Laws that do not apply on this device or machine do not count, nor do implementations of another device unless they were
-    asked for by name. A replay is green only if a law took its case.
-    """
-    excused = {Reason.LAW_OF_OTHER_DEVICE.value, Reason.NO_SPARSE_MEMORY.value}
-    if not asked_for:
-        excused.add(Reason.OTHER_DEVICE.value)
-    if undecided := sum(r["verdict"] == UNKNOWN and r["why"] not in excused for r in results):
-        return f"{undecided} could not be decided"
-    laws = [result for result in results if result["chapter"] != "test_contract"]
-    if replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
-        return f"no law took the case: {laws[0]['reason']}"
-    return ""
-
-
-def _result_of(report, key: str = KEY) -> dict | None:
-    return next((value for name, value in getattr(report, "user_properties", ()) if name == key), None)
-
-
-def shard_option(config: pytest.Config) -> shard.Shard | None:
-    """The part that --shard names; None without it."""
-    text = config.getoption("--shard")
-    try:
-        return None if text is None else shard.parse(text)
-    except ValueError as error:
-        raise pytest.UsageError(str(error)) from None
-
-
-def _seed(config: pytest.Config) -> int:
-    text = config.getoption("hypothesis_seed", None)
-    if text in (None, ""):
-        return 0
-    if text == "random":
-        return secrets.randbelow(2**32)
-    if not text.isdecimal():
-        raise pytest.UsageError(f"--hypothesis-seed {text}: should be a whole number, or random")
-    return int(text)

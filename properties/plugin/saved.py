@@ -1,9 +1,13 @@
-"""Reads the results.json of a report."""
+"""Reads the results.json of a report, and the journal beside it if the run was killed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
+
+RESULTS = "results.json"
+JOURNAL = "since-results.jsonl"  # verdicts that are not yet in results.json, one a line
 
 
 class NoReport(ValueError):
@@ -13,10 +17,24 @@ class NoReport(ValueError):
 def read(report: str | Path) -> dict:
     """The folder of a report, or its results.json -> {"environment": ..., "results": [...]}. Raises NoReport."""
     given = Path(report)
-    file = given if given.is_file() else given / "results.json"
+    file = given if given.is_file() else given / RESULTS
     try:
-        record = json.loads(file.read_text())
+        record = json.loads(file.read_text(encoding="utf-8"))
         _ = record["environment"]["versions"], [result["seconds_of"] for result in record["results"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoReport(f"{file} should be the results.json of a run ({type(error).__name__}: {error})") from None
+    there = {(result["law"], result["impl"]) for result in record["results"]}
+    record["results"] += [r for r in _journal(file.with_name(JOURNAL)) if (r["law"], r["impl"]) not in there]
+    if "decided" in record["environment"]:
+        record["environment"]["decided"] = len(record["results"])
     return record
+
+
+def _journal(file: Path) -> list[dict]:
+    """Its results. What was being written when the run was killed, or the disk full, is no whole line, and is left out."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return [result for result in found if isinstance(result, dict)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,13 +13,18 @@ import pytest
 from impls.contract import Absent, Implementation
 from impls.registry import Entry, Unloadable
 from properties.cases.support import not_here
-from properties.failures import Reason, Undecided
+from properties.failures import Reason, Undecided, words_of
+from properties.isolation.status import NOW
 from properties.judging import conformance
+from properties.judging.explain import replay_of
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
 from properties.plugin.process import give_back_gpu_memory
+from properties.plugin.sources import in_checkout, shown
+from properties.untrusted.records import record_of
+from properties.untrusted.remote import remote_of
 
 
 class LawFails(Exception):
@@ -28,6 +36,7 @@ class Judge:
 
     def __init__(self, plan: Plan, entries: list[Entry], report_dir: Path, worker: str):
         self.plan = plan
+        self.device_name = ""  # of a GPU
         self.options = {entry.name: entry.option for entry in entries}
         self.last_case = report_dir / f"last-case-{worker}.txt"
         self._file = None
@@ -35,31 +44,37 @@ class Judge:
 
     def write_down(self, text: str) -> None:
         """Keep what is about to be launched on disk, so that the case is known if the process dies."""
-        if self._file is None:
-            self.last_case.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.last_case, "w")  # noqa: SIM115
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(text + "\n")
-        self._file.flush()
+        NOW.begins(text)
+        with suppress(OSError):  # a full disk, which the report tells
+            if self._file is None:
+                self.last_case.parent.mkdir(parents=True, exist_ok=True)
+                self._file = open(self.last_case, "wb", buffering=0)  # noqa: SIM115
+            self._file.truncate(0)
+            os.pwrite(self._file.fileno(), f"{text}\n".encode(errors="backslashreplace"), 0)
 
     def close(self) -> None:
         """Remove the file of the last case: the process ends normally."""
         if self._file is not None:
             self._file.close()
+        with suppress(OSError):
             self.last_case.unlink(missing_ok=True)
 
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
         self.plan.origin = self.options.get(impl.name, "")
         try:
-            return judge(law, impl, self.plan)
+            result = judge(law, impl, self.plan)
+        except Exception as error:
+            result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         finally:
             give_back_gpu_memory()
+        if remote := remote_of(impl):
+            result.observed = remote.take_observed()
+        return result
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """The verdict of the contract check, in the same form as a law's."""
-        result = Result(impl.name, "test_contract", "test_contract_is_kept", PASS)
+        result = contract_result(impl.name, PASS)
         started, judged = time.perf_counter(), NOT_JUDGED
         if isinstance(impl, Unloadable):
             found, result.verdict = [impl.problem], FAIL
@@ -69,32 +84,56 @@ class Judge:
             found, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
-                tried = conformance.tried(impl, self.plan.device, self.write_down)
+                tried = conformance.tried(impl, self.plan.device, self.write_down, self.plan.lost)
                 found, judged = tried.problems, _judged(tried)
             except Undecided as undecided:
                 found, result.verdict, result.reason, result.why = [], UNKNOWN, str(undecided), undecided.why
+            except Exception as error:
+                return suite_raised(error, result)
         if found:
             result.verdict, result.reason = FAIL, found[0].splitlines()[0]
-            result.replay = " ".join(
-                f"pytest 'properties/test_contract.py::{result.law}[{impl.name}]' {self.options.get(impl.name, '')}".split()
-            )
+            unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
+            if all(problem.startswith(tuple(unclear)) for problem in found):
+                result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
+            test = f"properties/test_contract.py::{result.law}[{impl.name}]"
+            result.replay = replay_of(test, self.options.get(impl.name, ""))
             result.message = _contract_message(impl.name, found, judged, result.replay)
+        if remote := remote_of(impl):
+            result.observed = remote.take_observed() | {"declared": record_of(impl)}
         result.seconds = time.perf_counter() - started
         return result
 
 
-def conclude(result: Result, impl: Implementation | Absent | Unloadable) -> None:
-    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail.
+def contract_result(impl: str, verdict: str, reason: str = "", why: Reason | None = None) -> Result:
+    """The result of the contract check."""
+    return Result(impl, "test_contract", "test_contract_is_kept", verdict, reason, why)
 
-    A failure listed in known_failures is expected. A pass that is listed there is a failure: the list is out of date.
-    """
+
+def suite_raised(error: Exception, result: Result) -> Result:
+    """Unknown: not the implementation raised, but the suite, and where."""
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = ([frame for frame in frames if in_checkout(frame.filename)] or frames)[-1]
+    text, where = words_of(error).strip(), f"{shown(frame.filename)}:{frame.lineno}"
+    result.verdict, result.why = UNKNOWN, Reason.SUITE
+    result.reason = f"the suite raised {type(error).__name__}: {text.splitlines()[0] if text else ''} ({where})"
+    result.message = f"{result.reason}\n\n{''.join(traceback.format_exception(error))}"
+    return result
+
+
+def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable) -> None:
+    """A failure listed in known_failures is expected. A pass that is listed there fails: the list is out of date."""
     known = getattr(impl, "known_failures", {}).get(result.law)
     if result.verdict == FAIL and known:
         result.known = known
-        pytest.xfail(f"known: {known} ({result.reason})")
     if result.verdict == PASS and known:
         result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
         result.message = f"{result.law}: {result.reason}"
+
+
+def conclude(result: Result) -> None:
+    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail, xfail if known."""
+    if result.verdict == FAIL and result.known:
+        pytest.xfail(f"known: {result.known} ({result.reason})")
     if result.verdict == FAIL:
         raise LawFails(result.message or result.reason)
     if result.verdict in (REFUSED, UNKNOWN):

@@ -14,7 +14,7 @@ PLUGINS = ROOT / "tests" / "plugins"
 
 
 def options(*arguments: object, report: Path) -> list[str]:
-    quick = ["--device", "cpu", "--hypothesis-profile", "quick", "--report", str(report), "-p", "no:randomly"]
+    quick = ["--device", "cpu", "--hypothesis-profile", "quick", f"--report={report}", "-p", "no:randomly"]
     return [*quick, *map(str, arguments)]
 
 

@@ -15,7 +15,7 @@ from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, REFUSED, UNKNOWN
 from properties.law import laws
-from properties.plugin.reporter import not_green
+from properties.plugin.outcomes import not_green
 from properties.plugin.session import Judge
 
 LAW = laws()["test_out_matches_the_definition"]

@@ -10,8 +10,12 @@ from tests.properties.runs import PLUGINS, attest_each, results
 
 WRONG = [
     (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),
+    (["--impl", ""], "--impl '': no name given; known are cuda_fa1, "),
+    (["--impl", ","], "--impl ,: no name given; known are cuda_fa1, "),
     (["--case", "seqlen=65"], "'seqlen=65' is no field=value; the fields are batch, seqlen_q"),
     (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
+    (["--case-timeout=-1"], "--case-timeout -1: should be a number of seconds, or 0 for no limit"),
+    (["--case-timeout", "nan"], "--case-timeout nan: should be a number of seconds, or 0 for no limit"),
     (["--repeats", "0"], "--repeats 0: should be at least 1"),
     (["--impl-from", "no_such_file.py"], "--impl-from no_such_file.py: there is no file no_such_file.py"),
     (["--impl-from", "tests/plugins/nothing_in_it.py:YOURS"], "there is no YOURS in it; it has MINE"),
@@ -32,6 +36,7 @@ def each(tmp_path_factory):
         "hooked": ("-p", "tests.plugins.hooked", "--impl", "hooked", forward),
         "known": ("--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
         "unsupported": (*UNSUPPORTED, forward),
+        "no isolation": ("--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
         "outside": (f"--impl-from={elsewhere}", "-k", "winning_key"),
         **{str(arguments): (*arguments, forward) for arguments, _ in WRONG},
     }
@@ -67,6 +72,13 @@ def test_an_unsupported_case_is_refused(each):
     entry = results(run.report)["test_out_matches_the_definition[good]"]
     assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not in what good supports")
     assert run.returncode == 1 and "no law took the case: causal is not" in run.stdout
+
+
+def test_without_isolation_the_header_says_so(each):
+    run = each["no isolation"]
+    assert run.returncode == 0, run.stdout
+    says = "laws are judged in the pytest process, which a crash ends"
+    assert says in run.stdout and says not in each["outside"].stdout
 
 
 def test_a_plugin_may_be_outside_the_checkout(each):

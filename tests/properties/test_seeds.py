@@ -122,4 +122,4 @@ def test_runs_judge_the_same_cases(tmp_path):
                      report=tmp_path / "report")  # fmt: skip
         assert run.returncode == 0, run.stdout
         cases[name] = {file.name: file.read_text() for file in folder.iterdir() if "contract" not in file.name}
-    assert len(cases["alone"]) == 5 and cases["alone"] == cases["beside"]
+    assert len(cases["alone"]) == 6 and cases["alone"] == cases["beside"]

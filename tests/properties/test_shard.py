@@ -13,8 +13,8 @@ from impls import torch_math
 from properties.law import laws
 from properties.plugin import merge
 from properties.plugin.merge import MergeError, merged
+from properties.plugin.options import shard_option
 from properties.plugin.report import Report
-from properties.plugin.reporter import shard_option
 from properties.plugin.saved import read
 from properties.plugin.shard import NOTHING, Shard, cut, parse, split, weight
 from tests.properties.runs import PLUGINS, attest, results
@@ -149,7 +149,8 @@ def parts() -> dict[str, dict]:
             "versions": {"torch": "2.9", "triton": None}, "device": "cpu", "device_name": f"machine {part}",
             "platform": "Linux", "started": f"2026-11-22T08:0{part}:00+00:00", "seed": 0, "profile": "quick",
             "cases_per_law": 12, "repeats": 100, "command": f"pytest --shard {part}/2 -n auto", "seconds": 10.0 * part,
-            "workers": 2, "shard": {"part": part, "of": 2, "tests": len(laws), "tests_of_all": 3, "digest_of_all": "d"},
+            "workers": 2, "sources": {"the suite": "a"},
+            "shard": {"part": part, "of": 2, "tests": len(laws), "tests_of_all": 3, "digest_of_all": "d"},
         }  # fmt: skip
         result = dict(impl="a", chapter="test_forward", verdict="pass", reason="", known="", cases=1, seconds=1.0,
                       seconds_of={}, worst_z={}, message="")  # fmt: skip
@@ -185,6 +186,7 @@ def shard_of(record: dict, **facts) -> dict:
         (lambda one, two: [one, change(two, profile="smoke")], "profile differs: quick in 0, smoke in 1"),
         (lambda one, two: [one, change(two, device="cuda")], "device differs: cpu in 0, cuda in 1"),
         (lambda one, two: [one, change(two, repeats=10)], "repeats differs: 100 in 0, 10 in 1"),
+        (lambda one, two: [one, change(two, sources={"the suite": "b"})], "the suite a in 0, the suite b in 1"),
         (lambda one, two: [one, change(two, versions={"torch": "2.8", "triton": None})], "torch 2.9 in 0, torch 2.8 in 1"),
         (lambda one, two: [one, shard_of(two, of=3)], "the number of parts differs: 2 in 0, 3 in 1"),
         (lambda one, two: [one], "shard 2/2 missing: all 2 parts are needed"),
@@ -205,7 +207,7 @@ def test_what_are_not_the_parts_of_one_run_is_refused(parts, wrong, words):
 
 def test_a_part_does_not_look_complete(parts, tmp_path):
     report = Report(tmp_path)
-    report.environment = parts["one"]["environment"]
+    report.start(parts["one"]["environment"], planned=2)
     report.add(*parts["one"]["results"])
     report.finish()
     page = (tmp_path / "index.html").read_text()

@@ -1,0 +1,67 @@
+"""The smallest case that ends the process, and the message about it. Each step has a process of its own."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from impls.contract import Implementation
+from properties.cases.case import Case, parse_case
+from properties.isolation.endings import Ending
+from properties.judging.explain import replay_command, section
+from properties.judging.plan import REPEATS
+from properties.judging.shrink import steps_from
+from properties.judging.verdict import FAIL, Result
+from properties.law import Law
+
+if TYPE_CHECKING:
+    from properties.isolation.isolated import Isolated
+
+MOST_TRIALS, MOST_SECONDS = 60, 20.0
+ADVICE = "the implementation declares that it supports this case: support it, or declare less"
+OUTSIDE = "the call is outside of what the implementation declares: it should raise an error"
+
+
+def result(isolated: Isolated, law: Law, impl: Implementation, ending: Ending) -> Result:
+    """The verdict of fail for a law in which the implementation ended the process."""
+    case, smallest, same = parse_case(ending.case), ending, 0
+    stop = time.perf_counter() + MOST_SECONDS
+    for _ in range(REPEATS):
+        again = isolated.ended_by(law, impl, case, isolated.limit)
+        same += ending.same_as(again)
+        if time.perf_counter() > stop:
+            break
+    if same == REPEATS:
+        case, smallest = _smallest(isolated, law, impl, case, ending, stop)
+        repeats = f"{REPEATS} of {REPEATS} repeats, each in a fresh process, end in the same way"
+    else:
+        repeats = f"{same} of {REPEATS} repeats, each in a fresh process, end in the same way: what it does hangs on "
+        repeats += "earlier calls, on memory that it does not own, or on the order of threads"
+    replay = replay_command(law, impl, case, isolated.judge.options.get(impl.name, ""))
+    advice = OUTSIDE if smallest.called_with else ADVICE
+    found = Result(impl.name, law.chapter, law.name, FAIL, smallest.headline, cases=ending.seen.cases + 1)
+    found.smallest, found.replay = str(case), replay
+    found.message = message(law, impl, smallest.headline, case, [*smallest.observed, repeats, advice], replay)
+    return found
+
+
+def message(law: Law, impl: Implementation, headline: str, case: Case | None, observed: list[str], replay: str) -> str:
+    """In the form of all messages (properties/judging/explain.py)."""
+    parts = [headline, f"  {impl.name}   {case or ''}".rstrip(), ""]
+    parts += [*section("Rule", law.rule.splitlines()), *section("Observed", observed)]
+    parts += section("Replay", [replay] if replay else [])
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _smallest(
+    isolated: Isolated, law: Law, impl: Implementation, case: Case, ending: Ending, stop: float
+) -> tuple[Case, Ending]:
+    """The case that no single step makes smaller, as far as time allows."""
+    trials, left = 0, steps_from(law, impl, case)
+    while (step := next(left, None)) is not None and trials < MOST_TRIALS and time.perf_counter() < stop:
+        trials += 1
+        limit = max(1.0, stop - time.perf_counter())
+        found = isolated.ended_by(law, impl, step, min(limit, isolated.limit or limit))
+        if ending.same_as(found):
+            case, ending, left = step, found, steps_from(law, impl, step)
+    return case, ending

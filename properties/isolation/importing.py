@@ -1,0 +1,63 @@
+"""The first import of a plug-in, in a process that may die: what aborts or never ends there is not imported here."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+from impls import registry
+from impls.registry import Entry, Unloadable
+from properties.isolation.endings import Ending, Kind
+from properties.isolation.parent import answer_of
+from properties.isolation.status import NOW
+
+
+def problem_of(argument: str, limit: float) -> str:
+    """Why a file cannot be imported in this process; "" if it can, also where that raises an exception.
+
+    argument: as --impl-from has it. limit: in seconds; 0: none.
+    """
+
+    def start() -> dict:
+        try:
+            with NOW.call():
+                registry.from_file(argument)
+        except registry.RegistryError:
+            pass
+        except KeyboardInterrupt:
+            return {"problem": "raises KeyboardInterrupt"}
+        return {"problem": ""}
+
+    ending = answer_of(start, limit)
+    if not isinstance(ending, Ending):
+        return ending["problem"] and _sentence(argument, ending["problem"])
+    does = "does not end" if ending.kind is Kind.TIMED_OUT else "ends the process:"
+    return "\n".join([_sentence(argument, f"{does} {ending.words}"), *(f"  {line}" for line in ending.observed)])
+
+
+@contextlib.contextmanager
+def no_exit_handlers() -> Iterator[None]:
+    """In this block plug-ins register nothing that runs when the pytest process exits: it could change the exit status."""
+    register = atexit.register
+
+    def registered(function: Callable, *arguments: object, **options: object) -> Callable:
+        module = getattr(function, "__module__", None) or ""
+        if not module.startswith((registry.MODULES, os.name)):  # os._exit is posix._exit
+            register(function, *arguments, **options)
+        return function
+
+    with mock.patch.object(atexit, "register", registered):
+        yield
+
+
+def unloadable(argument: str, problem: str) -> Entry:
+    """The entry of a file that cannot be imported."""
+    path, _ = registry.file_of(argument)
+    return Entry(Unloadable(registry.as_name(path.stem), problem), str(path), registry.option_of(argument))
+
+
+def _sentence(argument: str, what: str) -> str:
+    return f"{registry.file_of(argument)[0]}: importing it {what}"

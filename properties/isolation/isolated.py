@@ -1,0 +1,261 @@
+"""Judges like `Judge`, but in a judging process: a law that takes it down gets its verdict from how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from impls.contract import Implementation
+from properties.cases.case import parse_case
+from properties.failures import Reason
+from properties.isolation import crashes
+from properties.isolation.child import as_result, record_of
+from properties.isolation.endings import Ending, Kind
+from properties.isolation.parent import JudgingProcess
+from properties.judging import conformance
+from properties.judging.explain import replay_command
+from properties.judging.plan import Lost
+from properties.judging.search import lost_in
+from properties.judging.verdict import FAIL, UNKNOWN, Result
+from properties.law import Law
+from properties.plugin.session import Judge, contract_result, suite_raised
+from properties.trial import device_works
+
+MOST_TIMED_OUT = 3  # calls of one law that do not return, after which it is given up
+MOST_TIMED_OUT_IN_ALL = 9  # of one implementation
+MOST_LOST = 12  # cases that end the process while the contract is tried
+START_LIMIT = 300.0  # seconds for a process to come up: the first use of a GPU
+
+
+class Isolated:
+    """Has laws and contracts judged in a process of its own.
+
+    start: what a judging process does first; it returns what the parent wants to know (the name of the device). objects:
+    the laws and implementations that will be asked about; others cost a fork. options: the command line of each plug-in by
+    name, which gets a process that judges nothing else.
+    """
+
+    def __init__(
+        self, judge: Judge, start: Callable[[], dict], objects: Iterable[object], limit: float, keeps_streams: bool
+    ):
+        self.judge, self.start, self.limit, self.keeps_streams = judge, start, limit, keeps_streams
+        self.objects = {id(each): each for each in objects}
+        self.remarks: list[str] = []  # what no verdict says
+        self.device_name = ""
+        self._process: JudgingProcess | None = None
+        self._judges = ""  # what the process judges
+        self._last = ""  # test id of the law that it judged last
+        self._lost: dict[str, dict[str, Lost]] = {}  # by implementation: cases that did not come back from the contract
+        self._timed_out: dict[str, int] = {}
+        self._not_up = ""  # why no process can be started
+
+    def law(self, law: Law, impl: Implementation) -> Result:
+        """The verdict of a law."""
+        try:
+            return self._law(law, impl)
+        except Exception as error:
+            return suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
+
+    def _law(self, law: Law, impl: Implementation) -> Result:
+        began, hung = time.perf_counter(), []
+        lost = dict(self._lost.get(impl.name, {}))
+        while True:
+            if self._timed_out.get(impl.name, 0) >= MOST_TIMED_OUT_IN_ALL:
+                n = self._timed_out[impl.name]
+                return self._undecided(
+                    law, impl, f"not judged: {n} calls did not return in time", Reason.TIMED_OUT, began
+                )
+            answer = self._ask({"kind": "law", "law": id(law), "lost": _as_lists(lost)}, law, impl)
+            if isinstance(answer, str):
+                return self._undecided(law, impl, answer, Reason.WORKER_DIED, began)
+            if not isinstance(answer, Ending):
+                result = as_result(answer["result"])
+                break
+            if answer.of_contract and self._contract_lost(impl, answer):
+                lost |= self._lost[impl.name]
+                continue
+            if answer.breaks:
+                result = crashes.result(self, law, impl, answer)
+                break
+            if answer.kind is not Kind.TIMED_OUT or not answer.case:
+                result = self._found(law, impl, answer) or self._ended(law, impl, answer, Reason.WORKER_DIED)
+                break
+            hung.append(answer)
+            self._timed_out[impl.name] = self._timed_out.get(impl.name, 0) + 1
+            lost[answer.case] = Lost(answer.headline, breaks=False)
+            if len(hung) == MOST_TIMED_OUT or self.judge.plan.case is not None:
+                result = self._found(law, impl, answer) or self._hung(law, impl, hung, answer.seen.cases, "")
+                break
+        if hung and result.verdict not in (FAIL, UNKNOWN):
+            result = self._hung(law, impl, hung, result.cases, f"; right on {result.cases} other cases")
+        result.seconds = time.perf_counter() - began
+        return result
+
+    def contract(self, impl: object) -> Result:
+        """The verdict of the contract check."""
+        began = time.perf_counter()
+        if not isinstance(impl, Implementation):
+            return self.judge.contract(impl)
+        while True:
+            lost = self._lost.get(impl.name, {})
+            answer = self._ask({"kind": "contract", "lost": _as_lists(lost)}, None, impl)
+            if not isinstance(answer, Ending):
+                break
+            if not self._contract_lost(impl, answer):
+                answer = answer.sentence
+                break
+        if isinstance(answer, str):
+            result = contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED)
+        else:
+            result = as_result(answer["result"])
+            result.message = _with_cases(result.message, self._lost.get(impl.name, {}))
+        result.seconds = time.perf_counter() - began
+        return result
+
+    def ended_by(self, law: Law, impl: Implementation, case: object, limit: float) -> Ending | dict:
+        """What becomes of one case in a process of its own."""
+        process = self._new_process(limit)
+        try:
+            request = {"kind": "law", "law": id(law), "impl": id(impl), "case": str(case), "lost": {}}
+            return process.begin() or process.ask(request)
+        finally:
+            process.end()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+        self.judge.close()
+
+    # --- in the judging process -----------------------------------------------------------------------------------------
+
+    def answer(self, request: dict) -> dict:
+        """Judge what is asked for."""
+        impl, plan = self.objects[request["impl"]], self.judge.plan
+        plan.lost = {case: Lost(*words) for case, words in request["lost"].items()}
+        if case := request.get("case"):
+            self.judge.plan = replace(plan, case=parse_case(case), try_contract=False, goes_on=False)
+        if request["kind"] == "contract":
+            result = self.judge.contract(impl)
+        else:
+            result = self.judge.law(self.objects[request["law"]], impl)
+        tried = conformance.known(impl, plan.device)
+        return {
+            "result": record_of(result),
+            "kept": tried is not None and not tried.problems,
+            "over": bool(lost_in()) or (result.why is Reason.SUITE and not device_works(plan.device)),
+        }
+
+    # --- the process ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, request: dict, law: Law | None, impl: Implementation) -> dict | Ending | str:
+        """The answer; how the process ended; or why there is none to ask."""
+        test = law.test_id(impl.name) if law else f"properties/test_contract.py::test_contract_is_kept[{impl.name}]"
+        process = self._for(impl, [law, impl] if law else [impl])
+        if isinstance(process, str):
+            return process
+        answer, self._last = process.ask(request | {"impl": id(impl)}), test
+        if isinstance(answer, Ending):
+            self._process = None
+        else:
+            if answer["kept"]:  # the next process need not try it again
+                conformance.know(impl, self.judge.plan.device, conformance.Tried([]))
+            if answer["over"]:
+                process.end()
+                self._process = None
+        return answer
+
+    def _for(self, impl: Implementation, objects: list[object]) -> JudgingProcess | str:
+        """The process that judges this implementation; why there is none."""
+        judges = impl.name if self.judge.options.get(impl.name) else ""
+        new = {id(each): each for each in objects if id(each) not in self.objects}
+        self.objects |= new
+        if self._process is not None and not self._process.alive():
+            ending = self._process.ended()
+            self._process = None
+            died = f"after its verdict on {self._last} the process ended: {ending.words}"
+            if judges == self._judges:  # a thread, perhaps, which the implementation has left
+                return died
+            self.remarks.append(died)
+        if self._process is not None and (new or judges != self._judges):
+            self._process.end()
+            self._process = None
+        if self._process is None and not self._not_up:
+            process = replace(self._new_process(self.limit), kept=bool(judges))
+            if (ending := process.begin()) and (
+                ending := process.begin()
+            ):  # once more: what died may still hold the GPU
+                said = "; ".join(["", *ending.printed[-1:]])
+                self._not_up = f"no judging process comes up: {ending.words}{said}"
+            else:
+                self._process, self._judges = process, judges
+                self.device_name = process.hello.get("device_name", "")
+        return self._process or self._not_up
+
+    def _new_process(self, limit: float) -> JudgingProcess:
+        return JudgingProcess(self.start, self.answer, limit, self.keeps_streams)
+
+    # --- verdicts -------------------------------------------------------------------------------------------------------
+
+    def _contract_lost(self, impl: Implementation, ending: Ending) -> bool:
+        """Note what ended while the contract was tried; False if it tells nothing, or there is no end of it."""
+        lost = self._lost.setdefault(impl.name, {})
+        if not ending.seen.in_call or ending.case in lost:
+            return False
+        lost[ending.case] = Lost(ending.headline, ending.breaks)
+        timed_out = sum(not each.breaks for each in lost.values())
+        if len(lost) >= MOST_LOST or timed_out >= MOST_TIMED_OUT:
+            problems = list(dict.fromkeys(each.words for each in lost.values()))
+            conformance.know(impl, self.judge.plan.device, conformance.Tried(problems, judged=False))
+        return True
+
+    def _ended(self, law: Law, impl: Implementation, ending: Ending, why: Reason, more: str = "") -> Result:
+        """Unknown, with the case and its replay line."""
+        reason = (ending.headline if why is Reason.TIMED_OUT else ending.sentence) + more
+        result = Result(impl.name, law.chapter, law.name, UNKNOWN, reason, why, cases=ending.seen.cases)
+        case = parse_case(ending.case) if ending.case else None
+        if case is not None:
+            result.smallest, result.replay = (
+                str(case),
+                replay_command(law, impl, case, self.judge.options.get(impl.name, "")),
+            )
+        result.message = crashes.message(law, impl, reason, case, ending.observed, result.replay)
+        return result
+
+    def _hung(self, law: Law, impl: Implementation, hung: list[Ending], cases: int, more: str) -> Result:
+        """Unknown, with the smallest of the cases that did not return."""
+        smallest, *others = sorted(hung, key=lambda ending: parse_case(ending.case).products)
+        result = self._ended(law, impl, smallest, Reason.TIMED_OUT, more)
+        lines = [*smallest.observed, *(f"it does not return with {other.case} either" for other in others)]
+        result.message = crashes.message(law, impl, result.reason, parse_case(smallest.case), lines, result.replay)
+        result.cases = cases
+        return result
+
+    def _found(self, law: Law, impl: Implementation, ending: Ending) -> Result | None:
+        """The failure that was found before the process ended while it was looked into."""
+        if ending.seen.found is None:
+            return None
+        text, headline = ending.seen.found
+        case = parse_case(text)
+        result = Result(impl.name, law.chapter, law.name, FAIL, headline, cases=ending.seen.cases, smallest=text)
+        result.replay = replay_command(law, impl, case, self.judge.options.get(impl.name, ""))
+        lines = ["a smaller case was looked for, but then:", f"  {ending.sentence}", *ending.observed]
+        result.message = crashes.message(law, impl, headline, case, lines, result.replay)
+        return result
+
+    def _undecided(self, law: Law, impl: Implementation, reason: str, why: Reason, began: float) -> Result:
+        seconds = time.perf_counter() - began
+        return Result(impl.name, law.chapter, law.name, UNKNOWN, reason, why, seconds=seconds)
+
+
+def _with_cases(message: str, lost: dict[str, Lost]) -> str:
+    """The message of the contract check, with the cases that did not come back."""
+    before, replay, after = message.partition("Replay\n")
+    lines = [f"  {each.words}: {case}\n" for case, each in lost.items()]
+    return "".join([before, "Observed\n", *lines, "\n", replay, after]) if lines else message
+
+
+def _as_lists(lost: dict[str, Lost]) -> dict[str, list]:
+    return {case: [each.words, each.breaks] for case, each in lost.items()}

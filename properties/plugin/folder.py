@@ -1,0 +1,121 @@
+"""The folder of a report: one run holds it at a time, its files are replaced whole, and a full disk stops no run."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+IN_USE = "in-use.txt"  # there while a run holds the folder: who
+ANOTHER = "name another one with --report=DIR"
+
+
+class FolderError(ValueError):
+    """The folder cannot be written to, or another run writes to it. The text says what to do."""
+
+
+class Pace:
+    """Keeps what is written again and again to a share of the run's time, after `free` seconds of it."""
+
+    def __init__(self, share: float, free: float = 0.0):
+        self.share, self.free = share, free
+        self.began, self.spent, self.last = time.perf_counter(), 0.0, 0.0
+
+    def due(self) -> bool:
+        """Whether writing once more, which takes as long as the last time, stays within the share."""
+        return self.spent + self.last <= self.free + self.share * (time.perf_counter() - self.began)
+
+    @contextlib.contextmanager
+    def writing(self):
+        """The block writes, once."""
+        started = time.perf_counter()
+        yield
+        self.last = time.perf_counter() - started
+        self.spent += self.last
+
+
+class Folder:
+    """A report folder. `tell` gets one sentence, once, if writing fails after the start."""
+
+    def __init__(self, path: Path, tell: Callable[[str], None] = lambda text: None):
+        self.path = path
+        self.tell = tell
+        self.trouble = ""  # why a file could not be written, the first time
+        self._lock: int | None = None
+
+    def take(self, holder: str) -> None:
+        """Hold the folder until `release`, or until this process ends in any way. `holder` is what others are told.
+
+        Raises FolderError if another process holds it, or if it cannot be written to.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = self._locked()
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, f"process {os.getpid()} ({holder})\n".encode(errors="backslashreplace"))
+        except OSError as error:
+            self.release()
+            raise FolderError(f"--report {self.path}: cannot be written to ({error.strerror}): {ANOTHER}") from None
+
+    def _locked(self) -> int:
+        """A lock of the process (POSIX): forks do not inherit it, and the system drops it when the process ends."""
+        file = self.path / IN_USE
+        while True:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EACCES):
+                    who = os.read(descriptor, 4096).decode(errors="replace").strip() or "another process"
+                    os.close(descriptor)
+                    raise FolderError(f"--report {self.path}: in use by {who}: {ANOTHER}") from None
+                return descriptor  # a file system without locks
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(file)):
+                    return descriptor
+            os.close(descriptor)  # its holder removed the file in between
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                (self.path / IN_USE).unlink()
+            os.close(self._lock)
+            self._lock = None
+
+    def write(self, name: str, text: str) -> bool:
+        """Replace a file: whoever reads it finds the old one or the new one, whole. Returns whether that worked."""
+        unfinished = self.path / f"{name}.part"
+        try:
+            unfinished.write_text(text, encoding="utf-8")
+            os.replace(unfinished, self.path / name)
+            return True
+        except OSError as error:
+            self._failed(name, error)
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            return False
+
+    def append(self, name: str, text: str) -> None:
+        """Add to a file, in one call of the system."""
+        try:
+            with open(self.path / name, "ab", buffering=0) as file:
+                file.write(text.encode())
+        except OSError as error:
+            self._failed(name, error)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        try:
+            (self.path / name).unlink(missing_ok=True)
+        except OSError as error:
+            self._failed(name, error)
+
+    def _failed(self, name: str, error: OSError) -> None:
+        if not self.trouble:
+            self.trouble = f"{self.path / name} cannot be written: {error.strerror}"
+            self.tell(self.trouble)

@@ -1,0 +1,94 @@
+"""Which sources verdicts depend on, as digests: two runs with the same may be put together."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("oracle", "impls", "properties", "races", "emulator")  # what a verdict depends on, with conftest.py
+KERNELS = (".cu", ".cuh", ".cpp", ".h", ".hpp", ".ptx")
+INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is one of the suite, as far as verdicts depend on it."""
+    path = Path(file)
+    return path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in (*ROOMS, "conftest.py")
+
+
+def in_checkout(file: str) -> bool:
+    """Whether a file lies in the checkout; an environment in it, such as .tox, is elsewhere."""
+    path = Path(file).resolve()
+    return path.is_relative_to(ROOT) and not any(path.is_relative_to(folder) for folder in INSTALLED)
+
+
+def shown(file: str) -> Path:
+    """A file as messages name it: in the checkout from its root."""
+    return Path(file).relative_to(ROOT) if Path(file).is_relative_to(ROOT) else Path(file)
+
+
+def of_suite() -> str:
+    """The digest of the suite, our implementations among it."""
+    files = [ROOT / "conftest.py"]
+    for room in ROOMS:
+        files += [file for file in (ROOT / room).rglob("*") if file.suffix in (".py", *KERNELS)]
+    return _digest(files, ROOT)
+
+
+def of_plugin(file: str) -> str:
+    """The digest of a plug-in's file, of what it imports (but the suite and what is installed), and of C++ beside these.
+
+    If it is imported in another process only, all Python files beside it stand for what it imports.
+    """
+    found = {Path(file).resolve()}
+    waiting = [module for module in list(sys.modules.values()) if _file_of(module) in found]
+    if not waiting:
+        found |= set(Path(file).resolve().parent.glob("*.py"))
+    while waiting:
+        for module in _modules_in(waiting.pop()):
+            path = _file_of(module)
+            if path not in found and path is not None and not _elsewhere(path):
+                found.add(path)
+                waiting.append(module)
+    beside = {kernel for path in found for kernel in path.parent.glob("*") if kernel.suffix in KERNELS}
+    return _digest(found | beside, Path(file).resolve().parent)
+
+
+def _modules_in(module: ModuleType) -> Iterable[ModuleType]:
+    """The modules that a module's globals are, or come from."""
+    for value in list(vars(module).values()):
+        try:
+            name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        except Exception:  # an object that finds its attributes itself
+            continue
+        if isinstance(name, str) and isinstance(sys.modules.get(name), ModuleType):
+            yield sys.modules[name]
+
+
+def _file_of(module: object) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if isinstance(file, str) else None
+
+
+def _elsewhere(path: Path) -> bool:
+    """Whether it is the suite's, whose digest is of_suite, or installed, and has a version."""
+    return is_ours(str(path)) or any(path.is_relative_to(folder) for folder in INSTALLED)
+
+
+def _digest(files: Iterable[Path], base: Path) -> str:
+    """Of names, relative to `base`, and contents."""
+    made = hashlib.sha256()
+    for name, file in sorted(
+        (str(file.relative_to(base) if file.is_relative_to(base) else file), file) for file in files
+    ):
+        try:
+            content = file.read_bytes()
+        except OSError:  # what named it says so itself
+            content = b""
+        made.update(f"{name} {len(content)}\n".encode(errors="backslashreplace") + content)
+    return made.hexdigest()[:16]

@@ -1,0 +1,143 @@
+"""Settings and random numbers of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.overrides import _pop_mode as pop_function_mode  # private: torch has no public way to end modes of others
+from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
+
+from properties.state.thing import Thing, attribute, drawn
+
+cublas, cudnn, nvidia = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.cuda
+function_modes = torch._C._len_torch_function_stack  # how many there are; it has no public name
+dispatch_modes = torch._C._len_torch_dispatch_stack
+
+
+def _set_default_device(device: torch.device) -> None:
+    torch.set_default_device(None)  # as it is at first: without a mode, which costs time in each function of torch
+    if torch.get_default_device() != device:
+        torch.set_default_device(device)
+
+
+_guards: list = []  # torch._C._InferenceMode is what torch.inference_mode() holds; freed, it ends
+
+
+def _grad_modes() -> tuple[bool, bool]:
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+
+def _set_grad_modes(before: tuple[bool, bool]) -> None:
+    grad, inference = before
+    if torch.is_inference_mode_enabled() != inference:  # only its owner can end the guard in force
+        _guards.append(torch._C._InferenceMode(inference))
+    torch._C._set_grad_enabled(grad)
+
+
+def _grad_words(before: tuple[bool, bool], after: tuple[bool, bool]) -> str:
+    if before[1] != after[1]:
+        return f"{'enters' if after[1] else 'leaves'} torch's inference mode and stays so"
+    return f"sets torch's grad mode to {after[0]} and leaves it so"
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _autocast() -> tuple:
+    return tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda"))
+
+
+def _set_autocast(before: tuple) -> None:
+    for device, (enabled, dtype) in zip(("cpu", "cuda"), before, strict=True):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+
+
+def _pop_modes(length: Callable[[], int], pop: Callable[[], object]) -> Callable[[int], None]:
+    def put_back(before: int) -> None:
+        while length() > before:
+            pop()
+
+    return put_back
+
+
+_cpu_random = torch.default_generator.get_state
+
+
+def _set_cpu_random(state: bytes) -> None:
+    torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def _gpu() -> tuple | None:
+    """(device, stream, bytes of the generator) of a GPU that is in use; None if there is none, or it no longer answers."""
+    if not torch.cuda.is_initialized():
+        return None
+    try:
+        stream = torch.cuda.current_stream()
+        return torch.cuda.current_device(), stream, torch.cuda.get_rng_state().numpy().tobytes()
+    except RuntimeError:  # the call made an illegal access, which says so itself
+        return None
+
+
+def _set_gpu(before: tuple) -> None:
+    device, stream, state = before
+    torch.cuda.set_device(device)
+    torch.cuda.set_stream(stream)
+    torch.cuda.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def _gpu_words(before: tuple | None, after: tuple | None) -> str:
+    names = ("current device", "current stream", "random numbers of the GPU")
+    changed = [name for name, a, b in zip(names, before or (), after or (), strict=False) if a != b]
+    return f"leaves another {' and '.join(changed)}"
+
+
+THINGS = (
+    Thing("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Thing("torch's default device", torch.get_default_device, _set_default_device),
+    Thing("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
+    Thing("torch's grad mode, inference mode", _grad_modes, _set_grad_modes, _grad_words),
+    Thing(
+        "torch's deterministic algorithms (enabled, warn_only)",
+        _deterministic,
+        lambda before: torch.use_deterministic_algorithms(before[0], warn_only=before[1]),
+    ),
+    Thing("torch's float32 matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    Thing(
+        "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+        *attribute(cublas, "allow_bf16_reduced_precision_reduction"),
+    ),
+    Thing(
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+        *attribute(cublas, "allow_fp16_reduced_precision_reduction"),
+    ),
+    Thing("torch.backends.cudnn.allow_tf32", *attribute(cudnn, "allow_tf32")),
+    Thing("torch.backends.cudnn.deterministic", *attribute(cudnn, "deterministic")),
+    Thing("torch.backends.cudnn.benchmark", *attribute(cudnn, "benchmark")),
+    Thing("torch's flash SDPA switch", nvidia.flash_sdp_enabled, nvidia.enable_flash_sdp),
+    Thing("torch's memory-efficient SDPA switch", nvidia.mem_efficient_sdp_enabled, nvidia.enable_mem_efficient_sdp),
+    Thing("torch's math SDPA switch", nvidia.math_sdp_enabled, nvidia.enable_math_sdp),
+    Thing("torch's cuDNN SDPA switch", nvidia.cudnn_sdp_enabled, nvidia.enable_cudnn_sdp),
+    Thing("torch's autocast", _autocast, _set_autocast, lambda b, a: "enters autocast and stays in it"),
+    Thing(
+        "torch's random numbers",
+        lambda: _cpu_random().numpy().tobytes(),
+        _set_cpu_random,
+        drawn("torch's random numbers", "torch.Generator"),
+    ),
+    Thing("the GPU's device, stream and random numbers", _gpu, _set_gpu, _gpu_words, optional=True),
+    Thing(
+        "torch's function modes",
+        function_modes,
+        _pop_modes(function_modes, pop_function_mode),
+        lambda before, after: "enters a torch function mode and stays in it",
+    ),
+    Thing(
+        "torch's dispatch modes",
+        dispatch_modes,
+        _pop_modes(dispatch_modes, pop_dispatch_mode),
+        lambda before, after: "enters a torch dispatch mode and stays in it",
+    ),
+)

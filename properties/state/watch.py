@@ -1,0 +1,59 @@
+"""Compares around a call, puts back, names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from properties.state import number_things, process_things, torch_things
+from properties.state.thing import Change, Thing
+
+THINGS = (*torch_things.THINGS, *number_things.THINGS, *process_things.THINGS)
+STEADY, OTHERS = [t for t in THINGS if t.steady], [t for t in THINGS if not t.steady]
+_read_steady, _read_others = [t.read for t in STEADY], [t.read for t in OTHERS]
+
+
+class Watch:
+    """For one case: use watch("forward") as a context; `changes` are then what it left otherwise. All is put back."""
+
+    def __init__(self):
+        self.changes: list[Change] = []
+        self._steady = [read() for read in _read_steady]
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        modules, before = len(sys.modules), [read() for read in _read_others]
+        try:
+            yield
+        finally:
+            imported = len(sys.modules) != modules
+            for things, was, now in (
+                (OTHERS, before, [read() for read in _read_others]),
+                (STEADY, self._steady, [read() for read in _read_steady]),
+            ):
+                if was != now:
+                    self._put_back(phase, things, was, now, imported)
+
+    def _put_back(self, phase: str, things: list[Thing], before: list, after: list, imported: bool) -> None:
+        for thing, was, now in zip(things, before, after, strict=True):
+            if was == now or (thing.lazily and imported) or (thing.optional and None in (was, now)):
+                continue
+            if thing.read() == was:  # what was put back before it was the same setting, seen from another side
+                continue
+            with suppress(Exception):  # what cannot be put back is named all the same
+                thing.put_back(was)
+            self.changes.append(Change(thing.name, f"{phase} {thing.change(was, now)}"))
+
+
+_named: dict[str, set[str]] = {}  # implementation -> things
+
+
+def name(impl: str, changes: Iterable[Change]) -> None:
+    """Remember what the contract check has named of an implementation, which no law needs to name again."""
+    _named.setdefault(impl, set()).update(change.thing for change in changes)
+
+
+def unnamed(impl: str, changes: Iterable[Change]) -> list[str]:
+    """In words, what the contract check did not see: it happens in few calls."""
+    return [change.text for change in changes if change.thing not in _named.get(impl, ())]

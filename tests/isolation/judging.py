@@ -1,0 +1,53 @@
+"""Helpers: laws judged in processes of their own, from this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from impls import Implementation
+from impls.registry import Entry
+from properties.isolation.isolated import Isolated
+from properties.judging.plan import Plan
+from properties.law import laws
+from properties.plugin.process import prepare
+from properties.plugin.session import Judge
+from tests.plugins import good
+
+LAW = laws()["test_out_matches_the_definition"]
+OTHER = laws()["test_winning_key_is_copied"]
+ROWS = good.IMPL.supports
+
+
+def hostile(act: Callable[[], object], *, above: int = 40, name: str = "hostile", **declared) -> Implementation:
+    """Correct, but calls act() for lengths above `above`, except for 64, which the contract check tries."""
+
+    def forward(q, k, v):
+        if q.shape[1] > above and q.shape[1] != 64:
+            act()
+        return good.forward(q, k, v)
+
+    return Implementation(name=name, forward=forward, supports=ROWS, **declared)
+
+
+@contextlib.contextmanager
+def isolated(
+    folder: Path, *impls: Implementation, limit: float = 60.0, plugins: bool = True, **plan
+) -> Iterator[Isolated]:
+    """What judges these implementations; as plug-ins, each has a process that judges no other one."""
+    entries = [Entry(impl, "", "--impl-from=mine.py" if plugins else "") for impl in impls]
+    judge = Judge(replace(Plan(examples=20), **plan), entries, folder, "main")
+    judging = Isolated(judge, partial(prepare, "cpu", is_worker=True), [*laws().values(), *impls], limit, False)
+    try:
+        yield judging
+    finally:
+        judging.close()
+
+
+def descriptors() -> set[str]:
+    """The open files of this process."""
+    return set(os.listdir("/proc/self/fd"))

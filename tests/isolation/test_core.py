@@ -1,0 +1,309 @@
+"""Implementations that end, or hold, the process in which they are called: each is named, and costs no other a verdict."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+from emulator.build_cache import counted
+from properties.cases.case import parse_case
+from properties.failures import Reason
+from properties.isolation import crashes
+from properties.isolation.status import NOW
+from properties.judging.verdict import FAIL, PASS, UNKNOWN
+from tests.isolation.judging import LAW, OTHER, descriptors, hostile, isolated
+from tests.plugins import good
+
+LONG = parse_case("seqlen_q=65 seqlen_k=65 headdim=16 dtype=float32")
+
+
+def judged(act, folder, **options):
+    impl = hostile(act)
+    with isolated(folder, impl, good.IMPL, **options) as judging:
+        return judging.law(LAW, impl), judging.law(LAW, good.IMPL)
+
+
+# --- it ends ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("act", "ending"),
+    [
+        (lambda: ctypes.string_at(0), "signal 11 (segmentation fault)"),
+        (os.abort, "signal 6 (abort)"),
+        (lambda: os.kill(os.getpid(), signal.SIGFPE), "signal 8 (arithmetic error)"),
+        (lambda: os._exit(0), "exit status 0"),
+        (lambda: ctypes.CDLL(None).exit(3), "exit status 3"),
+        (faulthandler._sigsegv, "signal 11 (segmentation fault)"),
+    ],
+    ids=["segv", "abort", "fpe", "exit_0", "exit_of_c", "stack"],
+)
+def test_what_ends_its_process_fails_and_its_neighbours_are_judged(act, ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(crashes, "MOST_TRIALS", 3)
+    found, neighbour = judged(act, tmp_path, case=LONG)
+    assert (found.verdict, found.reason) == (FAIL, f"forward ends the process: {ending}")
+    assert found.replay.endswith(f"--impl-from=mine.py --case '{found.smallest}'")
+    assert "3 of 3 repeats, each in a fresh process, end in the same way" in found.message
+    assert neighbour.verdict == PASS
+
+
+def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path):
+    impl = hostile(os.abort)
+    with isolated(tmp_path, impl) as judging:
+        found = judging.law(LAW, impl)
+    assert found.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
+    headings = re.findall(r"^(?! )(.+)$", found.message, re.MULTILINE)
+    assert headings == ["forward ends the process: signal 6 (abort)", "Rule", "Observed", "Replay"]
+    assert re.search(r"at .*test_core.py:\d+|at .*judging.py:\d+, in forward", found.message)
+    case = parse_case(found.replay.split("--case '")[1].rstrip("'"))
+    with isolated(tmp_path, impl, case=case) as judging:
+        again = judging.law(LAW, impl)
+    assert (again.verdict, again.reason, again.smallest) == (found.verdict, found.reason, found.smallest)
+
+
+def test_a_crash_that_does_not_come_back_says_so(tmp_path):
+    marker = tmp_path / "once"
+
+    def once():
+        if not marker.exists():
+            marker.touch()
+            os.abort()
+
+    found, _ = judged(once, tmp_path, case=LONG)
+    assert (
+        found.verdict == FAIL and "0 of 3 repeats, each in a fresh process, end in the same way: what" in found.message
+    )
+
+
+@pytest.mark.parametrize("number", (signal.SIGKILL, signal.SIGTERM))
+def test_a_process_that_somebody_ends_is_unknown(number, tmp_path):
+    found, neighbour = judged(lambda: os.kill(os.getpid(), number), tmp_path, case=LONG)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.WORKER_DIED)
+    assert found.reason.startswith(f"the process died in forward: signal {number} (")
+    assert str(LONG) in found.reason and found.replay
+    assert neighbour.verdict == PASS
+
+
+def test_what_it_prints_before_it_ends_is_shown(tmp_path):
+    def act():
+        print("\n".join(f"line {n} of C" for n in range(100_000)))
+        sys.stdout.flush()
+        os.abort()
+
+    found, _ = judged(act, tmp_path, case=LONG)
+    assert "it printed: line 99999 of C" in found.message and "line 99900 of C" not in found.message
+
+
+@pytest.mark.parametrize("act", [lambda: os.killpg(os.getpgid(os.getppid()), 9), lambda: os.kill(os.getppid(), 9)])
+def test_the_parent_that_it_may_kill_is_not_pytest(act, tmp_path):
+    found, neighbour = judged(act, tmp_path, case=LONG)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.WORKER_DIED)
+    assert neighbour.verdict == PASS
+
+
+@pytest.mark.parametrize(
+    "raised", [KeyboardInterrupt("no"), GeneratorExit("no"), SystemExit("no"), pytest.skip.Exception("no")]
+)
+def test_whatever_it_raises_is_a_failure(raised, tmp_path):
+    def act():
+        raise raised
+
+    found, neighbour = judged(act, tmp_path, case=LONG, goes_on=False)
+    assert (found.verdict, found.reason) == (FAIL, f"forward raises {type(raised).__name__}: no")
+    assert neighbour.verdict == PASS
+
+
+def test_a_process_that_it_forks_does_not_judge(tmp_path):
+    told = tmp_path / "told"
+    impl = hostile(os.fork, above=0)
+
+    def law(trial):
+        trial.run()
+        with open(told, "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    with isolated(tmp_path, impl, try_contract=False) as judging:
+        found = judging.law(replace(LAW, function=law), impl)
+    assert found.verdict == PASS and len(set(told.read_text().split())) == 1
+
+
+def test_a_thread_that_ends_the_process_later_is_found(tmp_path):
+    def later():
+        threading.Timer(0.2, os.abort).start()
+
+    impl = hostile(later)
+    with isolated(tmp_path, impl, good.IMPL, case=LONG) as judging:
+        judging.law(LAW, impl)
+        time.sleep(0.5)
+        found = judging.law(OTHER, impl)
+        neighbour = judging.law(LAW, good.IMPL)
+    assert found.verdict == UNKNOWN
+    assert found.reason.startswith(f"after its verdict on {LAW.test_id('hostile')} the process ended: signal 6 (abort)")
+    assert neighbour.verdict == PASS
+
+
+# --- it does not return ---------------------------------------------------------------------------------------------------
+
+
+def endless():
+    while True:
+        pass
+
+
+def deadlock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        endless,
+        lambda: ctypes.PyDLL(None).pause(),  # with the interpreter's lock
+        lambda: re.match(r"(a+)+$", 60 * "a" + "b"),
+        lambda: time.sleep(1000),
+        deadlock,
+        lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    ],
+    ids=["python", "c", "regex", "sleep", "deadlock", "stopped"],
+)
+def test_a_call_that_does_not_return_is_unknown_with_its_case(act, tmp_path):
+    started = time.monotonic()
+    found, neighbour = judged(act, tmp_path, case=LONG, limit=0.3)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.TIMED_OUT)
+    assert found.reason == "forward does not return within 0.3 s" and found.smallest == str(LONG)
+    assert found.replay.endswith(f"--case '{LONG}'")
+    assert neighbour.verdict == PASS and time.monotonic() - started < 20
+
+
+def test_the_law_goes_on_without_the_case_that_hangs(tmp_path):
+    lengths = tmp_path / "lengths"
+
+    def forward(q, k, v):
+        length = q.shape[1]
+        with open(lengths, "a") as file:
+            file.write(f"{length}\n")
+        if length == hung:
+            endless()
+        return good.forward(q, k, v)
+
+    impl, hung = replace(good.IMPL, name="hangs", forward=forward), 0
+    with isolated(tmp_path, impl, try_contract=False) as judging:
+        assert judging.law(LAW, impl).verdict == PASS
+    drawn = lengths.read_text().split()
+    hung = int(drawn[len(drawn) // 2])
+    lengths.unlink()
+    with isolated(tmp_path, impl, try_contract=False, limit=0.5) as judging:
+        found = judging.law(LAW, impl)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.TIMED_OUT)
+    times = drawn.count(str(hung))
+    assert (
+        times <= 3
+        and found.reason == f"forward does not return within 0.5 s; right on {len(drawn) - times} other cases"
+    )
+    assert set(lengths.read_text().split()) == set(drawn)  # the same cases, and all the others
+
+
+def test_a_wrong_result_is_a_failure_although_cases_beside_it_hang(tmp_path):
+    """They are called to explain the failure."""
+
+    def forward(q, k, v):
+        if q.shape[1] > 80:
+            endless()
+        return good.forward(q, k, v) + (q.shape[1] > 20)
+
+    impl = replace(good.IMPL, name="hangs", forward=forward)
+    short = parse_case("seqlen_q=75 seqlen_k=75 headdim=16 dtype=float32")
+    with isolated(tmp_path, impl, try_contract=False, limit=0.3, case=short) as judging:
+        found = judging.law(LAW, impl)
+    assert found.verdict == FAIL and found.reason.startswith("out[")
+    assert found.smallest == str(short) and found.replay.endswith(f"--case '{short}'")
+
+
+def test_an_implementation_that_always_hangs_ends_the_run_in_time(tmp_path):
+    impl = hostile(endless)
+    with isolated(tmp_path, impl, limit=0.2) as judging:
+        reasons = [judging.law(LAW, impl).reason for _ in range(5)]
+    assert reasons[-1] == "not judged: 9 calls did not return in time"
+
+
+def test_the_limit_is_longer_while_something_compiles(tmp_path):
+    compiler = tmp_path / "cc1plus"
+    shutil.copy(shutil.which("sleep"), compiler)
+    impl = hostile(lambda: subprocess.run([compiler, "1.5"], check=True))
+    with isolated(tmp_path, impl, limit=0.5, case=LONG) as judging:
+        assert judging.law(LAW, impl).verdict == PASS
+
+
+@pytest.mark.parametrize("compiles", (False, True))
+def test_a_call_that_compiles_in_its_own_process_has_more_time(compiles, tmp_path):
+    def act():
+        with counted() if compiles else nullcontext():  # as our builds do, and while they wait for another worker
+            time.sleep(1)
+
+    impl = hostile(act)
+    with isolated(tmp_path, impl, limit=0.3, case=LONG) as judging:
+        assert judging.law(LAW, impl).verdict == (PASS if compiles else UNKNOWN)
+
+
+def test_what_a_compiler_tells_afterwards_counts_too(tmp_path):
+    def act():
+        time.sleep(0.2)
+        NOW.compiled(1.5)
+        time.sleep(0.8)
+
+    impl = hostile(act)
+    with isolated(tmp_path, impl, limit=0.3, case=LONG) as judging:
+        assert judging.law(LAW, impl).verdict == PASS
+
+
+def test_without_a_limit_a_call_takes_what_it_takes(tmp_path):
+    impl = hostile(lambda: time.sleep(1))
+    with isolated(tmp_path, impl, limit=0, case=LONG) as judging:
+        assert judging.law(LAW, impl).verdict == PASS
+
+
+# --- the parent -------------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_the_judging_process_at_once(tmp_path):
+    impl, before = hostile(endless), descriptors()
+    with isolated(tmp_path, impl, case=LONG) as judging:
+        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            judging.law(LAW, impl)
+        assert judging._process.pid == 0
+    assert descriptors() == before
+
+
+def test_processes_and_files_do_not_pile_up(tmp_path):
+    before = descriptors()
+    judged(os.abort, tmp_path, case=LONG)
+    assert descriptors() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_an_exception_of_the_suite_is_unknown_and_names_its_line(tmp_path):
+    def broken(trial):
+        return {}["nothing"]
+
+    with isolated(tmp_path, good.IMPL, case=LONG) as judging:
+        found = judging.law(replace(LAW, function=broken), good.IMPL)
+        neighbour = judging.law(LAW, good.IMPL)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.SUITE)
+    assert re.fullmatch(r"the suite raised KeyError: 'nothing' \(tests/isolation/test_core.py:\d+\)", found.reason)
+    assert neighbour.verdict == PASS

@@ -1,0 +1,49 @@
+"""What a hostile implementation does, and what it must give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from impls import Implementation
+from tests.plugins import good
+
+AT = 1  # the length at which it is hostile
+CASE = f"seqlen_q={AT} seqlen_k={AT} headdim=16 dtype=float32"
+PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+
+
+@dataclass(frozen=True)
+class Row:
+    """act(q, k, v): None, or what to return in place of the right answer. verdicts: those allowed; words: in the reason."""
+
+    act: Callable
+    verdicts: tuple[str, ...]
+    words: str
+
+    def implementation(self, name: str) -> Implementation:
+        """An implementation that acts so at one length."""
+
+        def forward(q, k, v):
+            returned = self.act(q, k, v) if q.shape[1] == AT else None
+            return good.forward(q, k, v) if returned is None else returned
+
+        return Implementation(name=name, forward=forward, supports=good.IMPL.supports)
+
+
+class Table(dict):
+    """name -> Row."""
+
+    def gives(self, verdict: str, words: str = "") -> Callable:
+        """Adds a function; verdict: "fail", or several as in "pass unknown"."""
+
+        def add(act: Callable) -> Callable:
+            self[act.__name__] = Row(act, tuple(verdict.split()), words)
+            return act
+
+        return add
+
+    @property
+    def implementations(self) -> list[Implementation]:
+        """One for each row."""
+        return [row.implementation(name) for name, row in self.items()]
