@@ -27,6 +27,8 @@ _FRESH = (
     torch.ops.aten.new_empty_strided.default,
 )
 
+_current: list[tuple[int, str, list[int]]] = []
+
 _KEYS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 
 
@@ -81,5 +83,14 @@ def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:
 def poisoned(pattern: int, device: str, nbytes: list[int]) -> Iterator[None]:
     """Inside, fresh memory holds `pattern`; `nbytes` are the sizes that an operator is likely to allocate."""
     leave_behind(pattern, device, nbytes)
-    with FillFresh(pattern, device):
-        yield
+    _current.append((pattern, device, nbytes))
+    try:
+        with FillFresh(pattern, device):
+            yield
+    finally:
+        _current.pop()
+
+
+def current() -> tuple[int, str, list[int]] | None:
+    """The arguments of the innermost `poisoned` around the caller: a kernel in another process needs it there."""
+    return _current[-1] if _current else None
