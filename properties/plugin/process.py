@@ -36,7 +36,9 @@ def prepare(device: str, is_worker: bool) -> dict:
     """Call in a process that judges, before its first law. Gives what there is to say about the device."""
     if NOW.isolated:
         memory.limit(device)
-    if is_worker or device == "cpu":  # small tensors are faster on one thread, above all on busy cores
+    # Small tensors are faster on one thread, above all on busy cores. And a fork does not have the threads of OpenMP that its
+    # parent may have started, when a plug-in was imported say: it would wait for them for ever.
+    if is_worker or device == "cpu" or NOW.isolated:
         torch.set_num_threads(1)
     if is_worker and device == "cuda":
         compile_each_triton_kernel_once()

@@ -3,6 +3,7 @@
 import sys
 import timeit
 import types
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS
 from properties.law import laws
+from properties.plugin.process import prepare
 from properties.plugin.session import Judge
 from properties.state.watch import THINGS, Watch
 from tests.plugins import good
@@ -29,7 +31,9 @@ def judged(tmp_path_factory):
     """name -> (the verdict of the contract check, that of a law), in one judging process."""
     plan = Plan(examples=3, small=True)
     judge = Judge(plan, [], tmp_path_factory.mktemp("report"), "main")
-    isolated = Isolated(judge, dict, [LAW, *IMPLS], 60.0, keeps_streams=False)
+    # On one thread: OpenMP's threads of this process, which other tests may have started, are not in a fork.
+    start = partial(prepare, "cpu", is_worker=True)
+    isolated = Isolated(judge, start, [LAW, *IMPLS], 60.0, keeps_streams=False)
     found = {impl.name: (isolated.contract(impl), isolated.law(LAW, impl)) for impl in IMPLS}
     isolated.close()
     return found
