@@ -20,6 +20,8 @@ from properties.cases.case import parse_case, text_of
 
 ROOT = Path(__file__).parent.parent
 IMPLS = ROOT / "impls"
+TRACED = "test_no_race_is_traced"
+ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
 CONTRACT = "test_contract_is_kept"  # not a law: the contract is checked once for each implementation, before the laws
 
 
@@ -75,6 +77,25 @@ class Mutant:
     def file(self) -> Path:
         """The file that it edits."""
         return self.family.folder / self.source
+
+
+def planted(
+    family: Family, name: str, law: str, source: str, edits: tuple, story: str, declares: Mapping[str, Any],
+    smallest: Mapping[str, Any] | None = None, *, impl: str, device: str = "cpu",
+) -> Mutant:  # fmt: skip
+    """A mutant whose name begins with that of its family. smallest: the fields in which the shrunk case exceeds ONE."""
+    return Mutant(
+        name=f"{family.name}_{name}",
+        law=law,
+        family=family,
+        source=source,
+        impl=impl,
+        declares=declares,
+        edits=edits,
+        smallest=ONE | (smallest or {}),
+        story=story,
+        device=device,
+    )
 
 
 def edited_source(mutant: Mutant) -> str:

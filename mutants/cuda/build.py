@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -18,13 +19,11 @@ from impls import Supports
 from impls.cuda.extension import nvcc
 from mutants.loading import import_copy, kept_folder
 from mutants.mutant import IMPLS, ROOT, Family, Mutant
+from mutants.mutant import planted as planted_in
 
 FILES = ("*.py", "*.cu", "*.cuh", "*.h", "*.cpp")
 OF_16_BITS = re.compile(r" *case B?FLOAT16: return .*\n")  # as_dtype of problem.cuh
 OF_BACKWARD = re.compile(r"^(int fa[12]_(?:backward|bias_gradient)\([^{]*\{).*?^\}", re.DOTALL | re.MULTILINE)  # fa?.cu
-
-TRACED = "test_no_race_is_traced"
-ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
 
 
 def load_kernels(mutant: Mutant, text: str) -> ModuleType:
@@ -78,20 +77,4 @@ def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), back
 FORWARD = promising(backward=False, cross=True)
 
 
-def planted(
-    name: str, law: str, source: str, edits: tuple, story: str, declares: dict[str, Any],
-    smallest: dict[str, Any] | None = None, impl: str = "cuda_fa2", device: str = "cpu",
-) -> Mutant:  # fmt: skip
-    """A mutant of a file of impls/cuda. smallest: the fields in which the shrunk case exceeds ONE."""
-    return Mutant(
-        name=f"cuda_{name}",
-        law=law,
-        family=KERNELS,
-        source=source,
-        impl=impl,
-        declares=declares,
-        edits=edits,
-        smallest=ONE | (smallest or {}),
-        story=story,
-        device=device,
-    )
+planted = partial(planted_in, KERNELS, impl="cuda_fa2")

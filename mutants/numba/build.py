@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -19,12 +19,10 @@ import torch
 from impls import Supports
 from mutants.loading import import_as, kept_folder
 from mutants.mutant import IMPLS, Family, Mutant
+from mutants.mutant import planted as planted_in
 
 FOLDER = IMPLS / "numba"
 LARGEST_HEADDIM = 64  # of the copies on a CPU: the least D of a tile
-
-TRACED = "test_no_race_is_traced"
-ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
@@ -100,20 +98,4 @@ def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> d
 FORWARD = promising(backward=False, cross=True)
 
 
-def planted(
-    name: str, law: str, source: str, edits: tuple, story: str, declares: dict[str, Any],
-    smallest: dict[str, Any] | None = None, impl: str = "numba_fa2", device: str = "cpu",
-) -> Mutant:  # fmt: skip
-    """A mutant of a file of impls/numba. smallest: the fields in which the shrunk case exceeds ONE."""
-    return Mutant(
-        name=f"numba_{name}",
-        law=law,
-        family=NUMBA,
-        source=source,
-        impl=impl,
-        declares=declares,
-        edits=edits,
-        smallest=ONE | (smallest or {}),
-        story=story,
-        device=device,
-    )
+planted = partial(planted_in, NUMBA, impl="numba_fa2")

@@ -2,7 +2,8 @@
 
 import torch
 
-from mutants.numba.build import FORWARD, TRACED, planted, promising
+from mutants.mutant import TRACED
+from mutants.numba.build import FORWARD, planted, promising
 
 SHIFTED = "S[r, c] = libdevice.fast_expf(S[r, c] - finite(m_new))"
 SHARED_BYTES = "return 4 * ((M + 2 * N) * (D + PAD) + M * (N + PAD))"

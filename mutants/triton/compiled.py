@@ -3,9 +3,9 @@
 import torch
 
 from impls import Supports
+from mutants.mutant import TRACED
 from mutants.triton.build import planted, promising
 
-TRACED = "test_no_race_is_traced"
 PRODUCT = "return tl.dot(a, b, input_precision=PRECISION)"
 ADD = 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")'
 ROUND = '    if PRECISION == "tf32":\n        a, b = to_tf32(a), to_tf32(b)\n'

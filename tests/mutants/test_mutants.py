@@ -11,9 +11,8 @@ from impls import python_tiled, torch_math
 from impls.registry import from_file
 from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
 from mutants import __main__ as command
-from mutants.cuda.build import TRACED
 from mutants.judging import first_failure, judge_mutant, plan
-from mutants.mutant import ROOT, build
+from mutants.mutant import ROOT, TRACED, build
 from mutants.numba import barriers
 from mutants.numba.build import NUMBA
 from mutants.tiled.build import planted
