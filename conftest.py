@@ -79,10 +79,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="judge in the pytest process, for a debugger: a kernel that crashes ends the run",
     )  # fmt: skip
     group.addoption(
-        "--isolate-gpu", action="store_true",
-        help="judge in processes that may die on a GPU, too; without it only on a CPU, as it has not been measured on a GPU",
-    )  # fmt: skip
-    group.addoption(
         "--report", default="attest-report", metavar="DIR",
         help="where results.json and index.html go (attest-report); with = for a folder outside this one",
     )  # fmt: skip

@@ -51,15 +51,20 @@ def _places(x: Inputs) -> dict[str, tuple]:
     return {name: (t.shape, t.stride(), t.untyped_storage().nbytes()) for name, t in x.items()}
 
 
-def device_works(device: str) -> bool:
-    """False after an illegal access on a GPU: this process can launch nothing more."""
+def device_error(device: str) -> str:
+    """Why this process can launch nothing more, as after an illegal access on a GPU; "" if it can."""
     try:
         if device == "cuda":
             torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
         torch.zeros(1, device=device).item()
     except RuntimeError as error:
-        return is_out_of_memory(error)  # the card is full, but works
-    return True
+        return "" if is_out_of_memory(error) else words_of(error).strip().partition("\n")[0]  # a full card works
+    return ""
+
+
+def device_works(device: str) -> bool:
+    """Whether this process can launch something more."""
+    return not device_error(device)
 
 
 @dataclass
@@ -211,6 +216,10 @@ class Trial:
             first, *others = words_of(error).strip().splitlines() or [""]
             # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
             first = first or _asserted(error)
+            if (
+                cause := device_error(self.device)
+            ) and cause not in first:  # a library says that its launch failed, not why
+                first = f"{first or 'no text'}: {cause}"
             announced = others[:MESSAGE_LINES] if first.endswith(":") else []
             raise Raises(
                 f"{made.phase.value} raises {type(error).__name__}{first and f': {first}'}",

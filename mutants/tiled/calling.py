@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from impls.python_tiled import IMPL
+from mutants.mutant import OUTSIDE
 from mutants.tiled.build import planted
 
 START = "    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
@@ -44,7 +45,7 @@ MUTANTS = [
     ),
     planted(
         name="undeclared_key_heads_are_read_by_their_own_number",
-        law="test_calls_outside_the_promise_raise_or_are_right",
+        law=OUTSIDE,
         edits=(
             (
                 "    return torch.arange(q.shape[2], device=q.device) // max(group, 1)\n",

@@ -21,6 +21,7 @@ from properties.isolation.status import NOW
 
 # Parameters of glibc's mallopt.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+INDUCTORS_RECURSION = 2000  # Python's recursion limit while TorchInductor compiles, and after it
 KEPT_ON_GPU = 4 << 30  # bytes that torch may keep from one law to the next
 
 
@@ -40,6 +41,8 @@ def prepare(device: str, is_worker: bool) -> dict:
     # parent may have started, when a plug-in was imported say: it would wait for them for ever.
     if is_worker or device == "cpu" or NOW.isolated:
         torch.set_num_threads(1)
+    # torch.compile raises it and leaves it so, which is no implementation's doing.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
     if is_worker and device == "cuda":
         compile_each_triton_kernel_once()
     torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with

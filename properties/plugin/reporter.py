@@ -145,7 +145,7 @@ class Reporter:
     @property
     def isolated(self) -> bool:
         """Whether they are in this process: a fork of one that has used CUDA could not use it."""
-        if self.device() == "cuda" and (torch.cuda.is_initialized() or not self.config.getoption("--isolate-gpu")):
+        if self.device() == "cuda" and torch.cuda.is_initialized():
             return False
         return self.may_isolate
 
@@ -282,10 +282,7 @@ class Reporter:
     def _not_isolated(self) -> list[str]:
         if self.isolated:
             return []
-        why = ""
-        if self.may_isolate:
-            asked = self.config.getoption("--isolate-gpu")
-            why = " (the plug-ins use CUDA when they are imported)" if asked else " (--isolate-gpu: in others)"
+        why = " (the plug-ins use CUDA when they are imported)" if self.may_isolate else ""
         return [f"flash-attest: laws are judged in the pytest process, which a crash ends{why}"]
 
     @pytest.hookimpl(tryfirst=True)

@@ -280,12 +280,14 @@ def test_without_a_limit_a_call_takes_what_it_takes(tmp_path):
 
 
 def test_ctrl_c_ends_the_judging_process_at_once(tmp_path):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if a shell runs this in its background
     impl, before = hostile(endless), descriptors()
     with isolated(tmp_path, impl, case=LONG) as judging:
         threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             judging.law(LAW, impl)
         assert judging._process.pid == 0
+    signal.signal(signal.SIGINT, handler)
     assert descriptors() == before
 
 

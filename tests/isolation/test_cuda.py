@@ -32,7 +32,6 @@ def test_only_judging_processes_use_cuda(tmp_path):
         f"--impl-from={PLUGINS / 'good.py'}",
         f"--report={report}",
         "--device=cuda",
-        "--isolate-gpu",
         "-p",
         "no:randomly",
     ]

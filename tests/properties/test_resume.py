@@ -79,7 +79,7 @@ def test_every_option_is_compared_or_known_not_to_matter():
     names: list[str] = []
     group = SimpleNamespace(addoption=lambda name, **_: names.append(name.lstrip("-").replace("-", "_")))
     conftest.pytest_addoption(SimpleNamespace(getgroup=lambda *_: group))
-    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation", "isolate_gpu"}
+    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}
     assert set(names) - set(resume.OPTIONS) <= others
 
 

@@ -5,7 +5,6 @@ import pickle
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +57,10 @@ SIMULATED = {  # the first cell of a row of the table -> the kernel of the batte
     "reads beyond the end of an array": "places: half_dot, one element more",
     "reads shared memory before anybody wrote it": "places: reverse_rows, what returned threads did not store",
 }
-TIMES = 5  # its threads are those of Python, which may go on in any order: what most runs do is the claim
+RACES = [name for name in SIMULATED if not name.startswith("reads ")]
+# Of a race, whose result hangs on the order in which Python's threads go on: the table has what is usual on an idle machine.
+EITHER = {"right result", "a result that no GPU gives, and no line"}
+TIMES = 5
 PROGRAM = """if True:
     import copy, pickle, sys
 
@@ -104,9 +106,10 @@ def test_the_simulator_does_what_the_table_says():
     assert done.returncode == 0, done.stderr.decode()
     outcomes = pickle.loads(done.stdout)
     assert outcomes[len(faults) :] == [[error] * TIMES for error in ["AttributeError"] * len(LACKING) + ["TypeError"]]
-    for (_, there, here), fault, results in zip(rows, faults, outcomes[: len(faults)], strict=True):
+    for (name, there, here), fault, results in zip(rows, faults, outcomes[: len(faults)], strict=True):
         assert here.split(",")[0] == fault.kinds[0]
-        assert Counter(outcome(fault, result) for result in results).most_common(1)[0][0] == there
+        seen = {outcome(fault, result) for result in results}
+        assert there in EITHER and seen <= EITHER if name in RACES else seen == {there}
 
 
 def outcome(fault: Fault, result: str | np.ndarray) -> str:
