@@ -37,6 +37,11 @@ class Inputs:
             if (tensor := getattr(self, field.name)) is not None:
                 yield field.name, tensor
 
+    @property
+    def nbytes(self) -> list[int]:
+        """The size of each. An implementation is likely to allocate such sizes."""
+        return [tensor.nbytes for _, tensor in self.items()]
+
 
 @dataclass(frozen=True)
 class Outputs:

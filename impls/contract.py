@@ -118,6 +118,8 @@ class Implementation:
     empty_rows: Literal["zero", "undefined"] = "zero"
     outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises, or is right all the same
     repeatable: Collection[str] = frozenset(OUTPUTS)
+    # Outputs whose bits are the same for all batches and heads with the same inputs in one call; None: those of repeatable.
+    equal_heads: Collection[str] | None = None
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
     traced: bool = False  # on a CPU its kernels run in the emulator, so test_races can check every access
@@ -134,6 +136,11 @@ class Implementation:
     def gives_dbias(self) -> bool:
         """Whether backward also returns dbias."""
         return bool(self.backward) and self.supports.bias_grad
+
+    @property
+    def equal_in_each_head(self) -> Collection[str]:
+        """`equal_heads`: the outputs of `repeatable` where it is None."""
+        return self.repeatable if self.equal_heads is None else self.equal_heads
 
     def share_on(self, device: str) -> float:
         """`share` on "cpu" or "cuda": 1 where a mapping does not name the device."""
@@ -179,6 +186,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
         "{'cuda': 'no nvcc found'}",
     )
     must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
+    must(
+        impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
+        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None for those of repeatable",
+    )
     if isinstance(s, Supports):
         known = "a non-empty set of torch.float32, torch.float16, torch.bfloat16"
         must(_subset(s.dtypes, DTYPES, least=1), f"supports.dtypes={s.dtypes!r}: should be {known}")

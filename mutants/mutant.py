@@ -21,6 +21,7 @@ from properties.cases.case import parse_case, text_of
 ROOT = Path(__file__).parent.parent
 IMPLS = ROOT / "impls"
 TRACED = "test_no_race_is_traced"
+STREAMS = "test_work_waits_on_the_current_stream"
 OUTSIDE = "test_calls_outside_the_promise_raise_or_are_right"
 ONE = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
 CONTRACT = "test_contract_is_kept"  # not a law: the contract is checked once for each implementation, before the laws

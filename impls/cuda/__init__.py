@@ -6,7 +6,7 @@ problem.cuh, .py     a call as integers: sizes, mask, dtypes, strides, as Python
 binding.h, fa?_binding.cpp   the host functions as operators on CUDA tensors (LibTorch's stable ABI)
 extension.py         builds them, once           host.py    calls them, or for the CPU the same files compiled by g++
 algorithm.py         from tensors to tensors: check, allocate, call
-operators.py         flash_attention_1 and flash_attention_2, with autograd, torch.compile and CUDA graphs
+functions.py         flash_attention_1 and flash_attention_2, with autograd, torch.compile and CUDA graphs
 multihead.py         multihead_attention, on matrices whose columns hold the heads
 declared.py          the Implementations that the suite judges
 
@@ -14,8 +14,8 @@ Importing this package compiles nothing. The first call on a device does; later 
 """
 
 from .declared import implementations
+from .functions import flash_attention_1, flash_attention_2
 from .multihead import multihead_attention
-from .operators import flash_attention_1, flash_attention_2
 
 __all__ = ["flash_attention_1", "flash_attention_2", "multihead_attention"]
 

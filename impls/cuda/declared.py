@@ -1,4 +1,4 @@
-"""The Implementations that the suite judges: the operators of operators.py, on each device with a compiler here."""
+"""The Implementations that the suite judges: the operators of functions.py, on each device with a compiler here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from impls import Absent, Implementation, Precision, Supports
 from impls.contract import DEVICES
 
-from . import operators
+from . import functions
 from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM
 from .extension import nvcc
 from .problem import DTYPES
@@ -32,7 +32,7 @@ def unavailable() -> dict[str, str]:
 def implementation(
     lacking: dict[str, str], name: str, function, backward, alignment: str = "bottom_right", wide: bool = False
 ):
-    """A function of operators.py and its backward operator -> what they promise on the available devices.
+    """A function of functions.py and its backward operator -> what they promise on the available devices.
 
     lacking: the result of `unavailable`. wide: the kernel for head dims beyond 256, which has no backward.
     """
@@ -65,7 +65,7 @@ def implementation(
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
         traced="cpu" not in lacking,
-        share={"cpu": 0.05 if wide else 0.2},  # simulated GPU threads run one at a time
+        share={"cpu": 0.05 if wide or alignment == "top_left" else 0.2},  # simulated GPU threads run one at a time
     )
 
 
@@ -74,8 +74,8 @@ def implementations() -> list[Implementation | Absent]:
     lacking = unavailable()
     if len(lacking) == len(DEVICES):
         return [Absent(name, "; ".join(lacking.values())) for name in NAMES]
-    fa1 = operators.flash_attention_1, operators.fa1_backward
-    fa2 = operators.flash_attention_2, operators.fa2_backward
+    fa1 = functions.flash_attention_1, functions.OPERATORS["fa1"].backward
+    fa2 = functions.flash_attention_2, functions.OPERATORS["fa2"].backward
     return [
         implementation(lacking, "cuda_fa1", *fa1),
         implementation(lacking, "cuda_fa1_wide", *fa1, wide=True),

@@ -9,7 +9,7 @@ import torch
 from impls.arguments import check_like, check_tensor
 
 from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM
-from .operators import flash_attention_1, wants_gradient
+from .functions import flash_attention_1, wants_gradient
 
 
 def multihead_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, h: int) -> torch.Tensor:

@@ -6,17 +6,13 @@ compiled graph and autograd see two calls and not the kernels' launches.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
-
 from impls.arguments import check_no_tangent
+from impls.operators import namespace_of, registered
 
-from .attention import Algorithm, statistic
+from .attention import Algorithm
 from .problem import check
 
-# An edited copy of this package (a mutant) registers its own operators beside those of the original.
-NAMESPACE = "flash_attest_numba" if __package__ == "impls.numba" else __package__.replace(".", "_")
+NAMESPACE = namespace_of(__package__, "impls.numba", "flash_attest_numba")
 
 
 def flash_attention_1(
@@ -31,7 +27,8 @@ def flash_attention_1(
     causal_alignment: which corner the diagonal of a causal mask meets if seqlen_q != seqlen_k: "bottom_right", "top_left".
     Returns out, like q; with return_lse also lse (batch, nheads, seqlen_q): float32, natural logarithm, no gradient.
     Where a query sees no key, out is 0 and lse -inf.
-    First-order gradients, in reverse mode. Each kernel is compiled when it is first needed, in seconds.
+    First-order gradients, in reverse mode. Each kernel is compiled when it is first needed, in seconds: call once before
+    a CUDA graph captures it.
     Raises, before any launch, ValueError that names the argument and its value, and NotImplementedError in forward-mode AD;
     RuntimeError if the GPU has too little shared memory.
     """
@@ -56,69 +53,4 @@ def _attention(name, given, return_lse):
     return (out, lse) if return_lse else out
 
 
-class Operators(NamedTuple):
-    """The two operators of an algorithm."""
-
-    forward: torch.library.CustomOpDef
-    backward: torch.library.CustomOpDef
-
-
-def _define(name: str) -> Operators:
-    """Register flash_attest_numba::fa1_forward and fa1_backward (name "fa1"), with what they return and their gradients."""
-
-    @torch.library.custom_op(f"{NAMESPACE}::{name}_forward", mutates_args=())
-    def forward(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        bias: torch.Tensor | None,
-        causal: bool,
-        softmax_scale: float | None,
-        alignment: str,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """-> out, lse."""
-        return Algorithm(name, alignment).forward(q, k, v, causal=causal, bias=bias, softmax_scale=softmax_scale)
-
-    @torch.library.custom_op(f"{NAMESPACE}::{name}_backward", mutates_args=())
-    def backward(
-        dout: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        bias: torch.Tensor | None,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        causal: bool,
-        softmax_scale: float | None,
-        alignment: str,
-        wants_dbias: bool,
-    ) -> list[torch.Tensor]:
-        """-> dq, dk, dv, and dbias if there is a bias and it is wanted."""
-        way = Algorithm(name, alignment)
-        how = dict(causal=causal, bias=bias, softmax_scale=softmax_scale, wants_dbias=wants_dbias)
-        return list(way.backward(dout, q, k, v, out, lse, **how))
-
-    @forward.register_fake
-    def _(q, k, v, bias, causal, softmax_scale, alignment):
-        return q.new_empty(q.shape), statistic(q)
-
-    @backward.register_fake
-    def _(dout, q, k, v, bias, out, lse, causal, softmax_scale, alignment, wants_dbias):
-        differentiated = (q, k, v, bias) if wants_dbias and bias is not None else (q, k, v)
-        return [x.new_empty(x.shape) for x in differentiated]
-
-    def keep(ctx, inputs, output):
-        *tensors, ctx.causal, ctx.scale, ctx.alignment = inputs
-        ctx.save_for_backward(*tensors, *output)
-        ctx.mark_non_differentiable(output[1])  # lse
-
-    def differentiate(ctx, dout, _):
-        wants_dbias = ctx.needs_input_grad[3]
-        grads = backward(dout, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.alignment, wants_dbias)
-        return *grads, *(None,) * (7 - len(grads))
-
-    forward.register_autograd(differentiate, setup_context=keep)
-    return Operators(forward, backward)
-
-
-OPERATORS = {name: _define(name) for name in ("fa1", "fa2")}
+OPERATORS = {name: registered(NAMESPACE, name, Algorithm) for name in ("fa1", "fa2")}

@@ -55,7 +55,7 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEAD
 
 IMPLS = [
     implementation("triton_fa2", FlashAttention2()),
-    implementation("triton_fa2_atomic", FlashAttention2(atomic=True)),
+    implementation("triton_fa2_atomic", FlashAttention2(atomic=True), share=0.05),
     implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}, SMALL, share=0.05),
     implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,), share=0.05),
 ]

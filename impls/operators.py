@@ -1,0 +1,84 @@
+"""Makes PyTorch operators (torch.library) of an algorithm's forward and backward.
+
+torch.compile does not look inside of them, a CUDA graph captures their launches, and autograd sees two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Operators(NamedTuple):
+    """The two operators of an algorithm."""
+
+    forward: torch.library.CustomOpDef
+    backward: torch.library.CustomOpDef
+
+
+def namespace_of(package: str, original: str, name: str) -> str:
+    """Of operators: an edited copy of a package (a mutant) registers its own beside those of the original."""
+    return name if package == original else package.replace(".", "_")
+
+
+def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) -> Operators:
+    """Register namespace::NAME_forward and NAME_backward, with what they return and their gradients.
+
+    algorithm(name, causal alignment) has forward(q, k, v, ...) -> out, lse and backward(dout, q, k, v, out, lse, ...) ->
+    dq, dk, dv[, dbias], which take causal, bias, softmax_scale; backward takes wants_dbias, too.
+    """
+
+    @torch.library.custom_op(f"{namespace}::{name}_forward", mutates_args=())
+    def forward(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        bias: torch.Tensor | None,
+        causal: bool,
+        softmax_scale: float | None,
+        alignment: str,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """-> out, lse."""
+        return algorithm(name, alignment).forward(q, k, v, causal=causal, bias=bias, softmax_scale=softmax_scale)
+
+    @torch.library.custom_op(f"{namespace}::{name}_backward", mutates_args=())
+    def backward(
+        dout: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        causal: bool,
+        softmax_scale: float | None,
+        alignment: str,
+        wants_dbias: bool,
+    ) -> list[torch.Tensor]:
+        """-> dq, dk, dv, and dbias if there is a bias and it is wanted."""
+        options = dict(causal=causal, bias=bias, softmax_scale=softmax_scale, wants_dbias=wants_dbias)
+        return list(algorithm(name, alignment).backward(dout, q, k, v, out, lse, **options))
+
+    @forward.register_fake
+    def _(q, k, v, bias, causal, softmax_scale, alignment):
+        return q.new_empty(q.shape), q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
+
+    @backward.register_fake
+    def _(dout, q, k, v, bias, out, lse, causal, softmax_scale, alignment, wants_dbias):
+        differentiated = (q, k, v, bias) if wants_dbias and bias is not None else (q, k, v)
+        return [x.new_empty(x.shape) for x in differentiated]
+
+    def keep(ctx, inputs, output):
+        *tensors, ctx.causal, ctx.scale, ctx.alignment = inputs
+        ctx.save_for_backward(*tensors, *output)
+        ctx.mark_non_differentiable(output[1])  # lse
+
+    def differentiate(ctx, dout, _):
+        wants_dbias = ctx.needs_input_grad[3]
+        grads = backward(dout, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.alignment, wants_dbias)
+        return *grads, *(None,) * (7 - len(grads))  # of all seven arguments
+
+    forward.register_autograd(differentiate, setup_context=keep)
+    return Operators(forward, backward)
