@@ -1,4 +1,4 @@
-"""The option --thorough, and fixtures of several rooms: one thread; g++; a small CUDA file; a run of the benchmark."""
+"""The option --thorough, and fixtures of several rooms: one thread; patience; g++; a small CUDA file; the benchmark."""
 
 import io
 import json
@@ -9,13 +9,20 @@ import torch
 
 from emulator.compiler import no_compiler
 from emulator.cuda import load
+from properties.judging import collected, shrink
+from tests import scheduling, thorough
+from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 from tests.thorough import (  # noqa: F401  (hooks)
     pytest_addoption,
-    pytest_collection_modifyitems,
     pytest_configure,
     pytest_deselected,
     pytest_testnodedown,
 )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    thorough.pytest_collection_modifyitems(config, items)
+    scheduling.in_order(config, items)
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +32,13 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Searches for further findings and for smaller cases do not end early on a busy machine."""
+    monkeypatch.setattr(shrink, "MOST_SECONDS", 300.0)
+    monkeypatch.setattr(collected, "MOST_COLLECTING", 300.0)
 
 
 @pytest.fixture(scope="session")

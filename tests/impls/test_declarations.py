@@ -34,6 +34,13 @@ def test_known_failures_are_a_mapping(known):
     assert caught.value.problems == [f"known_failures={known!r}: should be {{'test_name': 'why, #123'}}"]
 
 
+@pytest.mark.parametrize("equal", ["out", {"heads"}, True])
+def test_equal_heads_are_names_of_outputs(equal):
+    with pytest.raises(ContractError) as caught:
+        replace(torch_math.IMPL, equal_heads=equal)
+    assert [problem.partition(": ")[0] for problem in caught.value.problems] == [f"equal_heads={equal!r}"]
+
+
 @pytest.mark.parametrize("returned", [True, False, 0, "", 32])
 def test_accepts_returns_none_or_a_reason(returned):
     """True for "yes, accepted" would refuse the case, and its reason would read "True"."""

@@ -14,6 +14,7 @@ from properties.cases.sparse_memory import spread
 
 MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda", "numba")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+VARIANTS = ("_top_left", "_atomic", "_tf32", "_wide")
 INF = float("inf")
 NAME = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
@@ -169,7 +170,10 @@ def reference(impl, x, wanted):
 
 
 def compared():
-    """(implementation, device), case: each case in one supported dtype, by turns; thorough in the others."""
+    """(implementation, device), case: each case in one supported dtype, by turns; thorough in the others.
+
+    Of variants, which run the kernels of another implementation, the first two cases.
+    """
     for tested in every_implementation():
         turn = 0
         for name, wanted in CASES.items():
@@ -177,7 +181,8 @@ def compared():
             supported = [c for c in cases if not refused(tested.values[0][0], c)]
             turn += bool(supported)
             for n, c in enumerate(supported):
-                marks = () if n == turn % len(supported) else pytest.mark.thorough
+                chosen = n == turn % len(supported) and (turn <= 2 or not tested.values[0][0].name.endswith(VARIANTS))
+                marks = () if chosen else pytest.mark.thorough
                 yield pytest.param(*tested.values, c, marks=marks, id=f"{tested.id}-{name}-{NAME[c.dtype]}")
 
 

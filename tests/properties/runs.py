@@ -1,15 +1,17 @@
-"""Helpers: runs of pytest on the laws in new processes, and what they reported."""
+"""Helpers: runs of pytest on the laws in processes of their own, and what they reported."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.properties import warm
+
+ROOT = warm.ROOT
 PLUGINS = ROOT / "tests" / "plugins"
 
 
@@ -22,11 +24,39 @@ def command(*arguments: object, report: Path) -> list[str]:
     return [sys.executable, "-m", "pytest", *options(*arguments, report=report)]
 
 
-def attest(*arguments: object, report: Path) -> subprocess.CompletedProcess:
+@dataclass
+class Run:
+    """One run. returncode: as of a process of its own, minus the number if it was a signal; stdout: with stderr."""
+
+    returncode: int
+    stdout: str
+    report: Path
+
+
+def attest(*arguments: object, report: Path) -> Run:
     """Run pytest on the laws with these arguments."""
-    return subprocess.run(
-        command(*arguments, report=report), cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment()
-    )
+    return _attest([(arguments, report)])[0]
+
+
+def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
+    """Each of the runs, one after another in one process, which imports the suite once."""
+    made = _attest([(arguments, folder / str(n)) for n, arguments in enumerate(runs.values())])
+    return dict(zip(runs, made, strict=True))
+
+
+def _attest(runs: list[tuple[tuple, Path]]) -> list[Run]:
+    """[(arguments, report)] -> the runs, in a process of their own. If it ends early, that was the last run."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, str(n)) for n in range(len(runs))]
+        asked = [
+            {"arguments": options(*arguments, report=report), "output": f"{file}.out", "status": str(file)}
+            for file, (arguments, report) in zip(files, runs, strict=True)
+        ]
+        ended = warm.ask(environment(), asked)
+        assert all(file.exists() for file in files[:-1]), f"the process of {len(runs)} runs ended early, with {ended}"
+        statuses = [*(int(file.read_text()) for file in files[:-1]), ended]
+        printed = [Path(one["output"]).read_text(errors="backslashreplace") for one in asked]
+    return [Run(*of, report) for *of, (_, report) in zip(statuses, printed, runs, strict=True)]
 
 
 def environment() -> dict[str, str]:
@@ -38,35 +68,3 @@ def results(report: Path) -> dict[str, dict]:
     """law[impl] -> its entry in results.json."""
     entries = json.loads((report / "results.json").read_text())["results"]
     return {f"{entry['law']}[{entry['impl']}]": entry for entry in entries}
-
-
-IN_ONE_PROCESS = """
-import contextlib, io, json, sys
-import pytest
-for arguments in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
-        status = int(pytest.main(arguments))
-    print(json.dumps([status, printed.getvalue()]))
-"""
-
-
-@dataclass
-class Run:
-    """One of several runs in one process. returncode: what pytest.main gives, the exit status otherwise."""
-
-    returncode: int
-    stdout: str
-    report: Path
-
-
-def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
-    """Each of the runs, one after another in one new process, which imports torch once."""
-    reports = {name: folder / str(n) for n, name in enumerate(runs)}
-    each = [options(*arguments, report=reports[name]) for name, arguments in runs.items()]
-    process = subprocess.run(
-        [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(each)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment(),
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    answers = map(json.loads, process.stdout.splitlines())
-    return {name: Run(*answer, reports[name]) for name, answer in zip(runs, answers, strict=True)}

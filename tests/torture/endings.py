@@ -205,4 +205,18 @@ def profiler_exits(q, k, v):
     sys.setprofile(lambda *_: os._exit(7) if next(calls) > 500 else None)
 
 
-IMPLS = TABLE.implementations
+IMPLS, EVERY = TABLE.implementations(
+    "arithmetic_error",
+    "illegal_instruction",
+    "trap",
+    "forbidden_call",
+    "exits_with_3",
+    "has_no_time",
+    "fork_bomb",
+    "thread_crashes_later",
+    "thread_raises",
+    "many_threads",
+    "del_raises",
+    "del_of_an_output_exits",
+    "profiler_exits",
+)

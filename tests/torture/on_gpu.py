@@ -103,4 +103,4 @@ def on_a_stream_of_its_own(q, k, v):
 
 
 WRONG_STREAM = replace(good.IMPL, name="wrong_stream", forward=on_a_stream_of_its_own)
-IMPLS = [*TABLE.implementations, WRONG_STREAM]
+IMPLS = [*TABLE.implementations()[0], WRONG_STREAM]

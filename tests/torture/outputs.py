@@ -165,4 +165,19 @@ def a_lazy_conjugate(q, k, v):
     return torch.complex(torch.zeros_like(q), -right(q, k, v)).conj().imag
 
 
-IMPLS = TABLE.implementations
+IMPLS, EVERY = TABLE.implementations(
+    "nan",
+    "a_string",
+    "nothing_but_false",
+    "nested",
+    "objects",
+    "three",
+    "empty",
+    "complex",
+    "whole_numbers",
+    "a_generator",
+    "the_same_for_all",
+    "requires_a_gradient",
+    "a_lazy_conjugate",
+    "frees_an_input",
+)

@@ -189,4 +189,17 @@ def asks_torch_for_200_gib(q, k, v):
     return torch.empty(200 << 30, dtype=torch.uint8).fill_(1)
 
 
-IMPLS = TABLE.implementations
+IMPLS, EVERY = TABLE.implementations(
+    "raises_generator_exit",
+    "raises_stop_iteration",
+    "raises_cancelled",
+    "raises_bare_assertion",
+    "raises_like_cuda",
+    "str_exits",
+    "str_gives_a_number",
+    "says_ansi_codes",
+    "says_nul",
+    "says_markup",
+    "expects_to_fail",
+    "is_unsatisfiable",
+)

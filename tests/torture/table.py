@@ -32,7 +32,11 @@ class Row:
 
 
 class Table(dict):
-    """name -> Row."""
+    """name -> Row. repeats: the names of rows that end as another row does; they are judged with --thorough alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeats: frozenset[str] = frozenset()
 
     def gives(self, verdict: str, words: str = "") -> Callable:
         """Adds a function; verdict: "fail", or several as in "pass unknown"."""
@@ -43,7 +47,9 @@ class Table(dict):
 
         return add
 
-    @property
-    def implementations(self) -> list[Implementation]:
-        """One for each row."""
-        return [row.implementation(name) for name, row in self.items()]
+    def implementations(self, *repeats: str) -> tuple[list[Implementation], list[Implementation]]:
+        """One for each row but for those that repeat, and one for each row."""
+        assert set(repeats) <= set(self), set(repeats) - set(self)
+        self.repeats = frozenset(repeats)
+        every = {name: row.implementation(name) for name, row in self.items()}
+        return [every[name] for name in self if name not in repeats], list(every.values())

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from impls.cuda import flash_attention_1, flash_attention_2, operators
+from impls.cuda import flash_attention_1, flash_attention_2, functions
 from tests.impls.cuda.calls import RIGHT, each, everywhere, gradients, inputs, on_a_gpu
 from tests.impls.cuda.values import randn
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
 
 OPERATORS = {
-    flash_attention_1: (operators.fa1_forward, operators.fa1_backward),
-    flash_attention_2: (operators.fa2_forward, operators.fa2_backward),
+    flash_attention_1: functions.OPERATORS["fa1"],
+    flash_attention_2: functions.OPERATORS["fa2"],
 }
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,11 +74,11 @@ def test_operators_are_in_torch_ops():
 
 def test_a_copy_of_the_package_has_its_own_operators(tmp_path):
     """Mutants are such copies, which must not replace the operators of the original."""
-    shutil.copytree(Path(operators.__file__).parent, tmp_path / "copied_cuda")
+    shutil.copytree(Path(functions.__file__).parent, tmp_path / "copied_cuda")
     program = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from impls.cuda import operators as ours;"
-        " from copied_cuda import operators as copied; import torch;"
-        " print([o.fa1_forward._qualname for o in (ours, copied)])"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from impls.cuda import functions as ours;"
+        " from copied_cuda import functions as copied; import torch;"
+        " print([o.OPERATORS['fa1'].forward._qualname for o in (ours, copied)])"
     )
     assert run_python(program) == "['flash_attest_cuda::fa1_forward', 'copied_cuda::fa1_forward']"
 
