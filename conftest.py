@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import properties.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
@@ -16,6 +15,7 @@ from hypothesis import settings
 
 import emulator.numba
 import emulator.triton
+from properties.gpus import visible_gpus
 from properties.profiles import DEFAULT, PROFILES
 
 ROOT = Path(__file__).parent
@@ -71,6 +71,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"{PROFILES[DEFAULT].repeats_on_cpu}; smoke: {PROFILES['smoke'].repeats})",
     )  # fmt: skip
     group.addoption(
+        "--perturb", metavar="NAMES",
+        help="under which perturbations test_races repeats calls, as in stress,cold; none for none (all that the device has; "
+        "an unknown name lists the known; docs/races.md)",
+    )  # fmt: skip
+    group.addoption(
         "--case-timeout", type=float, default=120.0, metavar="SECONDS",
         help="the limit for a call of an implementation, ten times as long while something compiles (120; 0: no limit)",
     )  # fmt: skip
@@ -107,7 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for said, warning in (emulator.triton.interpreted(), INTERPRETED), (emulator.numba.simulated(), SIMULATED):
         if said:
             config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
-    if not _gpus():  # plug-ins' kernels in Triton and in Numba too
+    if not visible_gpus():  # plug-ins' kernels in Triton and in Numba too
         emulator.triton.activate_when_imported()
         emulator.numba.activate_when_imported()
     repeats = config.getoption("--repeats")
@@ -156,22 +161,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 # --- pytest-xdist: workers that fit, one GPU each in turn ---------------------------------------------------------------
 
 
-def _gpus() -> list[str]:
-    """The GPUs this run may use, as CUDA_VISIBLE_DEVICES names them; found without touching CUDA in this process."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [gpu for gpu in visible.split(",") if gpu and gpu != "-1"]
-    if shutil.which("nvidia-smi") is None and not Path("/dev/nvidia0").exists():
-        return []
-    import torch
-
-    return [str(n) for n in range(torch.cuda.device_count())]
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    gpus = _gpus() if config.getoption("--device") != "cpu" else []
+    gpus = visible_gpus() if config.getoption("--device") != "cpu" else []
     if not gpus:
         return cores
     import torch
@@ -191,7 +184,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node) -> None:
-    gpus = _gpus() if node.config.getoption("--device") != "cpu" else []
+    gpus = visible_gpus() if node.config.getoption("--device") != "cpu" else []
     number = int(node.gateway.id.removeprefix("gw"))
     node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
     node.workerinput["attest_seed"] = node.config.attest.seed

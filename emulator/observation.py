@@ -69,14 +69,16 @@ class Site:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the threads that an observation is about: what it did, where in the source, and its indices."""
+    """One of the threads that an observation is about: what it did, where in the source, and its indices, if known."""
 
     what: Action
     site: Site
-    thread: tuple[int, int, int]
-    block: tuple[int, int, int]
+    thread: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
 
     def __str__(self) -> str:
+        if self.thread is None or self.block is None:
+            return f"a thread {self.what.verb}"
         return f"thread {_short(self.thread)} of block {_short(self.block)} {self.what.verb}"
 
 

@@ -8,6 +8,8 @@ from enum import Enum
 
 import torch
 
+from races.finding import Finding
+
 # As CUDA, Triton, cuDNN and torch's allocator of the CPU say it, whose errors are RuntimeErrors; torch has a type of its own
 # for what it allocates itself on a GPU.
 OUT_OF_MEMORY = re.compile(
@@ -26,6 +28,7 @@ class Reason(Enum):
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
     NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine gives too few addresses, or none that stay unmapped
+    NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is not installed, or does not run on this GPU
     NOT_COVERED = "not covered"  # unknown: a kernel uses what the emulator cannot run on a CPU
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
@@ -40,7 +43,8 @@ class LawBroken(AssertionError):
 
     `suggests` is a guess read off the pattern, and is shown as one. `investigate` makes further calls, once, when the
     smallest case is known: it returns a phrase for the end of the headline, and lines for what was observed.
-    `findings` are all that is wrong, where the headline names only the first: repeats that find the same agree.
+    `findings` are all that is wrong, where the headline names only the first: repeats that find the same agree. `found`:
+    the same as a layer of race detection found it.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class LawBroken(AssertionError):
         suggests: str | None = None,
         investigate: Callable[[], tuple[str, list[str]]] | None = None,
         findings: Iterable[str] = (),
+        found: Iterable[Finding] = (),
     ):
         super().__init__(headline)
         self.headline = headline
@@ -57,6 +62,14 @@ class LawBroken(AssertionError):
         self.suggests = suggests
         self.investigate = investigate
         self.findings = frozenset(findings) or frozenset({headline})
+        self.found = tuple(found)
+
+
+def findings_of(found: Iterable[Finding]) -> LawBroken:
+    """What a layer of race detection found in one case, as a failure: what keeps values comes last."""
+    ranked = sorted(found, key=lambda finding: finding.keeps_values)
+    headlines = [finding.headline for finding in ranked]
+    return LawBroken(headlines[0], *(f"{finding}\n" for finding in ranked), findings=headlines, found=ranked)
 
 
 class Raises(LawBroken):

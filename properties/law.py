@@ -28,6 +28,7 @@ class Law:
 
     `device` is where it can fail; None for everywhere. With "cpu" it is judged there, whatever device the run is on.
     `last`: judged after the implementation's other laws, as a wrong kernel may end the process.
+    `collects`: its findings of all cases are one set, each with its smallest case (judging/collected.py).
     """
 
     function: Callable[[Trial], None]
@@ -37,6 +38,7 @@ class Law:
     share: float = 1.0
     device: str | None = None
     last: bool = False
+    collects: bool = False
 
     def hold(self, trial: Trial) -> None:
         """Try the law. Raises LawBroken, or Undecided if memory ran out anywhere, the oracle included."""
@@ -83,13 +85,14 @@ def law(
     share: float = 1.0,
     device: str | None = None,
     last: bool = False,
+    collects: bool = False,
     **draws: Any,
 ) -> Callable:
     """Make a pytest test of a function of a Trial; keywords that are not Law's go to Draws.of."""
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        made = Law(function, wanted, needs, bug, share, device, last)
+        made = Law(function, wanted, needs, bug, share, device, last, collects)
 
         def test(impl, judge):
             judge(made, impl)

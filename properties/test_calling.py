@@ -38,7 +38,7 @@ def test_work_waits_on_the_current_stream(trial):
         for name, tensor in late.items():
             tensor.copy_(getattr(stored, name))
         # FillFresh does not work here: it could overwrite memory that another stream already uses.
-        leave_behind(PATTERNS[1], trial.device, trial.nbytes)
+        leave_behind(PATTERNS[1], trial.device, trial.x.nbytes)
         got = trial.call(late, backward=trial.backward, then=Outputs.copy)
     check_unchanged(trial, usual, got, "on a stream that is busy; on the default stream it was")
 

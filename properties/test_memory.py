@@ -163,7 +163,7 @@ def test_what_memory_held_before_does_not_matter(trial):
     def results(backward: bool):
         got = []
         for pattern in PATTERNS:
-            with poisoned(pattern, trial.device, trial.nbytes):
+            with poisoned(pattern, trial.device, trial.x.nbytes):
                 got.append(trial.run(backward=backward))
         return got
 

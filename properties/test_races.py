@@ -1,81 +1,100 @@
-"""The same call gives the same result: calls repeated with disturbed memory, and kernels traced for races."""
+"""The same call gives the same result: calls repeated, equal heads compared, kernels traced, and watched on a GPU."""
 
-from contextlib import nullcontext
+from collections.abc import Callable
 
+from impls.contract import OUTPUTS
 from properties.cases.case import Case
-from properties.cases.inputs import build
-from properties.checks.comparisons import check_agree
+from properties.checks import copies
 from properties.checks.pictures import plural, share, where
-from properties.failures import LawBroken
+from properties.checks.repeated import beyond, check_spread, none_found, repeats_of, under
+from properties.failures import LawBroken, findings_of
+from properties.judging.sanitized import kernels_of, sanitized, sanitizer_program
 from properties.law import law
-from races.poison import PATTERNS, poisoned
-from races.repeat import compare_repeats, in_order, order_of
 from races.tracing import MOST_PRODUCTS, tracing
 
-
-def _traceable(case: Case) -> Case:
-    """The case with fewer heads, then with shorter sequences, if tracing it would take too long."""
-    if case.products > MOST_PRODUCTS:
-        case = case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1, bias_batch=1, bias_nheads=1)
-    if case.products > MOST_PRODUCTS:
-        case = case.but(seqlen_q=min(case.seqlen_q, 70), seqlen_k=min(case.seqlen_k, 70))
-    return case
+MOST_SANITIZED = 2**22  # under racecheck, where an access takes a thousand times as long
 
 
-@law(
-    share=0.1, regime=("spread", "peaked", "mean"), softmax_scale=False, bug="races",
+def _small(most: int) -> Callable[[Case], Case]:
+    """-> the case with fewer heads, then with shorter sequences, if it has more than so many products."""
+
+    def smaller(case: Case) -> Case:
+        if case.products > most:
+            case = case.but(batch=1, nheads=case.nheads // case.nheads_k, nheads_k=1, bias_batch=1, bias_nheads=1)
+        if case.products > most:
+            case = case.but(seqlen_q=min(case.seqlen_q, 70), seqlen_k=min(case.seqlen_k, 70))
+        return case
+
+    return smaller
+
+
+SHOWS = dict(
+    regime=("spread", "peaked", "mean"), softmax_scale=False, bug="races",
     seqlen_q=(24, None), seqlen_k=(24, None),  # shorter cases have too little parallel work to show a race
 )  # fmt: skip
+INTENDED = (
+    "a race, atomics that sum in another order, or memory that was never written\n"
+    "(if this is intended, leave the output out of `repeatable`)"
+)
+
+
+@law(share=0.1, **SHOWS)
 def test_repeats_agree(trial):
     """Called again with the same inputs, every output that is declared repeatable has the same bits.
 
-    Other outputs (atomics sum in any order) stay within the budget. Between two calls fresh memory is filled with huge
-    numbers, NaN or zeros, and before every fourth call another case runs. Kernels that run in the emulator run in other
-    orders of threads and blocks, too. After n equal repeats, p < 3/n at 95 %.
+    Other outputs (atomics sum in any order) stay within the budget of each other. Repeats run under perturbations, one or
+    several at a time: docs/races.md says which. Kernels that run in the emulator run in other orders of threads and
+    blocks. After n equal repeats, p < 3/n at 95 %, under these perturbations.
     """
-    backward, emulated = trial.backward, trial.impl.traced and trial.device == "cpu"
-    other = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
-    turn = [0]
-
-    def disturb(repeat: int) -> None:
-        turn[0] = repeat
-        if repeat % 4 == 3:
-            trial.run(other, backward=backward)
-
-    def call():
-        order = order_of(turn[0], trial.case.seed) if emulated else nullcontext()
-        with poisoned(PATTERNS[turn[0] % len(PATTERNS)], trial.device, trial.nbytes), order:
-            return dict(trial.run(backward=backward).items())
-
-    found, first = compare_repeats(call, trial.repeats, disturb)
-    inexact = [name for name in first if name not in trial.impl.repeatable]
-    if inexact:
-        again = trial.run(backward=backward)
-        budget = trial.budget(trial.want(backward=backward), backward=backward)
-        for name in inexact:
-            check_agree(trial, name, getattr(again, name), first[name], getattr(budget, name), "the first call gave")
+    found = repeats_of(trial, trial.x, trial.repeats, inexact=lambda name: name not in trial.impl.repeatable)
+    spread = check_spread(trial, found, trial.x)
     for name, times in found.differing.items():
         if name in trial.impl.repeatable:
             elements = found.elements[name] > 0
-            by_order = emulated and not any(map(in_order, found.which[name]))
             each = ", ".join(f"{other} in {plural(n, 'repeat')}" for other, n in found.differing.items())
             raise LawBroken(
                 f"{name}: {times} of {found.n} repeats differ{'s' * (times == 1)} from the first call, "
                 f"in {share(elements)}, by up to {found.largest[name]:.3g}",
                 where(trial, name, elements, "differs"),
                 f"outputs that differ: {each}" if len(found.differing) > 1 else "",
-                "only where threads and blocks run in another order: in the same order the repeats agree" * by_order,
-                suggests="a race, atomics that sum in another order, or memory that was never written\n"
-                "(if this is intended, leave the output out of `repeatable`)",
+                under(found, name),
+                suggests=INTENDED,
             )
     trial.meter.repeats += found.n
-    over = f"{trial.meter.repeats} repeats of {plural(trial.meter.cases + 1, 'case')}"
-    trial.meter.note = f"none found in {over}, p < {found.bound:.2g} for each at 95 %"
+    trial.meter.note = none_found(trial, f"{trial.meter.repeats} repeats", found.n)
+    trial.meter.note += f"; {spread}" if spread else ""
+
+
+@law(share=0.05, where=lambda case: case.batch * case.nheads > 1, toward=copies.of_several, **SHOWS)
+def test_copies_agree(trial):
+    """Heads with equal inputs have equal outputs within one call, bit for bit.
+
+    So one launch is as many comparisons as it has heads; a GPU gets some hundred where the implementation promises the
+    bits of all outputs. It runs again under the perturbations of test_repeats_agree. Outputs that are not declared in
+    equal_heads (those of repeatable unless it is given) stay within the budget of each other; so do all outputs on a CPU
+    where the kernels are not traced, as products of a library may depend there on where a matrix lies.
+    """
+    exact = copies.exact_outputs(trial)
+    x = copies.inputs_of(trial, many=trial.device == "cuda" and exact >= set(OUTPUTS))
+    seen = copies.Seen()
+    launches = max(2, trial.repeats // 10)
+    found = repeats_of(trial, x, launches - 1, inexact=lambda name: name not in exact, see=seen.add)
+    copies.check_spread(trial, found, x)
+    for name in seen.differing():
+        if name in exact:
+            raise copies.broken(trial, seen, found, name)
+    trial.meter.repeats += seen.comparisons
+    trial.meter.launches += seen.launches
+    tries = f"{plural(trial.meter.repeats, 'comparison')} of equal heads in {plural(trial.meter.launches, 'call')}"
+    if exact:
+        trial.meter.note = none_found(trial, tries, seen.comparisons)
+    else:
+        trial.meter.note = f"equal heads are within the budget of each other in {tries}; {beyond(trial)}"
 
 
 @law(
     needs=("same process", "traced"), device="cpu", share=0.5, regime=("spread",), softmax_scale=False, bug="races",
-    where=lambda case: case.products <= MOST_PRODUCTS, toward=_traceable,
+    collects=True, where=lambda case: case.products <= MOST_PRODUCTS, toward=_small(MOST_PRODUCTS),
 )  # fmt: skip
 def test_no_race_is_traced(trial):
     """No two threads of a launch access the same byte, one of them writing, without a barrier between them: races/rule.py.
@@ -96,7 +115,35 @@ def test_no_race_is_traced(trial):
             "run the kernels in the emulator when the tensors are on the CPU, or declare traced=False",
         )
     if found.findings:
-        headlines = [finding.headline for finding in found.findings]
-        raise LawBroken(headlines[0], *(f"{finding}\n" for finding in found.findings), findings=headlines)
+        raise findings_of(found.findings)
     trial.meter.launches += found.launches
     trial.meter.note = f"none for {plural(trial.meter.cases + 1, 'case')} traced, {trial.meter.launches} launches"
+
+
+MOST_LOOKS = 5  # cases without kernels of the implementation, after which no further one is looked at
+
+
+@law(
+    needs=("same process",), device="cuda", share=0.01, regime=("spread",), softmax_scale=False, bug="races",
+    collects=True, seqlen_q=(65, 140), seqlen_k=(65, 140),  # more than one tile
+    where=lambda case: case.products <= MOST_SANITIZED, toward=_small(MOST_SANITIZED),
+)  # fmt: skip
+def test_sanitizers_report_nothing(trial):
+    """compute-sanitizer reports nothing about the implementation's kernels: racecheck, memcheck and synccheck.
+
+    They see races in shared memory (not in global memory), accesses outside of every allocation, misaligned ones, and
+    barriers that not all threads reach. Warnings of racecheck count: a race that this GPU has not turned into a wrong result
+    is one. Each tool runs the case once, in a process of its own; kernels of PyTorch's operators are not watched.
+    """
+    program = sanitizer_program()
+    meter = trial.meter
+    trial.needs(meter.without_kernels < MOST_LOOKS)
+    if not (kernels := kernels_of(trial)):
+        meter.without_kernels += 1
+        none = f"launches no kernels beside those of PyTorch's operators in {plural(meter.without_kernels, 'case')}"
+        meter.note = meter.note if meter.cases else none
+        trial.needs(False)
+    if found := sanitized(trial, program, kernels):
+        raise findings_of(found)
+    meter.kernels.update(kernels)
+    meter.note = f"nothing reported for {plural(meter.cases + 1, 'case')} of {', '.join(sorted(meter.kernels))}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
 import oracle
-from emulator.errors import NotCovered
-from impls import ContractError, Implementation, call
-from impls.call import Call, Inputs, Outputs
+from impls import Implementation, call
+from impls.call import Call, Inputs, Outputs, Phase
+from properties.calling import MESSAGE_WIDTH, device_works, judged, places
 from properties.cases.case import Case
 from properties.cases.features import keywords_of, mask_of, variant_of
 from properties.cases.inputs import build
@@ -21,50 +20,10 @@ from properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
 from properties.cases.random_tensors import RandomTensors
 from properties.cases.support import unsupported
 from properties.clock import Clock, Work
-from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory, words_of
+from properties.failures import AnotherCase, LawBroken, Raises, Undecided
 from properties.isolation.status import NOW
 from properties.state.watch import Watch, unnamed
 from properties.untrusted.remote import remote_of
-
-MESSAGE_WIDTH = 200  # of an exception that a note mentions
-MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compiler's do
-
-
-def frames_of(error: BaseException) -> list[str]:
-    """Where in the implementation an exception came from: the first frame of its own, and the last."""
-    if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # properties/untrusted
-        return list(dict.fromkeys([*there[:1], *there[-1:]]))
-    frames = traceback.extract_tb(error.__traceback__)
-    inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]
-    shown = dict.fromkeys(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in [*inner[:1], *inner[-1:]])
-    return list(shown)
-
-
-def _asserted(error: BaseException) -> str:
-    """The source line of an assertion without a text; "" for other errors."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
-
-
-def _places(x: Inputs) -> dict[str, tuple]:
-    """What tensors have beside their values."""
-    return {name: (t.shape, t.stride(), t.untyped_storage().nbytes()) for name, t in x.items()}
-
-
-def device_error(device: str) -> str:
-    """Why this process can launch nothing more, as after an illegal access on a GPU; "" if it can."""
-    try:
-        if device == "cuda":
-            torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
-        torch.zeros(1, device=device).item()
-    except RuntimeError as error:
-        return "" if is_out_of_memory(error) else words_of(error).strip().partition("\n")[0]  # a full card works
-    return ""
-
-
-def device_works(device: str) -> bool:
-    """Whether this process can launch something more."""
-    return not device_error(device)
 
 
 @dataclass
@@ -75,7 +34,11 @@ class Meter:
     clock: Clock = field(default_factory=Clock)
     worst_z: dict[str, float] = field(default_factory=dict)
     repeats: int = 0
-    launches: int = 0  # traced ones
+    launches: int = 0  # traced ones, or those whose equal heads were compared
+    under: set[str] = field(default_factory=set)  # the perturbations that were active in some repeat
+    p: float = 0.0  # the bound of the case with the fewest tries, none of which showed anything
+    kernels: set[str] = field(default_factory=set)  # those that a sanitizer watched
+    without_kernels: int = 0  # cases that launch none that a sanitizer would watch
     refusals: int = 0  # calls that raised, in a law that allows it
     note: str = ""  # what the law says beside its verdict: "none in 300 repeats, p < 1 %"
 
@@ -93,6 +56,8 @@ class Trial:
     device: str
     meter: Meter = field(default_factory=Meter)
     repeats: int = 100
+    perturbations: str = ""  # of repeated calls, as --perturb names them (races/perturb)
+    origin: str = ""  # how the implementation was found, as a command line has it: "--impl-from=my_file.py"
     write_down: Callable[[str], None] = lambda what: None  # keeps what is about to be called, should the process die
     watch: Watch = field(default_factory=Watch)  # has what calls leave otherwise than it was (properties/state)
     judges_state: bool = True  # whether that breaks a law; False: the caller looks at it
@@ -107,11 +72,6 @@ class Trial:
     def backward(self) -> bool:
         """Whether there is a backward to judge."""
         return self.impl.backward is not None
-
-    @property
-    def nbytes(self) -> list[int]:
-        """The sizes of the inputs. An implementation is likely to allocate such sizes."""
-        return [tensor.nbytes for _, tensor in self.x.items()]
 
     @property
     def form(self) -> str:
@@ -150,11 +110,13 @@ class Trial:
         implementation breaks the law. The outputs are copies: where the next call writes to them (a defect that
         test_memory names), a law that compares two calls would compare the second one with itself.
         """
-        x = self.x if x is None else x
-        layout = changed.pop("layout", self.case.layout)
-        stored = self.stored(x)
-        handed = Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in stored.items()})
+        handed = self.laid_out(x, changed.pop("layout", self.case.layout))
         return self.call(handed, backward=backward, wrt=wrt, **changed).copy()
+
+    def laid_out(self, x: Inputs | None = None, layout: str | None = None) -> Inputs:
+        """The inputs as `call` takes them: in the implementation's layout, stored in the case's."""
+        stored, layout = self.stored(self.x if x is None else x), layout or self.case.layout
+        return Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in stored.items()})
 
     def place(
         self, x: Inputs, fill: float, margin: int = MARGIN, away_from: Inputs | None = None
@@ -191,47 +153,45 @@ class Trial:
 
         Raises Undecided if memory runs out, or a kernel uses what the emulator does not cover.
         """
-        before = _places(handed)
+        before = places(handed)
         made = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
-        try:
-            made.enters, made.around = NOW.enters, self.watch
-            with self.meter.clock.counts(Work.RUNNING), NOW.call():
-                got = then(made.run())
-                if self.device == "cuda":
-                    torch.cuda.synchronize()
-        except (
-            Undecided
-        ) as error:  # of --untrusted; an implementation may raise it, too, and does not choose the reason
-            raise Undecided(str(error)) from error
-        except ContractError as error:
-            raise LawBroken(error.problems[0], *error.problems[1:]) from error
-        except NotCovered as error:
-            raise Undecided(str(error), Reason.NOT_COVERED) from error
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
-                raise
-            if is_out_of_memory(error):
-                words = f": {made.phase.value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
-                raise Undecided(f"out of memory on {self.case}{words}") from error
-            first, *others = words_of(error).strip().splitlines() or [""]
-            # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
-            first = first or _asserted(error)
-            if (
-                cause := device_error(self.device)
-            ) and cause not in first:  # a library says that its launch failed, not why
-                first = f"{first or 'no text'}: {cause}"
-            announced = others[:MESSAGE_LINES] if first.endswith(":") else []
-            raise Raises(
-                f"{made.phase.value} raises {type(error).__name__}{first and f': {first}'}",
-                *announced,
-                *frames_of(error),
-                "the implementation declares that it supports this case: support it, or declare less",
-            ) from error
-        if resized := [name for name, place in _places(handed).items() if place != before[name]]:
+        made.enters, made.around = NOW.enters, self.watch
+        with self._judged(made):
+            got = then(made.run())
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+        if resized := [name for name, place in places(handed).items() if place != before[name]]:
             raise LawBroken(f"{made.phase.value} resizes {', '.join(resized)}: inputs should come back as they were")
         if self.judges_state and (changed := unnamed(self.impl.name, self.watch.changes)):
             raise LawBroken(*changed)
         return got
+
+    def launch(self, handed: Inputs, *, backward: bool = False) -> Outputs:
+        """`call` for repeats of one call: does not wait for a GPU, nor looks at what else the call changes."""
+        made = Call(self.impl, handed, backward, None, **keywords_of(self.case))
+        made.enters = NOW.enters
+        with self._judged(made):
+            return made.run()
+
+    @contextmanager
+    def waited_for(self, backward: bool = False) -> Iterator[None]:
+        """Around calls of `launch`: an error that a GPU finds after one has returned is the implementation's, too."""
+        made = Call(self.impl, self.x, backward)
+        made.phase = Phase.BACKWARD if backward else Phase.FORWARD
+        try:
+            yield
+        except RuntimeError:
+            if self.device == "cuda":  # what reads results waits for them: is it an error of the launches?
+                with self._judged(made):
+                    torch.cuda.synchronize()
+            raise
+        if self.device == "cuda":
+            with self._judged(made):
+                torch.cuda.synchronize()
+
+    def _judged(self, made: Call) -> AbstractContextManager[None]:
+        """A block that has the implementation work."""
+        return judged(made, self.case, self.device, self.meter.clock)
 
     @contextmanager
     def looking_again(self) -> Iterator[Callable[[], None]]:

@@ -13,6 +13,7 @@ class Layer(Enum):
     """How a finding was made."""
 
     TRACE = "trace"  # the emulator checked every access
+    SANITIZER = "sanitizer"  # compute-sanitizer reported it on a GPU
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,38 @@ class Finding(Observation):
 
     @property
     def key(self) -> tuple:
-        """Findings with equal keys are one. The two lines of a race are one pair, whichever ran first."""
-        lines = tuple((site.file, site.line) for site in self.sites)
-        return self.layer, self.kind, self.tensor, tuple(sorted(lines)) if self.kind is Kind.RACE else lines
+        """Findings of one case with equal keys are one."""
+        return self.layer, *self.what, self.tensor
+
+    @property
+    def what(self) -> tuple:
+        """What is found, in whichever case and tensor. The two lines of a race are one pair, whichever ran first."""
+        lines = tuple((site.file, site.line, "" if site.line else site.function) for site in self.sites)
+        return self.kind, tuple(sorted(lines)) if self.kind is Kind.RACE else lines or self.headline
+
+    @property
+    def _what(self) -> str:
+        if self.layer is Layer.SANITIZER and self.first and self.second:  # it does not say which came first
+            one, other = (side.what.value for side in self.sides)
+            return f"{self.place}, {one} and {other}, no barrier between"
+        return super()._what
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether it is a race in which every write compared left the value as it was: it cannot have changed a result."""
+        return self.kind is Kind.RACE and self.same_value is True
 
 
 def merge(findings: list[Finding], more: Iterable[Finding]) -> None:
-    """Add `more` to `findings`, in place: one for each kind, pair of lines and tensor, with the sum of the counts."""
+    """Add `more` to `findings`, in place: one for each kind, pair of lines and tensor, with the sum of the counts.
+
+    A write that changed a value is not hidden by one at the same lines that did not.
+    """
     at = {finding.key: n for n, finding in enumerate(findings)}
     for finding in more:
         n = at.setdefault(finding.key, len(findings))
         if n == len(findings):
             findings.append(finding)
         else:
-            findings[n] = replace(findings[n], count=findings[n].count + finding.count)
+            one = min(findings[n], finding, key=lambda each: each.keeps_values)
+            findings[n] = replace(one, count=findings[n].count + finding.count)

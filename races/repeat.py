@@ -1,20 +1,27 @@
-"""The repeat layer: repeats a call with disturbances in between and compares each output bit for bit.
+"""The repeat layer: launches a call again under perturbations and compares each output bit for bit with the first launch.
 
-Kernels that run in the emulator are repeated in other orders of their threads and blocks, too, as no order is promised.
+The first launch has no perturbation; which ones each repeat has is drawn from a seed (perturb/schedule.py). Nothing is read
+back from the device before the last launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from emulator.runtime.watch import ordered
-from races.bits import bits
+from races.compare import Comparison
+from races.perturb import NONE, Perturbation, Setting, rounds
 
-SWITCH = 0.02  # the probability that another thread continues at an access
+Tensors = dict[str, torch.Tensor]
+ENOUGH = 3  # repeats that differ, before it is said what they have in common
+
+
+def bound(n: int) -> float:
+    """The 95 % upper bound on the probability of what was not seen in n tries: 3 / n (the rule of three)."""
+    return min(1.0, 3 / n) if n else 1.0
 
 
 @dataclass
@@ -22,61 +29,75 @@ class Repeats:
     """The differences of n repeats of a call from its first result."""
 
     n: int
+    first: Tensors
+    under: list[tuple[str, ...]] = field(default_factory=list)  # by repeat: the perturbations that it had
     # by output: the repeats in which some bit differed; how often each element differed; the largest difference, inf if a
     # NaN appeared or disappeared
     which: dict[str, list[int]] = field(default_factory=dict)
-    elements: dict[str, torch.Tensor] = field(default_factory=dict)
+    elements: Tensors = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
+    between: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(
+        default_factory=dict
+    )  # the least, and the largest values
 
     @property
     def differing(self) -> dict[str, int]:
         """By output: in how many repeats it differed."""
         return {name: len(repeats) for name, repeats in self.which.items()}
 
-    @property
-    def bound(self) -> float:
-        """The 95 % upper bound on the probability of a difference, if there was none: 3 / n (the rule of three)."""
-        return min(1.0, 3 / self.n) if self.n else 1.0
+    def only_under(self, name: str) -> list[str]:
+        """The perturbations without which an output never differed, although there were such repeats.
+
+        Nothing where few repeats differed: a perturbation that they have in common means little.
+        """
+        differing, found = set(self.which.get(name, ())), []
+        if len(differing) < ENOUGH:
+            return found
+        for each in dict.fromkeys(each for had in self.under for each in had):
+            without = {repeat for repeat, had in enumerate(self.under) if each not in had}
+            if without and not differing & without:
+                found.append(each)
+        return found
+
+    def by_perturbation(self, name: str) -> list[tuple[str, int, int, int, int]]:
+        """(perturbation, differing and all repeats with it alone, the same with others beside it) for an output."""
+        differing, rows = set(self.which.get(name, ())), []
+        for each in dict.fromkeys((NONE, *(each for had in self.under for each in had))):
+            alone = [r for r, had in enumerate(self.under) if had == (() if each == NONE else (each,))]
+            beside = [r for r, had in enumerate(self.under) if each in had and len(had) > 1]
+            counts = [number for repeats in (alone, beside) for number in (len(differing & {*repeats}), len(repeats))]
+            rows.append((each, *counts))
+        return rows
 
 
 def compare_repeats(
-    call: Callable[[], dict[str, torch.Tensor]], n: int, disturb: Callable[[int], None]
-) -> tuple[Repeats, dict[str, torch.Tensor]]:
-    """Call once, then n times, with disturb(repeat) before each: how often each output differed from the first result.
+    launch: Callable[[Tensors], Tensors],
+    n: int,
+    perturbations: Sequence[Perturbation] = (),
+    setting: Setting | None = None,
+    inexact: Callable[[str], bool] = lambda name: False,
+) -> Repeats:
+    """Launch once, then n times under perturbations: how often each output differed from the first result.
 
-    The comparison stays on the device; counts are read back once, at the end.
+    launch(inputs by name) -> outputs by name; the inputs are setting.handed, or equal ones that lie elsewhere. inexact:
+    whether an output may differ, so that its least and largest values are kept as `between`.
     """
-    first = {name: t.contiguous().clone() for name, t in call().items()}
-    words = {name: bits(t) for name, t in first.items()}
-    counts = {name: torch.zeros(t.shape, dtype=torch.int32, device=t.device) for name, t in first.items()}
-    runs: dict[str, list[torch.Tensor]] = {name: [] for name in first}
-    most = {name: torch.zeros((), dtype=torch.float64, device=t.device) for name, t in first.items()}
-    for repeat in range(n):
-        disturb(repeat)
-        for name, tensor in call().items():
-            differs = bits(tensor) != words[name]
-            counts[name] += differs
-            runs[name].append(differs.any())
-            off = (tensor.double() - first[name].double()).abs().masked_fill(~differs, 0.0).nan_to_num(torch.inf)
-            if off.numel():
-                most[name] = torch.maximum(most[name], off.max())
-    found = Repeats(n)
-    for name in first:
-        differ = torch.stack(runs[name]).tolist() if runs[name] else []
-        if any(differ):
-            found.which[name], found.elements[name] = [r for r, d in enumerate(differ) if d], counts[name]
-            found.largest[name] = float(most[name])
-    return found, first
-
-
-def in_order(repeat: int) -> bool:
-    """Whether a repeat runs threads and blocks in the order of the first call (see `order_of`)."""
-    return repeat % 4 == 0
-
-
-def order_of(repeat: int, seed: int) -> AbstractContextManager[None]:
-    """The order of threads and blocks in a repeat: every fourth in order, the others by warp, switched, shuffled in turn."""
-    if in_order(repeat):
-        return nullcontext()
-    by_warp, switch = repeat % 4 == 1, SWITCH if repeat % 4 == 2 else 0.0
-    return ordered(1 + 1000 * seed + repeat, switch, by_warp)
+    setting = setting or Setting("cpu", 0, 0)
+    comparison = Comparison(launch(setting.handed), n)
+    found = Repeats(n, comparison.first)
+    found.between = {name: (t.clone(), t.clone()) for name, t in comparison.first.items() if inexact(name)}
+    for repeat, active in zip(range(n), rounds(perturbations, setting.seed), strict=False):
+        here = replace(setting, repeat=repeat, handed=dict(setting.handed))
+        with ExitStack() as around:
+            for each in active:
+                around.enter_context(each.applied(here))
+            results = launch(here.handed)
+        found.under.append(tuple(each.name for each in active))
+        comparison.see(repeat, results)
+        for name, (least, most) in found.between.items():
+            torch.minimum(least, results[name], out=least)
+            torch.maximum(most, results[name], out=most)
+    found.which = comparison.which()
+    for name in found.which:
+        found.elements[name], found.largest[name] = comparison.elements(name), comparison.largest(name)
+    return found

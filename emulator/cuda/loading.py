@@ -9,6 +9,7 @@ from emulator.cuda import build, nvcc
 from emulator.cuda.compiled import compile_through_nvcc
 from emulator.cuda.module import CudaFile
 from emulator.errors import Refused
+from emulator.runtime import watch
 
 
 def load(
@@ -40,7 +41,9 @@ def load(
         return compile_through_nvcc(path, names, tuple(flags))
     loaded = CudaFile(path, names, tuple(flags), level)
     try:
-        loaded.entries(traced=False)  # so that errors of the compiler are raised now
+        loaded.entries(
+            watch.needs_traced_build()
+        )  # the build that runs next, so that errors of the compiler are raised now
     except Refused as refused:
         if through == "g++" or not refused.by_nvcc:
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from impls.contract import Implementation
 from properties.cases.case import Case, parse_case
 from properties.isolation.endings import Ending
-from properties.judging.explain import replay_command, section
+from properties.judging.explain import section
 from properties.judging.plan import REPEATS
 from properties.judging.shrink import steps_from
 from properties.judging.verdict import FAIL, Result
@@ -37,7 +37,7 @@ def result(isolated: Isolated, law: Law, impl: Implementation, ending: Ending) -
     else:
         repeats = f"{same} of {REPEATS} repeats, each in a fresh process, end in the same way: what it does hangs on "
         repeats += "earlier calls, on memory that it does not own, or on the order of threads"
-    replay = replay_command(law, impl, case, isolated.judge.options.get(impl.name, ""))
+    replay = isolated.replay(law, impl, case)
     advice = OUTSIDE if smallest.called_with else ADVICE
     found = Result(impl.name, law.chapter, law.name, FAIL, smallest.headline, cases=ending.seen.cases + 1)
     found.smallest, found.replay = str(case), replay

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from impls.contract import Implementation
-from properties.cases.case import parse_case
+from properties.calling import device_works
+from properties.cases.case import Case, parse_case
 from properties.failures import Reason
 from properties.isolation import crashes
 from properties.isolation.child import as_result, record_of
@@ -20,7 +21,6 @@ from properties.judging.search import lost_in
 from properties.judging.verdict import FAIL, UNKNOWN, Result
 from properties.law import Law
 from properties.plugin.session import Judge, contract_result, suite_raised
-from properties.trial import device_works
 
 MOST_TIMED_OUT = 3  # calls of one law that do not return, after which it is given up
 MOST_TIMED_OUT_IN_ALL = 9  # of one implementation
@@ -46,14 +46,17 @@ class Isolated:
         self._process: JudgingProcess | None = None
         self._judges = ""  # what the process judges
         self._last = ""  # test id of the law that it judged last
+        self._changes: dict[str, object] = {}  # of the plan, for the law in progress
         self._lost: dict[str, dict[str, Lost]] = {}  # by implementation: cases that did not come back from the contract
         self._timed_out: dict[str, int] = {}
         self._not_up = ""  # why no process can be started
 
-    def law(self, law: Law, impl: Implementation) -> Result:
-        """The verdict of a law."""
+    def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
+        """The verdict of a law. changes: fields of the plan that are otherwise for it (Judge.changed)."""
         try:
-            return self._law(law, impl)
+            self._changes = changes
+            with self.judge.changed(**changes):
+                return self._law(law, impl)
         except Exception as error:
             return suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
 
@@ -66,7 +69,9 @@ class Isolated:
                 return self._undecided(
                     law, impl, f"not judged: {n} calls did not return in time", Reason.TIMED_OUT, began
                 )
-            answer = self._ask({"kind": "law", "law": id(law), "lost": _as_lists(lost)}, law, impl)
+            answer = self._ask(
+                {"kind": "law", "law": id(law), "lost": _as_lists(lost), "plan": self._changes}, law, impl
+            )
             if isinstance(answer, str):
                 return self._undecided(law, impl, answer, Reason.WORKER_DIED, began)
             if not isinstance(answer, Ending):
@@ -117,10 +122,19 @@ class Isolated:
         """What becomes of one case in a process of its own."""
         process = self._new_process(limit)
         try:
-            request = {"kind": "law", "law": id(law), "impl": id(impl), "case": str(case), "lost": {}}
+            alone = {"case": str(case), "try_contract": False, "goes_on": False}
+            request = {"kind": "law", "law": id(law), "impl": id(impl), "lost": {}, "plan": self._changes | alone}
             return process.begin() or process.ask(request)
         finally:
             process.end()
+
+    def replay(self, law: Law, impl: Implementation, case: Case) -> str:
+        """The command that judges one case again."""
+        return replay_command(law, impl, case, self.judge.options.get(impl.name, ""), self.judge.plan.perturbations)
+
+    def forget_timeouts(self) -> None:
+        """For who judges for hours, and decides itself how many calls that do not return are too many."""
+        self._timed_out.clear()
 
     def close(self) -> None:
         """End the process."""
@@ -133,19 +147,18 @@ class Isolated:
 
     def answer(self, request: dict) -> dict:
         """Judge what is asked for."""
-        impl, plan = self.objects[request["impl"]], self.judge.plan
-        plan.lost = {case: Lost(*words) for case, words in request["lost"].items()}
-        if case := request.get("case"):
-            self.judge.plan = replace(plan, case=parse_case(case), try_contract=False, goes_on=False)
-        if request["kind"] == "contract":
-            result = self.judge.contract(impl)
-        else:
-            result = self.judge.law(self.objects[request["law"]], impl)
-        tried = conformance.known(impl, plan.device)
+        impl, device = self.objects[request["impl"]], self.judge.plan.device
+        lost = {case: Lost(*words) for case, words in request["lost"].items()}
+        with self.judge.changed(lost=lost, **request.get("plan", {})):
+            if request["kind"] == "contract":
+                result = self.judge.contract(impl)
+            else:
+                result = self.judge.law(self.objects[request["law"]], impl)
+        tried = conformance.known(impl, device)
         return {
             "result": record_of(result),
             "kept": tried is not None and not tried.problems,
-            "over": bool(lost_in()) or (result.why is Reason.SUITE and not device_works(plan.device)),
+            "over": bool(lost_in()) or (result.why is Reason.SUITE and not device_works(device)),
         }
 
     # --- the process ----------------------------------------------------------------------------------------------------
@@ -217,10 +230,7 @@ class Isolated:
         result = Result(impl.name, law.chapter, law.name, UNKNOWN, reason, why, cases=ending.seen.cases)
         case = parse_case(ending.case) if ending.case else None
         if case is not None:
-            result.smallest, result.replay = (
-                str(case),
-                replay_command(law, impl, case, self.judge.options.get(impl.name, "")),
-            )
+            result.smallest, result.replay = str(case), self.replay(law, impl, case)
         result.message = crashes.message(law, impl, reason, case, ending.observed, result.replay)
         return result
 
@@ -240,7 +250,7 @@ class Isolated:
         text, headline = ending.seen.found
         case = parse_case(text)
         result = Result(impl.name, law.chapter, law.name, FAIL, headline, cases=ending.seen.cases, smallest=text)
-        result.replay = replay_command(law, impl, case, self.judge.options.get(impl.name, ""))
+        result.replay = self.replay(law, impl, case)
         lines = ["a smaller case was looked for, but then:", f"  {ending.sentence}", *ending.observed]
         result.message = crashes.message(law, impl, headline, case, lines, result.replay)
         return result

@@ -152,12 +152,14 @@ class JudgingProcess:
                 return self._timed_out(too_long)
 
     def _timed_out(self, words: str) -> Ending:
-        seen = NOW.seen()
+        seen, pid = NOW.seen(), NOW.process or self.pid
         with contextlib.suppress(ProcessLookupError):
-            os.kill(NOW.process or self.pid, child.DUMP)
+            os.kill(pid, child.DUMP)
         self._gone(min(PATIENCE, 0.2))
+        state = _state(pid)
         self.end()
-        return Ending(Kind.TIMED_OUT, words, seen, *self._left())
+        printed, frames = self._left()
+        return Ending(Kind.TIMED_OUT, words, seen, printed, (*frames, *state))
 
     def _left(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(the last lines that it printed, where it was)"""
@@ -210,6 +212,17 @@ def _compiles(pid: int) -> bool:
     except OSError:
         return False
     return any(name in COMPILERS for name in names) or any(_compiles(int(child_)) for child_ in children)
+
+
+def _state(pid: int) -> list[str]:
+    """What the system says of a process that does not return: "it is sleeping, in futex_wait_queue"; [] if nothing."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        where = Path(f"/proc/{pid}/wchan").read_text().strip("0\n")
+    except OSError:
+        return []
+    words = next(line for line in lines if line.startswith("State")).partition("(")[2].rstrip(")")
+    return [f"it is {words}" + (f", in {where}" if where else "")]
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -73,6 +73,10 @@ class Status:
         self._write(_TEXT, text, _FOUND - _TEXT - 1)
         self._set(_ALIVE, time.monotonic())
 
+    def lives(self) -> None:
+        """A sign of life outside of a call, of what takes long."""
+        self._set(_ALIVE, time.monotonic())
+
     def enters(self, phase: str) -> None:
         """The call in progress is in its forward or its backward."""
         self._write(_PHASE, phase, _LONGEST_PHASE)

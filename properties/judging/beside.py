@@ -14,9 +14,9 @@ from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Undecided
 from properties.judging.clues import LeftOut, clues_of, leaving_out
 from properties.judging.plan import Plan
-from properties.judging.search import ContextLost, check_context, search
+from properties.judging.search import ContextLost, check_context, search, trial_of
 from properties.law import Law
-from properties.trial import Meter, Trial
+from properties.trial import Meter
 
 ALSO = "also wrong"  # how the line of another failure begins
 SEEDS = 2  # beside the case's own: random numbers may hide that another value of a feature is wrong, too
@@ -75,7 +75,7 @@ def _failing_as(law: Law, impl: Implementation, broken: LawBroken, plan: Plan) -
                 return False
             if str(case.but(seed=seed)) in plan.lost:
                 continue
-            trial = Trial(impl, case.but(seed=seed), plan.device, repeats=plan.repeats_for(impl))
+            trial = trial_of(impl, case.but(seed=seed), plan)
             plan.write_down(f"{test} {trial.case}")
             try:
                 law.hold(trial)

@@ -15,9 +15,9 @@ from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from properties.judging.beside import Beside
 from properties.judging.plan import REPEATS, Plan
+from properties.judging.search import trial_of
 from properties.judging.traced import trace_failure
 from properties.law import Law
-from properties.trial import Trial
 
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
@@ -66,12 +66,14 @@ def explain(
         guesses.append(f"bugs of this kind, and who had them: docs/bugs.md#{'races' if unsteady else law.bug}")
     parts += section("Suggests (read off the pattern, not proven)", guesses)
     often = ["(it does not fail on every run: try it several times)"] if flaky else []
-    parts += section("Replay", [replay_command(law, impl, case, plan.origin), *often])
+    parts += section("Replay", [replay_command(law, impl, case, plan.origin, plan.perturbations), *often])
     return "\n".join(parts).rstrip() + "\n"
 
 
-def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "") -> str:
-    """The command that runs this law on this implementation and this case alone."""
+def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "", perturbations: str = "") -> str:
+    """The command that runs this law on this implementation and this case alone, under the same perturbations."""
+    if perturbations and law.bug == "races":
+        origin = f"{origin} --perturb {shlex.quote(perturbations)}".strip()
     return replay_of(law.test_id(impl.name), origin, str(case))
 
 
@@ -84,7 +86,8 @@ def replay_of(test: str, origin: str = "", case: str = "") -> str:
 def _beside(law: Law, impl: Implementation, beside: Beside | None, plan: Plan) -> list[str]:
     if beside is None or beside.broken is None:
         return section(f"Without {beside.without}", [f"right on {beside.cases} cases"]) if beside else []
-    lines = [beside.broken.headline, str(beside.case), replay_command(law, impl, beside.case, plan.origin)]
+    again = replay_command(law, impl, beside.case, plan.origin, plan.perturbations)
+    lines = [beside.broken.headline, str(beside.case), again]
     return section(f"Also wrong without {beside.without}", lines)
 
 
@@ -116,7 +119,7 @@ def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> Exceptio
         return AnotherCase()
     plan.write_down(f"{law.test_id(impl.name)} {case}")
     try:
-        law.hold(Trial(impl, case, plan.device, repeats=plan.repeats_for(impl)))
+        law.hold(trial_of(impl, case, plan))
     except LawBroken as broken:
         return broken
     except (AnotherCase, Undecided) as nothing:

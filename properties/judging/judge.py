@@ -16,7 +16,7 @@ from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
 from properties.cases.support import missing, not_here, unsupported
 from properties.clock import Work
-from properties.failures import AnotherCase, Reason, Undecided
+from properties.failures import AnotherCase, LawBroken, Reason, Undecided
 from properties.judging import conformance
 from properties.judging.beside import look_beside
 from properties.judging.clues import leaving_out
@@ -38,6 +38,7 @@ class Outcome:
     message: str = ""
     case: Case | None = None
     beside: str = ""
+    findings: tuple[str, ...] = ()
 
 
 def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
@@ -48,12 +49,14 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
         plan = replace(plan, device="cpu")
     outcome = _outcome(law, impl, plan, meter)
     result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
-    result.beside = outcome.beside
+    result.beside, result.findings = outcome.beside, list(outcome.findings)
     result.message, result.cases, result.worst_z = outcome.message, meter.cases, meter.worst_z
+    result.repeats = meter.repeats or meter.launches
     result.seconds = time.perf_counter() - started
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
     if outcome.case is not None:
-        result.smallest, result.replay = str(outcome.case), replay_command(law, impl, outcome.case, plan.origin)
+        result.smallest = str(outcome.case)
+        result.replay = replay_command(law, impl, outcome.case, plan.origin, plan.perturbations)
     return result
 
 
@@ -89,17 +92,24 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
         return Outcome(REFUSED, meter.note or found, Reason.NO_CASE)
     except ContextLost as lost:
         message = explain(law, impl, lost.case, lost.broken, plan, again=False)
-        return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case)
+        return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case, findings=_all(lost.broken))
     if broken is None:
         left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        goes_on = plan.goes_on and plan.case is None and not flaky
+        # What collects findings has not stopped at the first.
+        goes_on = plan.goes_on and plan.case is None and not flaky and not law.collects
         beside = look_beside(law, impl, case, broken, plan, meter) if goes_on else None
         again = not lost_in()
         # This may add to the headline.
         message = explain(law, impl, case, broken, plan, flaky=flaky, again=again, beside=beside)
-    return Outcome(FAIL, broken.headline, message=message, case=case, beside=beside.line if beside else "")
+    line = beside.line if beside else ""
+    return Outcome(FAIL, broken.headline, message=message, case=case, beside=line, findings=_all(broken))
+
+
+def _all(broken: LawBroken) -> tuple[str, ...]:
+    """Everything that is wrong, in an order that stays."""
+    return tuple(sorted(broken.findings))
 
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:

@@ -28,6 +28,7 @@ class Plan:
     examples: int = 30
     seed: int = 0
     repeats: int = 100
+    perturbations: str = ""  # of repeated calls, as --perturb names them
     case: Case | None = None
     small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch

@@ -14,6 +14,7 @@ from properties.cases.strategies import attention_cases
 from properties.clock import Work
 from properties.failures import AnotherCase, LawBroken, Undecided
 from properties.isolation.status import NOW
+from properties.judging.collected import Collected, Enough, size
 from properties.judging.plan import CALLED_WITH, REPEATS, Plan
 from properties.judging.shrink import smallest
 from properties.law import Law
@@ -44,6 +45,12 @@ def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
         raise ContextLost(broken, trial.case) from None
 
 
+def trial_of(impl: Implementation, case: Case, plan: Plan, meter: Meter | None = None) -> Trial:
+    """What a law gets."""
+    meter = Meter() if meter is None else meter
+    return Trial(impl, case, plan.device, meter, plan.repeats_for(impl), plan.perturbations, plan.origin)
+
+
 def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:
     """Run the law on drawn cases (or the given one): the smallest failure, its case, whether it comes and goes."""
     failures: list[tuple[LawBroken, Case]] = []
@@ -55,7 +62,7 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         if str(case) in plan.lost:  # counts as right, so that the draws after it stay what they are
             return
         plan.write_down(f"{test} {case}")
-        trial = Trial(impl, case, plan.device, meter, plan.repeats_for(impl))
+        trial = trial_of(impl, case, plan, meter)
         trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
         try:
             with meter.clock.counts(Work.LAW):
@@ -80,20 +87,36 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         except LawBroken as broken:
             return broken, plan.case, False
         return None, None, False
+    collected = Collected()
+
+    def draws(case: Case) -> None:
+        try:
+            collected.draws(case, holds, plan.goes_on)
+        except Undecided:
+            if not collected.items:  # what was found stays found, whatever a later case leaves open
+                raise
+            raise Enough from None
+
     try:
-        _draw_each(law, impl, plan, holds)
+        _draw_each(law, impl, plan, draws if law.collects else holds)
+    except Enough:
+        pass
     except LawBroken as broken:
         case = next(c for b, c in reversed(failures) if b is broken)
+        broken.observed += collected.lines
         return *smallest(law, impl, case, broken, holds), False
     except (FlakyFailure, FlakyReplay):
         if undecided and not failures:  # memory sufficed in one run of the case and not in the other
             raise undecided[0] from None
-        broken, case = min(failures, key=lambda found: (found[1] not in held, _size(found[1])))
+        broken, case = min(failures, key=lambda found: (found[1] not in held, size(found[1])))
         if case not in held and _fails_again(holds, case):  # only not at the same line of the law each time
             return *smallest(law, impl, case, broken, holds), False
         # The same case failed once and held once. That is the finding; trying again would hide it.
         broken.headline = f"not on every run: {broken.headline}"
         return broken, case, True
+    if collected.items:
+        collected.shrink(law, impl, holds)
+        return *collected.broken, False
     return None, None, False
 
 
@@ -124,7 +147,3 @@ def _draw_each(law: Law, impl: Implementation, plan: Plan, holds: Callable[[Case
     number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
     strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
     draw_each(strategy, number, plan.cases_for(impl, law.share), holds)
-
-
-def _size(case: Case) -> tuple[int, ...]:
-    return (case.seqlen_q + case.seqlen_k, case.batch * case.nheads, case.headdim, case.seed)

@@ -22,23 +22,32 @@ MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel the case stays large
 
 
 def smallest(
-    law: Law, impl: Implementation, case: Case, broken: LawBroken, run: Callable[[Case], None]
+    law: Law,
+    impl: Implementation,
+    case: Case,
+    broken: LawBroken,
+    run: Callable[[Case], None],
+    same: Callable[[LawBroken], bool] | None = None,
+    seconds: float | None = None,
+    seeds: int = SEEDS,
 ) -> tuple[LawBroken, Case]:
-    """A case that fails (in the same way: an exception stays one) and that no single step makes smaller.
+    """A case that fails in the same way and that no single step makes smaller.
 
-    run(case) raises LawBroken where the law does not hold.
+    run(case) raises LawBroken where the law does not hold. same: whether that is the same way; without it, an exception
+    stays one. seconds: at most, MOST_SECONDS without it. seeds: how many are tried beside the case's own.
     """
-    stop, trials = time.perf_counter() + MOST_SECONDS, 0
+    stop, trials = time.perf_counter() + (MOST_SECONDS if seconds is None else seconds), 0
+    same = same or (lambda found: type(found) is type(broken))
     steps = steps_from(law, impl, case)
     while (step := next(steps, None)) is not None:
-        for seed in dict.fromkeys((case.seed, *range(SEEDS))):
+        for seed in dict.fromkeys((case.seed, *range(seeds))):
             if trials >= MOST_TRIALS or time.perf_counter() > stop:
                 return broken, case
             trials += 1
             try:
                 run(step.but(seed=seed))
             except LawBroken as found:
-                if type(found) is type(broken):
+                if same(found):
                     broken, case = found, step.but(seed=seed)
                     steps = steps_from(law, impl, case)
                     break

@@ -50,9 +50,13 @@ def trace_failure(law: Law, impl: Implementation, case: Case) -> Traced | None:
         return Traced(why_not="the case is too large")
     try:
         with tracing(seed=case.seed) as found, suppress(LawBroken, AnotherCase, Undecided):
-            law.hold(Trial(impl, case, "cpu", repeats=2))
+            trial = Trial(impl, case, "cpu", repeats=2)
+            if law.device == "cuda":
+                trial.run(backward=trial.backward)
+            else:
+                law.hold(trial)
     except EmulatorError as error:
         return Traced(why_not=str(error).splitlines()[0])
     if not found.launches and not found.findings:
         return Traced(why_not="no kernel was launched")
-    return Traced(tuple(found.findings), found.launches)
+    return Traced(tuple(sorted(found.findings, key=lambda finding: finding.keeps_values)), found.launches)

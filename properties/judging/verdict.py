@@ -32,6 +32,10 @@ class Result:
     observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the operators of PyTorch that they used
     known: str = ""  # the reason in known_failures, if this failure is an expected one
     before: str = ""  # when the run began that judged it, if a later one was told to --resume
+    findings: list[str] = field(
+        default_factory=list
+    )  # of a failure: all that is wrong, of which `reason` says the first
+    repeats: int = 0  # of calls, or traced launches, that were compared or checked for races
 
     def as_dict(self) -> dict:
         """JSON-ready; an infinite or NaN z becomes a word, as JSON has no number for it."""

@@ -1,13 +1,15 @@
-"""Options whose text has to be read: --shard, --hypothesis-seed."""
+"""Options whose text has to be read: --shard, --hypothesis-seed, --perturb."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Callable
 
 import pytest
 
 from properties.plugin import saved, shard
+from races.perturb import chosen
 
 
 def shard_option(config: pytest.Config) -> shard.Shard | None:
@@ -32,3 +34,17 @@ def seed_option(config: pytest.Config) -> int:
     if not text.isdecimal():
         raise pytest.UsageError(f"--hypothesis-seed {text}: should be a whole number, or random")
     return int(text)
+
+
+def perturb_option(config: pytest.Config, device: Callable[[], str]) -> str:
+    """The perturbations that --perturb names; "" without it."""
+    text = config.getoption("--perturb")
+    if text is None:
+        return ""
+    if not text.strip(", "):
+        raise pytest.UsageError(f"--perturb {text!r}: names nothing; none is called none")
+    try:
+        chosen(text, device())
+    except ValueError as error:
+        raise pytest.UsageError(f"--perturb {error}") from None
+    return text

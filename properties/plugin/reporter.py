@@ -27,7 +27,7 @@ from properties.law import laws
 from properties.plain_text import all_plain
 from properties.plugin import resume, saved, shard, sources, times
 from properties.plugin.folder import FolderError
-from properties.plugin.options import seed_option, shard_option
+from properties.plugin.options import perturb_option, seed_option, shard_option
 from properties.plugin.order import by_implementation, judges
 from properties.plugin.outcomes import GPU_KEY, KEY, SHARD_KEY, died, judged_in, not_green, raised_in, result_of
 from properties.plugin.process import prepare, prepare_to_fork
@@ -52,6 +52,7 @@ class Reporter:
         self.profile_name = config.getoption("hypothesis_profile") or DEFAULT
         self.profile = PROFILES[self.profile_name]
         self.shard = shard_option(config)
+        self.perturbations = perturb_option(config, self.device)
         self.shard_facts: dict = self.shard._asdict() if self.shard else {}
         self.unloadable: dict[str, str] = self.worker["attest_unloadable"] if self.worker else {}  # by --impl-from: why
         self.started = time.perf_counter()
@@ -116,6 +117,7 @@ class Reporter:
                 examples=settings.default.max_examples,
                 seed=self.seed,
                 repeats=self.repeats,
+                perturbations=self.perturbations,
                 case=case,
                 small=self.profile.small,
             )
@@ -247,6 +249,7 @@ class Reporter:
 
     def _environment(self, planned: set[str]) -> dict:
         option = self.config.getoption
+        digests = {file: sources.of_plugin(file) for file in {entry.file for entry in self.plugins}}
         return environment(
             self.device(),
             seed=self.seed,
@@ -257,7 +260,7 @@ class Reporter:
             options={name: option(name) for name in resume.OPTIONS},
             machine=resume.machine(self.device()),
             tests=resume.digest_of(planned),
-            sources={"the suite": sources.of_suite(), **{e.name: sources.of_plugin(e.file) for e in self.plugins}},
+            sources={"the suite": sources.of_suite(), **{entry.name: digests[entry.file] for entry in self.plugins}},
             **({"shard": self.shard_facts} if self.shard else {}),
         )
 

@@ -26,7 +26,7 @@ SAME = {
 }
 
 # Options whose values are compared as they were given; the others either do not change verdicts, or are in SAME.
-OPTIONS = ("impl", "impl_from", "untrusted", "case", "shard")
+OPTIONS = ("impl", "impl_from", "untrusted", "case", "shard", "perturb")
 
 
 class ResumeError(ValueError):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from impls.contract import Absent, Implementation
 from impls.registry import Entry, Unloadable
+from properties.cases.case import parse_case
 from properties.cases.support import not_here
 from properties.failures import Reason, Undecided, words_of
 from properties.isolation.status import NOW
@@ -58,6 +61,18 @@ class Judge:
             self._file.close()
         with suppress(OSError):
             self.last_case.unlink(missing_ok=True)
+
+    @contextmanager
+    def changed(self, **changes: object) -> Iterator[None]:
+        """In this block the plan has other values of these fields, given as JSON has them: a case is a text."""
+        plan = self.plan
+        if "case" in changes:
+            changes["case"] = parse_case(str(changes["case"]))
+        self.plan = replace(plan, **changes)
+        try:
+            yield
+        finally:
+            self.plan = plan
 
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""

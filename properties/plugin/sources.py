@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 import sysconfig
@@ -36,8 +37,14 @@ def of_suite() -> str:
     """The digest of the suite, our implementations among it."""
     files = [ROOT / "conftest.py"]
     for room in ROOMS:
-        files += [file for file in (ROOT / room).rglob("*") if file.suffix in (".py", *KERNELS)]
+        files += _sources_in(ROOT / room)
     return _digest(files, ROOT)
+
+
+def of_ours(file: str) -> str:
+    """The digest of one of our implementations: its file, or its package."""
+    path = Path(file)
+    return _digest([path] if path.is_file() else _sources_in(path), ROOT)
 
 
 def of_plugin(file: str) -> str:
@@ -59,6 +66,10 @@ def of_plugin(file: str) -> str:
     return _digest(found | beside, Path(file).resolve().parent)
 
 
+def _sources_in(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.suffix in (".py", *KERNELS)]
+
+
 def _modules_in(module: ModuleType) -> Iterable[ModuleType]:
     """The modules that a module's globals are, or come from."""
     for value in list(vars(module).values()):
@@ -72,7 +83,13 @@ def _modules_in(module: ModuleType) -> Iterable[ModuleType]:
 
 def _file_of(module: object) -> Path | None:
     file = getattr(module, "__file__", None)
-    return Path(file).resolve() if isinstance(file, str) else None
+    return _resolved(file) if isinstance(file, str) else None
+
+
+@functools.cache
+def _resolved(file: str) -> Path:
+    """Kept, as each plug-in asks for the files of thousands of modules, and each answer is some system calls."""
+    return Path(file).resolve()
 
 
 def _elsewhere(path: Path) -> bool:

@@ -6,12 +6,14 @@ from itertools import count
 import pytest
 import torch
 
+from emulator.observation import STATIC_SHARED, Action, Kind, Side, Site, Space
 from impls import torch_math
-from properties.failures import LawBroken
+from properties.failures import LawBroken, Undecided, findings_of
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL
 from properties.law import laws
+from races.finding import Finding
 from tests.trials import implementation, lines
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -93,3 +95,16 @@ def test_all_inputs_that_change_are_reported():
     assert result.reason == "1 element around q (margins, gaps between rows) changed in the call"
     assert any(line.startswith("k[b=0 j=0 h=0 d=0] changed from ") for line in lines(result.message))
     assert SAME in lines(result.message)
+
+
+def test_a_case_that_stays_open_withdraws_no_finding():
+    """A law that collects findings goes on after the first one, and memory may run out in a later case."""
+    one, two = (Side(Action.WRITE, Site("kernel.cu", line), None, None) for line in (1, 2))
+
+    def law(n):
+        if n:
+            raise Undecided("out of memory")
+        raise findings_of([Finding(Kind.RACE, Space.SHARED, STATIC_SHARED, None, one, two)])
+
+    result = judged(law, replace(LAW, collects=True))
+    assert (result.verdict, result.reason.partition(":")[0]) == (FAIL, "race")

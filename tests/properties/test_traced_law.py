@@ -9,7 +9,7 @@ import pytest
 from impls import ContractError, torch_math
 from impls.registry import from_file
 from mutants import ALL
-from mutants.cuda.example import planted
+from mutants.cuda.example import BARRIERS, planted
 from mutants.judging import judge_mutant, of_mutant, plan
 from mutants.mutant import build
 from properties.cases.case import parse_case
@@ -17,6 +17,7 @@ from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, REFUSED
 from properties.law import laws
+from tests.trials import lines
 
 LAW = laws()["test_no_race_is_traced"]
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,55 @@ def test_its_message_shows_both_lines_and_replays():
     assert re.search(r"flash_forward.cu:\d+ +thread \d+ of block 0 reads +float sum = factor\[row\]", observed)
     assert "No two threads of a launch access the same byte" in result.message
     assert "--case 'seqlen_q=" in result.replay
+
+
+# --- findings are a set -----------------------------------------------------------------------------------------------
+
+TWO_RACES = planted(
+    "a_race_of_equal_values_beside_one_of_two_tiles",
+    (
+        ("    load_tile(Q, q,", "    if (threadIdx.x < 2) factor[0] = 0.0f;\n    load_tile(Q, q,"),
+        (
+            f"        __syncthreads();  {BARRIERS[3]}",
+            f"        if (first_key + TILE >= keys) __syncthreads();  {BARRIERS[3]}",
+        ),
+    ),
+    "any case shows two threads that write one value; the next tile that is loaded over the last needs two tiles",
+)
+
+
+def test_a_harmless_race_hides_no_other(patient):
+    """The smallest case of all shows one race only, in which both threads write the same value."""
+    result = judge(LAW, build(TWO_RACES), replace(of_mutant(TWO_RACES, plan()), examples=20, goes_on=True))
+    assert result.verdict == FAIL
+    two_tiles = parse_case(result.smallest)
+    assert (two_tiles.seqlen_k, two_tiles.products) == (33, 33)
+    observed = lines(result.message.split("Observed\n")[1].split("Suggests")[0])
+    (count,) = (line for line in observed if "each with its smallest case" in line)
+    found = [line for line in observed if line.startswith("race: ")]
+    assert count == f"{len(found)} findings in 10 cases, each with its smallest case" and result.reason == found[0]
+    values = [line.partition(";")[0] for line in observed if line.startswith("the write ")]
+    assert values == ["the write changed the value", *["the write left the value as it was"] * (len(found) - 1)]
+    cases = [parse_case(line.rpartition(": ")[2]) for line in observed if line.startswith("smallest case")]
+    assert cases[0] == two_tiles and cases[1].products == 1
+
+
+def test_an_error_hides_no_finding(patient):
+    """The kernel of small head dims races, the others refuse what they declare."""
+    racy = build(TWO_RACES)
+
+    def forward(q, *inputs, **options):
+        if q.shape[3] > 64:
+            raise RuntimeError("no tile for this head dim")
+        return racy.forward(q, *inputs, **options)
+
+    result = judge(
+        LAW, replace(racy, forward=forward), replace(of_mutant(TWO_RACES, plan()), examples=40, goes_on=True)
+    )
+    assert result.verdict == FAIL and result.reason == "forward raises RuntimeError: no tile for this head dim"
+    observed = lines(result.message.split("Observed\n")[1])
+    at = observed.index("also found:")
+    assert re.match(r"race: .* \(smallest case: seqlen_q=\d+", observed[at + 1])
 
 
 def test_a_promise_of_traced_kernels_that_launches_none_is_broken():

@@ -1,7 +1,7 @@
 """Repeating finds differences between calls, and states the bound on their probability if there are none."""
 
 import itertools
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +15,14 @@ from impls.registry import from_file
 from mutants import ALL
 from mutants.judging import judge_mutant, plan
 from mutants.mutant import build
+from properties.cases.case import parse_case
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS
 from properties.law import laws
-from races.repeat import compare_repeats, in_order, order_of
+from races.perturb import Perturbation, Setting, chosen
+from races.perturb.order import ORDER
+from races.repeat import bound, compare_repeats
 from races.tracing import tracing
 from tests.trials import implementation
 
@@ -31,14 +34,10 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def no_disturbance(repeat: int) -> None:
-    pass
-
-
 def scripted(*results: dict[str, torch.Tensor]):
     """A call that gives these results in turn, and then the last one again and again."""
     left = list(results)
-    return lambda: left.pop(0) if len(left) > 1 else left[0]
+    return lambda handed: left.pop(0) if len(left) > 1 else left[0]
 
 
 # --- compare_repeats --------------------------------------------------------------------------------------------------
@@ -47,26 +46,26 @@ ZERO, ONE = torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 0.0])
 
 
 def test_equal_repeats_show_nothing():
-    found, first = compare_repeats(lambda: {"out": ZERO.clone()}, 10, no_disturbance)
-    assert (found.n, found.differing, found.elements) == (10, {}, {}) and torch.equal(first["out"], ZERO)
+    found = compare_repeats(lambda handed: {"out": ZERO.clone()}, 10)
+    assert (found.n, found.differing, found.elements) == (10, {}, {}) and torch.equal(found.first["out"], ZERO)
 
 
 @pytest.mark.parametrize("when", [1, 5, 10])
 def test_one_repeat_in_ten_that_differs_is_counted(when):
     calls = [{"out": ZERO}] * when + [{"out": ONE}] + [{"out": ZERO}] * (10 - when)
-    found, _ = compare_repeats(scripted(*calls), 10, no_disturbance)
+    found = compare_repeats(scripted(*calls), 10)
     assert found.differing == {"out": 1} and found.elements["out"].tolist() == [0, 1, 0, 0]
 
 
 def test_a_wrong_first_call_differs_from_all_repeats():
-    found, first = compare_repeats(scripted({"out": ONE}, {"out": ZERO}), 10, no_disturbance)
-    assert found.differing == {"out": 10} and torch.equal(first["out"], ONE)
+    found = compare_repeats(scripted({"out": ONE}, {"out": ZERO}), 10)
+    assert found.differing == {"out": 10} and torch.equal(found.first["out"], ONE)
 
 
 def test_each_output_is_counted_by_itself():
     both = {"out": ZERO, "lse": ZERO, "dq": ZERO}
     calls = [both, both | {"out": ONE}, both | {"out": ONE, "lse": ONE.flip(0)}, both]
-    found, _ = compare_repeats(scripted(*calls), 3, no_disturbance)
+    found = compare_repeats(scripted(*calls), 3)
     assert found.differing == {"out": 2, "lse": 1}
     assert found.elements["out"].tolist() == [0, 2, 0, 0] and found.elements["lse"].tolist() == [0, 0, 1, 0]
 
@@ -76,17 +75,17 @@ def test_one_bit_is_a_difference(dtype):
     one = torch.ones(3, dtype=dtype)
     next_one = one.clone()
     next_one[2] += torch.finfo(dtype).eps
-    found, _ = compare_repeats(scripted({"out": one}, {"out": next_one}), 1, no_disturbance)
+    found = compare_repeats(scripted({"out": one}, {"out": next_one}), 1)
     assert found.elements["out"].tolist() == [0, 0, 1]
 
 
 def test_the_sign_of_zero_is_a_difference():
-    found, _ = compare_repeats(scripted({"out": ZERO}, {"out": -ZERO}), 1, no_disturbance)
+    found = compare_repeats(scripted({"out": ZERO}, {"out": -ZERO}), 1)
     assert found.differing == {"out": 1}
 
 
 def test_nan_equals_itself():
-    found, _ = compare_repeats(lambda: {"out": torch.full((3,), torch.nan)}, 5, no_disturbance)
+    found = compare_repeats(lambda handed: {"out": torch.full((3,), torch.nan)}, 5)
     assert found.differing == {}
 
 
@@ -94,33 +93,74 @@ def test_a_result_that_is_written_again_is_compared_with_what_it_was():
     """An implementation may return the same buffer each time."""
     buffer = torch.zeros(3)
 
-    def call():
+    def call(handed):
         return {"out": buffer.add_(1)}
 
-    found, first = compare_repeats(call, 4, no_disturbance)
-    assert found.differing == {"out": 4} and first["out"].tolist() == [1, 1, 1]
+    found = compare_repeats(call, 4)
+    assert found.differing == {"out": 4} and found.first["out"].tolist() == [1, 1, 1]
 
 
 def test_results_may_be_strided():
-    found, _ = compare_repeats(scripted({"out": ZERO.view(2, 2).T}, {"out": ONE.view(2, 2).T}), 1, no_disturbance)
+    found = compare_repeats(scripted({"out": ZERO.view(2, 2).T}, {"out": ONE.view(2, 2).T}), 1)
     assert found.elements["out"].tolist() == [[0, 0], [1, 0]]
 
 
 def test_empty_results_do_not_differ():
-    found, _ = compare_repeats(lambda: {"out": torch.empty(2, 0, 3)}, 2, no_disturbance)
+    found = compare_repeats(lambda handed: {"out": torch.empty(2, 0, 3)}, 2)
     assert found.differing == {}
 
 
-def test_the_disturbance_comes_before_each_repeat():
-    order = []
-    compare_repeats(lambda: order.append("call") or {}, 3, lambda repeat: order.append(repeat))
-    assert order == ["call", 0, "call", 1, "call", 2, "call"]
+@pytest.mark.parametrize(("n", "p"), [(0, 1.0), (1, 1.0), (3, 1.0), (100, 0.03), (300, 0.01)])
+def test_the_bound_is_three_over_n(n, p):
+    assert bound(n) == p
 
 
-@pytest.mark.parametrize(("n", "bound"), [(0, 1.0), (1, 1.0), (3, 1.0), (100, 0.03), (300, 0.01)])
-def test_the_bound_is_three_over_n(n, bound):
-    found, _ = compare_repeats(lambda: {"out": ZERO}, n, no_disturbance)
-    assert found.bound == bound
+def test_the_first_launch_is_not_perturbed_and_each_repeat_is_one_launch():
+    events = []
+    noted = Perturbation("noted", "", lambda setting: noting(events, setting), frozenset({"cpu"}))
+    found = compare_repeats(lambda handed: events.append("launch") or {}, 40, [noted])
+    assert events[0] == "launch" and events.count("launch") == 41
+    runs = [repeat for repeat, names in enumerate(found.under) if names]
+    assert [e for e in events if e != "launch"] == [word for repeat in runs for word in (repeat, "over")]
+
+
+@contextmanager
+def noting(events, setting):
+    events.append(setting.repeat)
+    yield
+    events.append("over")
+
+
+def moves_inputs(setting):
+    setting.handed["x"] = setting.handed["x"] + 1
+    return nullcontext()
+
+
+def test_a_difference_is_recorded_with_the_perturbations_that_it_had():
+    """The inputs that a perturbation replaces are those of one launch."""
+    moved = Perturbation("moved", "", moves_inputs, frozenset({"cpu"}))
+    setting = Setting("cpu", 0, 5, handed={"x": ZERO})
+    found = compare_repeats(
+        lambda handed: {"out": handed["x"].clone()}, 60, [moved, chosen("poison", "cpu")[0]], setting
+    )
+    assert found.which["out"] == [repeat for repeat, names in enumerate(found.under) if "moved" in names]
+    assert found.only_under("out") == ["moved"] and found.largest == {"out": 1.0}
+    table = {name: row for name, *row in found.by_perturbation("out")}
+    alone, of_alone, beside, of_beside = table["moved"]
+    assert alone == of_alone > 0 and beside == of_beside > 0 and table["none"][0] == 0 < table["none"][1]
+    assert table["poison"][0] == 0 and table["poison"][2] == beside
+
+
+def test_what_one_differing_repeat_has_is_not_called_a_cause():
+    found = compare_repeats(scripted(*[{"out": ZERO}] * 2, {"out": ONE}, {"out": ZERO}), 12, chosen("", "cpu"))
+    assert found.differing == {"out": 1} and found.only_under("out") == []
+
+
+def test_outputs_that_may_differ_keep_their_least_and_largest_values():
+    calls = [{"out": ZERO, "dq": t} for t in (ONE, -ONE, ZERO)]
+    found = compare_repeats(scripted(*calls), 2, inexact=lambda name: name == "dq")
+    least, most = found.between["dq"]
+    assert least.tolist() == [0, -1, 0, 0] and most.tolist() == [0, 1, 0, 0] and set(found.between) == {"dq"}
 
 
 # --- the law ----------------------------------------------------------------------------------------------------------
@@ -147,7 +187,38 @@ def test_repeats_that_agree_say_how_much_that_means():
     impl = implementation(lambda q, k, v: torch_math.forward(q, k, v), "agrees", **DECLARED)
     found = judge(REPEATS_AGREE, impl, PLAN)
     assert found.verdict == PASS
-    assert "none found in 48 repeats" in found.reason and "at 95 %" in found.reason  # share=0.1 of 20: 2 cases
+    # share=0.1 of 20: 2 cases
+    assert "none found in 48 repeats of 2 cases under other_case, poison: p < 0.12 for each at 95 %" in found.reason
+    assert "under these perturbations; not traced: a race need not change a result" in found.reason
+
+
+def test_perturbations_are_chosen_by_the_plan():
+    impl = implementation(lambda q, k, v: torch_math.forward(q, k, v), "agrees", **DECLARED)
+    found = judge(REPEATS_AGREE, impl, replace(PLAN, perturbations="none"))
+    assert "2 cases under no perturbation: p < 0.12 for each at 95 %; not traced" in found.reason
+
+
+def test_a_pass_names_the_perturbations_that_were_active():
+    """Of the two repeats that this seed decides, one has none, the other has poison."""
+    impl = implementation(lambda q, k, v: torch_math.forward(q, k, v), "agrees", **DECLARED)
+    case = parse_case("seqlen_q=24 seqlen_k=24 headdim=8 dtype=float32 seed=4")
+    assert " under poison: p < " in judge(REPEATS_AGREE, impl, replace(PLAN, repeats=2, case=case)).reason
+
+
+def test_a_failure_names_the_perturbation_and_repeats_it():
+    """Right as long as the same call is repeated."""
+    kept = {}
+
+    def forward(q, k, v):
+        out, lse = torch_math.forward(q, k, v)
+        before, kept["out"] = kept.get("out", out), out
+        return before if before.shape == out.shape else out, lse
+
+    impl = implementation(forward, "late", **DECLARED)
+    found = judge(REPEATS_AGREE, impl, replace(PLAN, perturbations="poison, other_case", repeats=40))
+    assert found.verdict == FAIL and "only under other_case: the other repeats agree" in found.message
+    assert "--perturb 'poison, other_case' --case" in found.replay and found.replay in found.message
+    assert judge(REPEATS_AGREE, impl, replace(PLAN, perturbations="poison")).verdict == PASS
 
 
 def test_outputs_that_are_not_declared_repeatable_may_differ():
@@ -167,14 +238,12 @@ def waits_for_its_warp(gxx):
 
 def test_a_race_that_another_order_shows_is_seen(waits_for_its_warp):
     found = judge_mutant(waits_for_its_warp, plan())
-    assert found.verdict == FAIL
-    assert "only where threads and blocks run in another order: in the same order the repeats agree" in found.message
+    assert found.verdict == FAIL and "  order  " in found.message
 
 
-def test_one_order_of_threads_does_not_show_it(waits_for_its_warp, monkeypatch):
-    monkeypatch.setattr("properties.test_races.in_order", lambda repeat: True)
-    monkeypatch.setattr("properties.test_races.order_of", lambda repeat, seed: nullcontext())
-    assert judge_mutant(waits_for_its_warp, replace(plan(), examples=60)).verdict == PASS
+def test_one_order_of_threads_does_not_show_it(waits_for_its_warp):
+    how = replace(plan(), examples=60, perturbations="poison,other_case")
+    assert judge_mutant(waits_for_its_warp, how).verdict == PASS
 
 
 def test_a_seed_is_one_order_of_warps_and_not_that_of_the_first_call(waits_for_its_warp):
@@ -195,21 +264,17 @@ def test_no_order_disturbs_a_correct_kernel(gxx, repeat):
     (entry,) = from_file(str(Path(__file__).parents[2] / "docs/examples/flash_forward.py"))
     q, k, v = (torch.randn(2, 65, 3, 20, generator=torch.Generator().manual_seed(n)) for n in range(3))
     want = entry.impl.forward(q, k, v)
-    with order_of(repeat, 7):
+    with ORDER.applied(Setting("cpu", repeat, 7)):
         got = entry.impl.forward(q, k, v)
     assert all(map(torch.equal, got, want))
-
-
-def test_few_repeats_have_every_kind_of_order():
-    assert [in_order(repeat) for repeat in range(5)] == [True, False, False, False, True]
 
 
 def test_tracing_keeps_its_own_order(waits_for_its_warp):
     """A law that repeats calls may be traced."""
     impl = build(waits_for_its_warp)
     q = torch.ones(1, 24, 1, 8)
-    with tracing() as found, order_of(2, 0):
+    with tracing() as found, ORDER.applied(Setting("cpu", 2, 0)):
         impl.forward(q, q, q)
     assert [finding.kind for finding in found.findings] == [Kind.RACE]
-    with order_of(1, 0):
+    with ORDER.applied(Setting("cpu", 1, 0)):
         impl.forward(q, q, q)

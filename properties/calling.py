@@ -1,0 +1,89 @@
+"""Around a call of the implementation: what an exception means for a law, where it came from, if the device still works."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from emulator.errors import NotCovered
+from impls import ContractError, call
+from impls.call import Call, Inputs
+from properties.cases.case import Case
+from properties.clock import Clock, Work
+from properties.failures import LawBroken, Raises, Reason, Undecided, is_out_of_memory, words_of
+from properties.isolation.status import NOW
+
+MESSAGE_WIDTH = 200  # of an exception that a note mentions
+MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compiler's do
+
+
+@contextmanager
+def judged(made: Call, case: Case, device: str, clock: Clock) -> Iterator[None]:
+    """A block that has the implementation work: what it raises there breaks the law, or leaves it undecided."""
+    try:
+        with clock.counts(Work.RUNNING), NOW.call():
+            yield
+    except Undecided as error:  # of --untrusted; an implementation may raise it, too, and does not choose the reason
+        raise Undecided(str(error)) from error
+    except ContractError as error:
+        raise LawBroken(error.problems[0], *error.problems[1:]) from error
+    except NotCovered as error:
+        raise Undecided(str(error), Reason.NOT_COVERED) from error
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
+            raise
+        if is_out_of_memory(error):
+            words = f": {made.phase.value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
+            raise Undecided(f"out of memory on {case}{words}") from error
+        first, *others = words_of(error).strip().splitlines() or [""]
+        # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
+        first = first or _asserted(error)
+        if (cause := device_error(device)) and cause not in first:  # a library says that its launch failed, not why
+            first = f"{first or 'no text'}: {cause}"
+        announced = others[:MESSAGE_LINES] if first.endswith(":") else []
+        raise Raises(
+            f"{made.phase.value} raises {type(error).__name__}{first and f': {first}'}",
+            *announced,
+            *frames_of(error),
+            "the implementation declares that it supports this case: support it, or declare less",
+        ) from error
+
+
+def frames_of(error: BaseException) -> list[str]:
+    """Where in the implementation an exception came from: the first frame of its own, and the last."""
+    if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # properties/untrusted
+        return list(dict.fromkeys([*there[:1], *there[-1:]]))
+    frames = traceback.extract_tb(error.__traceback__)
+    inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]
+    shown = dict.fromkeys(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in [*inner[:1], *inner[-1:]])
+    return list(shown)
+
+
+def _asserted(error: BaseException) -> str:
+    """The source line of an assertion without a text; "" for other errors."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
+
+
+def places(x: Inputs) -> dict[str, tuple]:
+    """What tensors have beside their values."""
+    return {name: (t.shape, t.stride(), t.untyped_storage().nbytes()) for name, t in x.items()}
+
+
+def device_error(device: str) -> str:
+    """Why this process can launch nothing more, as after an illegal access on a GPU; "" if it can."""
+    try:
+        if device == "cuda":
+            torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
+        torch.zeros(1, device=device).item()
+    except RuntimeError as error:
+        return "" if is_out_of_memory(error) else words_of(error).strip().partition("\n")[0]  # a full card works
+    return ""
+
+
+def device_works(device: str) -> bool:
+    """Whether this process can launch something more."""
+    return not device_error(device)

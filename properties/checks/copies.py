@@ -1,0 +1,132 @@
+"""Cases whose heads are all equal, and what came of comparing the heads of each launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from impls.call import Inputs
+from properties.cases.case import Case
+from properties.cases.support import unsupported
+from properties.checks.comparisons import check_agree
+from properties.checks.pictures import AXES, plural, share, where
+from properties.checks.repeated import under
+from properties.failures import LawBroken
+from properties.trial import Trial
+from races.copies import Copies, compare_copies
+from races.repeat import Repeats
+
+HEADS = 256  # of a launch on a GPU, which so is hundreds of comparisons
+MOST_ELEMENTS = 2**25  # of an input
+
+
+def of_several(case: Case) -> Case:
+    """The case, with a second batch if it has one head only."""
+    return case.but(batch=2) if case.batch * case.nheads == 1 else case
+
+
+def exact_outputs(trial: Trial) -> set[str]:
+    """The outputs whose copies have equal bits: on a CPU only those of traced kernels.
+
+    How a library multiplies matrices there may depend on where in memory they begin.
+    """
+    return set(trial.impl.equal_in_each_head) if trial.device == "cuda" or trial.impl.traced else set()
+
+
+def inputs_of(trial: Trial, many: bool) -> Inputs:
+    """The case's inputs, each head of them its first one. many: as many heads as a GPU takes at once."""
+    case, times = trial.case, 1
+    if many:
+        fits = MOST_ELEMENTS // (case.nheads * case.headdim * max(case.seqlen_q, case.seqlen_k))
+        batch = max(case.batch, min(-(-HEADS // case.nheads), fits))
+        bias_batch = case.bias_batch if case.bias_batch == 1 else batch
+        if unsupported(trial.impl, case.but(batch=batch, bias_batch=bias_batch)) is None:
+            times = batch
+    return Inputs(**{name: _equal(name, tensor, times) for name, tensor in trial.x.items()})
+
+
+def _equal(name: str, tensor: torch.Tensor, batch: int) -> torch.Tensor:
+    """A tensor whose heads are all the first one, with so many batches at least; bias may have one batch for all."""
+    axes, shape = axes_of(name, tensor, least=1), list(tensor.shape)
+    if not (name == "bias" and shape[0] == 1):
+        shape[0] = max(shape[0], batch)
+    first = tensor[tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(tensor.dim()))]
+    return first.expand(shape).contiguous()
+
+
+def axes_of(name: str, tensor: torch.Tensor, least: int = 2) -> tuple[int, ...]:
+    """The axes of batches and heads, as far as there are several."""
+    return tuple(n for n, axis in enumerate(AXES[name]) if axis in "bh" and tensor.shape[n] >= least)
+
+
+@dataclass
+class Seen:
+    """The comparisons of all launches, by output. Nothing waits for the device before `differing`."""
+
+    launches: int = 0
+    comparisons: int = 0
+    marked: dict[str, torch.Tensor] = field(default_factory=dict)  # elements that differed in any launch
+    slices: dict[str, list[torch.Tensor]] = field(default_factory=dict)  # of each launch: which differed
+    largest: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def add(self, results: dict[str, torch.Tensor]) -> None:
+        """Compare the heads of one launch."""
+        self.launches += 1
+        most = 0
+        for name, tensor in results.items():
+            if axes := axes_of(name, tensor):
+                found = compare_copies(tensor, axes)
+                most = max(most, found.n)
+                self._keep(name, found)
+        self.comparisons += most
+
+    def _keep(self, name: str, found: Copies) -> None:
+        before = self.marked.get(name)
+        self.marked[name] = found.marked if before is None else before | found.marked
+        self.slices.setdefault(name, []).append(found.by_slice)
+        largest = self.largest.get(name)
+        self.largest[name] = found.largest if largest is None else torch.maximum(largest, found.largest)
+
+    def differing(self) -> dict[str, list[int]]:
+        """By output: the launches in which some head differed from the first one."""
+        found = {name: torch.stack([s.any() for s in slices]).tolist() for name, slices in self.slices.items()}
+        return {name: [n for n, it in enumerate(differs) if it] for name, differs in found.items() if any(differs)}
+
+
+def broken(trial: Trial, seen: Seen, found: Repeats, name: str) -> LawBroken:
+    """The failure: heads of an output differ in some launches."""
+    launches = seen.differing()
+    slices = torch.stack(seen.slices[name])
+    differ, others = slices.any(0), slices[0].numel() - 1
+    number, marked = int(differ.sum()), seen.marked[name]
+    repeats = Repeats(seen.launches, {}, [(), *found.under], {name: launches[name]})
+    each = ", ".join(f"{other} in {plural(len(n), 'call')}" for other, n in launches.items())
+    same = bool((slices == slices[0]).all())
+    return LawBroken(
+        f"{name}: {number} of {plural(others, 'equal head')} differ{'s' * (number == 1)} from the first one, in "
+        f"{len(launches[name])} of {plural(seen.launches, 'call')}, in {share(marked)}, by up to "
+        f"{float(seen.largest[name]):.3g}",
+        where(trial, name, marked, "differs"),
+        f"outputs that differ: {each}" if len(launches) > 1 else "",
+        "all others differ from the first one: it is probably the wrong one" if number == others > 1 else "",
+        "the same heads differ in each call: the result depends on where a head is computed" if same else "",
+        under(repeats, name),
+        suggests="a race, keys that are split by the position of a block, or memory that was never written\n"
+        "(if this is intended, as with stream-K or unequal splits, leave the output out of `equal_heads`)",
+    )
+
+
+def check_spread(trial: Trial, found: Repeats, x: Inputs) -> None:
+    """Outputs whose copies may have other bits stay within the budget of each other, whichever launch and head."""
+    several = {name: pair for name, pair in found.between.items() if axes_of(name, pair[0])}
+    if not several:
+        return
+    budget = trial.budget(trial.want(x, backward=trial.backward), x, backward=trial.backward)
+    for name, (least, most) in several.items():
+        axes = axes_of(name, least)
+        least, most = (
+            least.amin(axes, keepdim=True).expand(most.shape),
+            most.amax(axes, keepdim=True).expand(most.shape),
+        )
+        check_agree(trial, name, most, least, getattr(budget, name), "another call or head with equal inputs gives")

@@ -1,0 +1,105 @@
+"""Calls of a trial made again under its perturbations, and the words for what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+
+import torch
+
+from impls.call import Inputs
+from properties.cases.inputs import build
+from properties.checks.comparisons import check_agree
+from properties.checks.pictures import plural
+from properties.trial import Trial
+from races.perturb import Perturbation, Setting, chosen
+from races.repeat import Repeats, bound, compare_repeats
+
+NOT_TRACED = (
+    "not traced: a race need not change a result, and kernels in CUDA C++, Triton or Numba can be traced (traced=True)"
+)
+TRACED = "whether there is a race: test_no_race_is_traced"
+
+
+def perturbations_of(trial: Trial) -> tuple[Perturbation, ...]:
+    """Those of the run that act on this implementation on this device."""
+    emulated = trial.impl.traced and trial.device == "cpu"
+    return chosen(trial.perturbations, trial.device, emulated)
+
+
+def repeats_of(
+    trial: Trial,
+    x: Inputs,
+    n: int,
+    inexact: Callable[[str], bool],
+    see: Callable[[dict[str, torch.Tensor]], None] = lambda results: None,
+) -> Repeats:
+    """Call on x (public layout) and repeat it n times. inexact: whether an output may have other bits.
+
+    see(outputs) looks at each call's, without waiting for them.
+    """
+    backward, calls = trial.backward, count()
+
+    @cache
+    def other() -> Inputs:
+        return trial.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
+
+    def launch(handed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        call = trial.launch if next(calls) else trial.call  # the first one looks at what a call leaves, too
+        results = dict(call(Inputs(**handed), backward=backward).items())
+        see(results)
+        return results
+
+    setting = Setting(
+        trial.device,
+        repeat=0,
+        seed=trial.case.seed,
+        handed=dict(trial.laid_out(x).items()),
+        nbytes=x.nbytes,
+        other=lambda: trial.launch(other(), backward=backward),
+    )
+    with trial.waited_for(backward):
+        found = compare_repeats(launch, n, perturbations_of(trial), setting, inexact)
+    trial.meter.under.update(name for active in found.under for name in active)
+    return found
+
+
+def check_spread(trial: Trial, found: Repeats, x: Inputs) -> str:
+    """Outputs that are not declared repeatable stay within the budget of each other; how far apart they were, in words."""
+    if not found.between:
+        return ""
+    backward, apart = trial.backward, []
+    budget = trial.budget(trial.want(x, backward=backward), x, backward=backward)
+    for name, (least, most) in found.between.items():
+        check_agree(trial, name, most, least, getattr(budget, name), "another repeat gave")
+        apart.append(f"{name} by up to {float((most - least).abs().max()) if most.numel() else 0.0:.3g}")
+    return f"not declared repeatable, and within the budget of each other: {', '.join(apart)} apart"
+
+
+def under(found: Repeats, name: str) -> str:
+    """A table: under which perturbations repeats of an output differ."""
+    if not any(found.under):
+        return ""
+    rows = [("under", "alone", "with others")]
+    for each, alone, of_alone, beside, of_beside in found.by_perturbation(name):
+        rows.append((each, f"{alone} of {of_alone}" * (of_alone > 0), f"{beside} of {of_beside}" * (of_beside > 0)))
+    lines = [f"{a:12} {b:12} {c}".rstrip() for a, b, c in rows]
+    if only := found.only_under(name):
+        lines.append(f"only under {' and '.join(only)}: the other repeats agree with the first call")
+    return "\n".join(lines)
+
+
+def none_found(trial: Trial, tries: str, n: int) -> str:
+    """What it is worth that nothing was found, which must not read as an acquittal. n: tries of this case."""
+    meter = trial.meter
+    meter.p = max(meter.p, bound(n))
+    names = ", ".join(sorted(meter.under))
+    worth = f"p < {meter.p:.2g} for each at 95 %{', under these perturbations' * bool(names)}"
+    cases = plural(meter.cases + 1, "case")
+    return f"none found in {tries} of {cases} under {names or 'no perturbation'}: {worth}; {beyond(trial)}"
+
+
+def beyond(trial: Trial) -> str:
+    """What knows more than repeats do."""
+    return TRACED if trial.impl.traced else NOT_TRACED

@@ -1,0 +1,127 @@
+"""The findings of a law over all its cases: a set, in which the first case that fails hides none of the others.
+
+Without it the search would end at the first failure and shrink that one, so that a race in which both threads write the
+same value, which any case shows, would hide the one that needs two tiles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from impls.contract import Implementation
+from properties.cases.case import Case
+from properties.checks.pictures import plural
+from properties.failures import LawBroken
+from properties.judging import shrink
+from properties.law import Law
+from races.finding import Finding
+
+MOST_COLLECTING = 20.0  # seconds for further cases after the first that fails
+
+
+class Enough(BaseException):
+    """No further case is needed. Not an Exception, so that Hypothesis stops."""
+
+
+@dataclass
+class Item:
+    """A finding, the failure that has it, its smallest case so far, and how many of the drawn cases have it."""
+
+    finding: Finding
+    broken: LawBroken
+    case: Case
+    cases: int = 0
+
+    @property
+    def rank(self) -> tuple:
+        """What changes values comes first, then what the smallest case shows."""
+        return self.finding.keeps_values, size(self.case)
+
+
+@dataclass
+class Collected:
+    """Findings by what they are; those that keep values are apart from those of the same lines that do not."""
+
+    items: dict[tuple, Item] = field(default_factory=dict)
+    drawn: int = 0  # cases
+    _stop: float = 0.0
+
+    def draws(self, case: Case, run: Callable[[Case], None], goes_on: bool) -> None:
+        """Run a drawn case. Raises Enough once no more are needed, and failures that are no findings."""
+        try:
+            self.runs(case, run)
+        except LawBroken as broken:
+            if not broken.found:
+                raise
+            for key in {_key(finding) for finding in broken.found}:
+                self.items[key].cases += 1
+            self._stop = self._stop or time.perf_counter() + MOST_COLLECTING
+        self.drawn += 1  # not if the law says nothing about the case
+        if self.items and (not goes_on or time.perf_counter() > self._stop):
+            raise Enough
+
+    def runs(self, case: Case, run: Callable[[Case], None]) -> None:
+        """Run a case, and remember what it shows before the failure is raised again."""
+        try:
+            run(case)
+        except LawBroken as broken:
+            for finding in broken.found:
+                item = self.items.setdefault(_key(finding), Item(finding, broken, case))
+                if size(case) < size(item.case):
+                    item.finding, item.broken, item.case = finding, broken, case
+            raise
+
+    def shrink(self, law: Law, impl: Implementation, run: Callable[[Case], None]) -> None:
+        """Make the case of each finding smaller, what changes values first; a case may serve several."""
+        stop, done = time.perf_counter() + shrink.MOST_SECONDS, set()
+        while left := sorted((item.rank, n) for n, (key, item) in enumerate(self.items.items()) if key not in done):
+            key, item = list(self.items.items())[left[0][1]]
+            done.add(key)
+            seconds = max(0.0, stop - time.perf_counter()) / len(left)
+
+            def again(case: Case) -> None:
+                self.runs(case, run)
+
+            def same(broken: LawBroken, key: tuple = key) -> bool:
+                return any(_key(finding) == key for finding in broken.found)
+
+            # Which accesses there are hardly depends on random numbers.
+            shrink.smallest(law, impl, item.case, item.broken, again, same, seconds, seeds=1)
+
+    @property
+    def ranked(self) -> list[Item]:
+        """The findings in the order of a message. One that keeps values is left out if its lines also change some."""
+        items = sorted(self.items.values(), key=lambda item: item.rank)
+        change = {item.finding.what for item in items if not item.finding.keeps_values}
+        return [item for item in items if not (item.finding.keeps_values and item.finding.what in change)]
+
+    @property
+    def broken(self) -> tuple[LawBroken, Case]:
+        """All findings as one failure, and the smallest case of the first."""
+        first, *others = self.ranked
+        if not others:
+            return first.broken, first.case
+        lines = [f"{len(others) + 1} findings in {plural(self.drawn, 'case')}, each with its smallest case", ""]
+        for item in (first, *others):
+            often = f", of {item.cases} that show it" if item.cases > 1 else ""
+            lines += [str(item.finding), f"  smallest case{often}: {item.case}", ""]
+        found = [item.finding for item in self.ranked]
+        headlines = [finding.headline for finding in found]
+        return LawBroken(headlines[0], "\n".join(lines), findings=headlines, found=found), first.case
+
+    @property
+    def lines(self) -> list[str]:
+        """What a message about something else says of them."""
+        found = [f"{item.finding.headline} (smallest case: {item.case})" for item in self.ranked]
+        return ["also found:", *(f"  {line}" for line in found)] if found else []
+
+
+def size(case: Case) -> tuple[int, ...]:
+    """By what a case is called small."""
+    return (case.seqlen_q + case.seqlen_k, case.batch * case.nheads, case.headdim, case.seed)
+
+
+def _key(finding: Finding) -> tuple:
+    return finding.what, finding.keeps_values

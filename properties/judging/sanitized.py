@@ -1,0 +1,49 @@
+"""A case under compute-sanitizer: the kernels of the implementation are found, one process for each tool runs the case."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from properties.failures import Reason, Undecided
+from properties.isolation.status import NOW
+from properties.judging import alone
+from properties.trial import Trial
+from races import sanitizer
+from races.finding import Finding, merge
+from races.sanitizer import Tool
+
+LIMIT = 180.0  # seconds for the tools together: Numba compiles in each process anew
+
+
+def sanitizer_program() -> str:
+    """The path of compute-sanitizer. Raises Undecided without it."""
+    program = sanitizer.find()
+    if program is None:
+        raise Undecided(sanitizer.NOT_FOUND, Reason.NO_SANITIZER)
+    return program
+
+
+def kernels_of(trial: Trial) -> list[str]:
+    """The names of the kernels that the case launches outside of PyTorch's operators; [] if there are none."""
+    trial.run(backward=trial.backward)  # compiles; an error is the implementation's
+    try:
+        return sanitizer.own_kernels(lambda: trial.run(backward=trial.backward))
+    except LookupError as error:
+        raise Undecided(str(error)) from error
+
+
+def sanitized(trial: Trial, program: str, kernels: Iterable[str], tools: Iterable[Tool] = tuple(Tool)) -> list[Finding]:
+    """What the tools report of these kernels. Raises Undecided if a tool says nothing and none has found anything."""
+    target = alone.command(trial.device, trial.impl.name, str(trial.case), shlex.split(trial.origin))
+    watched = sanitizer.watch(program, target, kernels, tools, LIMIT, NOW.lives)
+    findings: list[Finding] = []
+    for each in watched:
+        merge(findings, each.report.findings)
+    undecided = [each.undecided for each in watched if each.undecided]
+    if undecided and not findings:
+        why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES
+        if all(each.refuses_device for each in watched):
+            why = Reason.NO_SANITIZER
+        raise Undecided("; ".join(undecided), why)
+    return findings

@@ -1,0 +1,89 @@
+"""Compares results with the first ones bit for bit, on their device: what differed is read back once, at the end.
+
+On a GPU one kernel reads all outputs of a call (compare_kernel.py): it writes something only where they differ, and nothing
+waits for it. Without Triton, and on a CPU, torch does the same in more passes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+
+import torch
+
+from races.bits import bits
+
+
+class Dense:
+    """A tensor without gaps in memory, whatever the order of its dimensions, seen as a row of its elements."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
+
+    def row(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The elements in the order of memory; a copy only if the tensor is stored otherwise than the first one."""
+        return tensor.permute(self.order).contiguous().view(-1)
+
+    def like(self, row: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        """A row of so many elements, in the shape of a tensor."""
+        there = [self.order.index(axis) for axis in range(tensor.dim())]
+        return row.view([tensor.shape[axis] for axis in self.order]).permute(there)
+
+
+class Comparison:
+    """The first results of a call, and how n repeats of it differ from them. Tensors keep their device."""
+
+    def __init__(self, first: dict[str, torch.Tensor], n: int):
+        self.n, self.first = n, {name: tensor.clone() for name, tensor in first.items()}
+        self.dense = {name: Dense(tensor) for name, tensor in first.items()}
+        self.rows = {name: self.dense[name].row(tensor) for name, tensor in self.first.items()}
+        device = next((tensor.device for tensor in first.values()), torch.device("cpu"))
+        # By element: in how many repeats it differed. By output and repeat: whether it differed. By output: by how much.
+        self.counts = {name: torch.zeros_like(row, dtype=torch.int32) for name, row in self.rows.items()}
+        self.differed = torch.zeros((len(first), n), dtype=torch.int32, device=device)
+        self.most = torch.zeros(len(first), dtype=torch.float32, device=device)
+        self._compare = _compare
+        if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+            from races.compare_kernel import compare  # here, as importing Triton takes a second
+
+            self._compare = compare
+
+    def see(self, repeat: int, results: dict[str, torch.Tensor]) -> None:
+        """Compare the results of a repeat. Nothing waits."""
+        rows = [self.dense[name].row(results[name]) for name in self.rows]
+        self._compare(rows, [*self.rows.values()], [*self.counts.values()], self.differed, self.most, repeat)
+
+    def which(self) -> dict[str, list[int]]:
+        """By output that differed: the repeats in which it did. Waits for the device."""
+        differed = self.differed.tolist()
+        found = {name: [r for r, it in enumerate(row) if it] for name, row in zip(self.first, differed, strict=True)}
+        return {name: repeats for name, repeats in found.items() if repeats}
+
+    def elements(self, name: str) -> torch.Tensor:
+        """In the shape of an output: in how many repeats each element differed."""
+        return self.dense[name].like(self.counts[name], self.first[name])
+
+    def largest(self, name: str) -> float:
+        """The largest difference of an output; inf if a NaN appeared or disappeared."""
+        return float(self.most[list(self.first).index(name)])
+
+
+def _compare(
+    got: list[torch.Tensor],
+    first: list[torch.Tensor],
+    counts: list[torch.Tensor],
+    differed: torch.Tensor,
+    most: torch.Tensor,
+    repeat: int,
+) -> None:
+    """Rows of elements of each output -> adds to counts, and writes differed[:, repeat] and most."""
+    for n, (a, b) in enumerate(zip(got, first, strict=True)):
+        differs = bits(a) != bits(b)
+        any_ = differs.any()
+        if a.device.type == "cpu" and not any_:  # on a GPU this question would wait
+            continue
+        off = (a.double() - b.double()).abs().masked_fill(~differs, 0.0).nan_to_num(math.inf)
+        counts[n] += differs
+        differed[n, repeat] = any_
+        if off.numel():
+            most[n] = torch.maximum(most[n], off.max().float())

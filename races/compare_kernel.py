@@ -1,0 +1,76 @@
+"""One launch that compares all outputs of a call with the first ones, as `_compare` in compare.py does, which has the words.
+
+A program reads its part of one output twice, here and there, and ends where no bit differs: one pass over memory.
+"""
+
+from functools import lru_cache
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 4096
+
+
+@triton.jit
+def word(x):
+    """The bits of floating-point numbers as integers: NaN equals itself, and -0.0 differs from 0.0."""
+    if x.dtype == tl.float64:
+        return x.to(tl.int64, bitcast=True)
+    elif x.dtype == tl.float32:
+        return x.to(tl.int32, bitcast=True)
+    else:
+        return x.to(tl.int16, bitcast=True)
+
+
+@triton.jit(do_not_specialize=["repeat", "repeats"])
+def compare_kernel(
+    got, first, counts, differed_ptr, most_ptr, starts_ptr, sizes_ptr, repeat, repeats,
+    OUTPUTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Output n is compared by the programs starts[n] .. starts[n + 1] - 1, each a block of its elements.
+
+    Starts and sizes are in memory: as arguments they would be compiled in, for each case anew.
+    """
+    program = tl.program_id(0)
+    for n in tl.static_range(OUTPUTS):
+        start = tl.load(starts_ptr + n)
+        if (program >= start) & (program < tl.load(starts_ptr + n + 1)):
+            i = (program - start) * BLOCK + tl.arange(0, BLOCK)
+            inside = i < tl.load(sizes_ptr + n)
+            a = tl.load(got[n] + i, mask=inside, other=0.0)
+            b = tl.load(first[n] + i, mask=inside, other=0.0)
+            differs = word(a) != word(b)
+            if tl.max(differs.to(tl.int32), 0) > 0:
+                tl.store(counts[n] + i, tl.load(counts[n] + i, mask=differs, other=0) + 1, mask=differs)
+                off = tl.abs(a.to(tl.float32) - b.to(tl.float32))
+                off = tl.where(differs, tl.where(off != off, float("inf"), off), 0.0)
+                # Bits of floats that are not negative are ordered as the floats.
+                tl.atomic_max(most_ptr + n, tl.max(off, 0).to(tl.int32, bitcast=True), sem="relaxed")
+                tl.atomic_max(differed_ptr + n * repeats + repeat, 1, sem="relaxed")
+
+
+@lru_cache(maxsize=100)
+def _starts(sizes: tuple[int, ...], device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
+    """How many programs there are; the first one of each output, and how many elements that has."""
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + triton.cdiv(size, BLOCK))
+    return starts[-1], *(torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (starts, sizes))
+
+
+def compare(
+    got: list[torch.Tensor],
+    first: list[torch.Tensor],
+    counts: list[torch.Tensor],
+    differed: torch.Tensor,
+    most: torch.Tensor,
+    repeat: int,
+) -> None:
+    """As `_compare` in compare.py."""
+    programs, starts, sizes = _starts(tuple(row.numel() for row in first), differed.device)
+    if programs:
+        compare_kernel[(programs,)](
+            tuple(got), tuple(first), tuple(counts), differed, most.view(torch.int32), starts, sizes,
+            repeat, differed.shape[1], len(first), BLOCK,
+        )  # fmt: skip

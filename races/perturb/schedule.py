@@ -1,0 +1,52 @@
+"""Which perturbations are chosen, and which of them are active in which repeat.
+
+Repeats come in rounds. In a round each perturbation has as many repeats of its own as it has slots, in a random order, and
+one repeat has none. Beside the one whose repeat it is, nothing else is active in half of the repeats, one more in a third,
+any number in the rest. So each is active alone, and each pair together, as repeats go on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+from races.perturb.perturbation import Perturbation
+
+NONE = "none"  # for --perturb; and what a repeat without any is called
+ALONE, PAIR = 0.5, 0.33
+
+
+def choose(known: Mapping[str, Perturbation], text: str, device: str, emulated: bool) -> tuple[Perturbation, ...]:
+    """The perturbations that a text names, in the order in which they are applied. See `chosen` in races/perturb."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    there = {name: each for name, each in known.items() if device in each.devices}
+    if unknown := [name for name in names if name not in known and name != NONE]:
+        those = ", ".join(f"{name} ({each.words})" for name, each in known.items())
+        raise ValueError(
+            f"{', '.join(unknown)}: no perturbation; those are {those}, and {NONE} for a launch like the first"
+        )
+    if NONE in names and len(names) > 1:
+        raise ValueError(f"{text}: {NONE} stands alone")
+    if elsewhere := [name for name in names if name != NONE and name not in there]:
+        raise ValueError(f"{', '.join(elsewhere)}: not on {device}; there are {', '.join(there)}")
+    if lacking := [f"{name}: {why}" for name in names if name in there and (why := there[name].lacking())]:
+        raise ValueError("; ".join(lacking))
+    if NONE in names:
+        return ()
+    wanted = [each for name, each in there.items() if name in names or (not names and not each.lacking())]
+    return tuple(each for each in wanted if emulated or not each.emulated)
+
+
+def rounds(perturbations: Sequence[Perturbation], seed: int) -> Iterator[tuple[Perturbation, ...]]:
+    """Without end: the perturbations that are active in each repeat, in the order in which they are applied."""
+    number = 0
+    while True:
+        draw = random.Random(f"{seed} {number}")
+        own = [each for each in perturbations for _ in range(each.slots)]
+        for main in draw.sample([None, *own], len(own) + 1):
+            others = [each for each in perturbations if each is not main]
+            luck, beside = draw.random(), []
+            if main is not None and others and luck >= ALONE:
+                beside = [draw.choice(others)] if luck < ALONE + PAIR else [e for e in others if draw.random() < 0.5]
+            yield tuple(each for each in perturbations if each is main or each in beside)
+        number += 1

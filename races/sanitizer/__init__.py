@@ -1,0 +1,14 @@
+"""The sanitizer layer: a program runs under compute-sanitizer, in processes of its own, and what it reports become findings.
+
+tools.py     its tools, where it is installed, the command line
+kernels.py   which kernels of a call are watched: all but PyTorch's own
+watch.py     the processes: started together, ended after a limit
+parse.py     what the tools write
+"""
+
+from races.sanitizer.kernels import own_kernels
+from races.sanitizer.parse import Report, parse
+from races.sanitizer.tools import NOT_FOUND, Tool, find
+from races.sanitizer.watch import LOGS, Watched, watch
+
+__all__ = ["LOGS", "NOT_FOUND", "Report", "Tool", "Watched", "find", "own_kernels", "parse", "watch"]

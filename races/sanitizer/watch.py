@@ -1,0 +1,125 @@
+"""Runs a program under tools of compute-sanitizer, all at once: most of the time of each is the start of Python."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from races.sanitizer.parse import Report, parse
+from races.sanitizer.tools import Tool, command
+
+LOGS = "FLASH_ATTEST_SANITIZER_LOGS"  # the folder that keeps what the tools write; without it nothing does
+POLL = 0.2  # seconds
+LAST = 3  # lines of what was printed that are quoted
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What became of the program under one tool. status: its exit status; None if it was ended after the limit."""
+
+    tool: Tool
+    report: Report
+    status: int | None
+    printed: str
+    seconds: float
+
+    @property
+    def undecided(self) -> str:
+        """Why it says nothing that nothing was found; "" if it does."""
+        tool, ended = self.tool.value, f"with exit status {self.status}: {self._last}"
+        if self.status is None:
+            return f"{tool} did not end within {self.seconds:.0f} s"
+        if self.refuses_device:
+            return f"{tool} does not run on this GPU: {self.report.complaints[0]}"
+        if self.report.unread:
+            return f"{tool} reports what cannot be read: {self.report.unread[0]}"
+        if self.report.reported is None:
+            return f"{tool} ended without a summary, {ended}"
+        if self.status:
+            return f"under {tool} the process ended {ended}"
+        if self.report.complaints and not self.report.findings:
+            return f"{tool} may not have watched all: {self.report.complaints[0]}"
+        return ""
+
+    @property
+    def refuses_device(self) -> bool:
+        """Whether the tool does not run on this GPU, or not in this virtual machine."""
+        return any("not supported" in complaint for complaint in self.report.complaints)
+
+    @property
+    def _last(self) -> str:
+        """What the tool says of itself, then the last lines that were printed."""
+        lines = (line.strip() for line in self.printed.splitlines()[-LAST:])
+        return "; ".join(dict.fromkeys([*self.report.complaints[:1], *filter(None, lines)]))
+
+
+def watch(
+    program: str,
+    target: list[str],
+    kernels: Iterable[str],
+    tools: Iterable[Tool] = tuple(Tool),
+    limit: float = 180.0,
+    alive: Callable[[], None] = lambda: None,
+) -> list[Watched]:
+    """Run `target` once under each tool. program: the path of compute-sanitizer. limit: seconds, for all together.
+
+    alive: called while they run, several times a second.
+    """
+    kernels, began = list(kernels), time.perf_counter()
+    with _folder() as folder, contextlib.ExitStack() as ends:
+        running = {}
+        for tool in tools:
+            log, printed = folder / f"{tool.value}.log", ends.enter_context((folder / f"{tool.value}.txt").open("wb"))
+            process = subprocess.Popen(
+                command(program, tool, kernels, log, limit, target),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **tool.environment},
+                start_new_session=True,  # so that it can be ended with what it started
+            )
+            ends.callback(_end, process)
+            running[tool] = process
+        seconds: dict[Tool, float] = {}
+        while len(seconds) < len(running) and time.perf_counter() - began < limit:
+            alive()
+            time.sleep(POLL)
+            ended = [tool for tool, process in running.items() if process.poll() is not None]
+            seconds |= {tool: time.perf_counter() - began for tool in ended if tool not in seconds}
+        statuses = {tool: process.poll() for tool, process in running.items()}
+        for process in running.values():
+            _end(process)
+        whole = time.perf_counter() - began
+        return [_watched(tool, folder, status, seconds.get(tool, whole)) for tool, status in statuses.items()]
+
+
+def _watched(tool: Tool, folder: Path, status: int | None, seconds: float) -> Watched:
+    log, printed = folder / f"{tool.value}.log", (folder / f"{tool.value}.txt").read_text(errors="replace")
+    text = log.read_text(errors="replace") if log.exists() else printed  # what it says before it has opened the log
+    return Watched(tool, parse(text, tool), status, printed, seconds)
+
+
+@contextlib.contextmanager
+def _folder():
+    """Where the logs go: a new folder in that of LOGS, which is kept, or one that is removed."""
+    if kept := os.environ.get(LOGS):
+        Path(kept).mkdir(parents=True, exist_ok=True)
+        yield Path(tempfile.mkdtemp(prefix=f"{time.strftime('%H%M%S')}-", dir=kept))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End a process with all that it started, if it still runs."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

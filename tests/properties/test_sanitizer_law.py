@@ -1,0 +1,133 @@
+"""The law about compute-sanitizer, on a CPU: a program in its place writes what it would write, and runs the case."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from impls import torch_math
+from impls.registry import from_file
+from properties import test_races
+from properties.cases.case import parse_case
+from properties.failures import Reason
+from properties.isolation.status import NOW
+from properties.judging import sanitized
+from properties.judging.judge import judge
+from properties.judging.plan import Plan
+from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from properties.law import laws
+from properties.plugin.outcomes import not_green
+from races.sanitizer import Tool
+from tests.races.fake_sanitizer import fake
+from tests.trials import lines
+
+ROOT = Path(__file__).parents[2]
+LOGS = ROOT / "tests/races/sanitizer_logs"
+LAW = replace(laws()["test_sanitizers_report_nothing"], device=None)  # as a GPU would judge it
+PLUGIN = "tests/plugins/good.py"
+CASE = parse_case("seqlen_q=70 seqlen_k=70 headdim=16 dtype=float32")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """installed(...) puts a program in the place of compute-sanitizer; `forward` is the kernel of every implementation."""
+
+    def install(**how) -> None:
+        program = fake(tmp_path, **how)
+        monkeypatch.setattr(sanitized.sanitizer, "find", lambda: program)
+        monkeypatch.setattr(test_races, "kernels_of", lambda trial: ["forward"])
+
+    return install
+
+
+def judged(impl=torch_math.IMPL, **plan):
+    return judge(LAW, impl, Plan(**{"examples": 4, "try_contract": False, **plan}))
+
+
+def test_a_plug_in_is_found_in_the_other_process(installed, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(test_races.sanitized, "__defaults__", ([Tool.RACECHECK],))
+    installed()
+    (entry,) = from_file(PLUGIN)
+    result = judged(entry.impl, case=CASE, origin=f"--impl-from={PLUGIN}")
+    assert (result.verdict, result.reason) == (PASS, "nothing reported for 1 case of forward")
+
+
+def test_findings_of_all_tools_are_one_set_with_their_cases(installed, patient):
+    installed(runs=False, **{name: (LOGS / f"{name}.log").read_text() for name in ("racecheck", "synccheck")})
+    result = judged()
+    assert result.verdict == FAIL and result.cases < 200
+    assert (
+        result.reason == "race: shared memory, read and write, no barrier between, fa2_forward.cuh:76 and tiles.cuh:55"
+    )
+    observed = lines(result.message)
+    assert "5 findings in 2 cases, each with its smallest case" in observed
+    assert "barrier: Divergent thread(s) in warp, 09_debug_and_sanitizer.cu:61" in observed
+    assert sum(line.startswith("smallest case, of 2 that show it: seqlen_q=65 seqlen_k=65") for line in observed) == 5
+
+
+def test_a_tool_that_says_nothing_is_unknown_and_the_others_findings_are_findings(installed):
+    installed(runs=False, memcheck="")
+    result = judged(case=CASE)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.RESOURCES)
+    assert result.reason.startswith("memcheck ended without a summary, with exit status 0")
+    installed(runs=False, memcheck="", racecheck=(LOGS / "racecheck_older.log").read_text())
+    assert judged(case=CASE).reason.startswith("race: shared memory, read and write")
+
+
+def test_without_the_tool_it_is_unknown_and_the_run_is_green(monkeypatch):
+    monkeypatch.setattr(sanitized.sanitizer, "find", lambda: None)
+    result = judged()
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.NO_SANITIZER)
+    assert result.reason.startswith("no compute-sanitizer found in CUDA_HOME, CUDA_PATH, PATH and /usr/local/cuda*")
+    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
+
+
+def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(installed, monkeypatch):
+    installed(runs=False)
+    looks = []
+    monkeypatch.setattr(test_races, "kernels_of", lambda trial: looks.append(trial.case) or [])
+    result = judged()
+    assert (result.verdict, result.why, len(looks)) == (REFUSED, Reason.NO_CASE, test_races.MOST_LOOKS)
+    assert result.reason == "launches no kernels beside those of PyTorch's operators in 5 cases"
+
+
+def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
+    """An implementation may leave some cases to PyTorch."""
+    installed(runs=False)
+    kernels = iter([[], ["forward"], [], ["backward"]])
+    monkeypatch.setattr(test_races, "kernels_of", lambda trial: next(kernels, []))
+    result = judged(examples=200)
+    assert (result.verdict, result.cases) == (PASS, 2)
+    assert result.reason == "nothing reported for 2 cases of backward, forward"
+
+
+def test_waiting_for_it_is_a_sign_of_life(installed, monkeypatch):
+    """The parent ends a judging process that is silent for long outside of a call."""
+    installed(runs=False)
+    signs = []
+    monkeypatch.setattr(NOW, "lives", lambda: signs.append(NOW.seen()))
+    assert judged(case=CASE).verdict == PASS and signs and not any(seen.in_call for seen in signs)
+    monkeypatch.undo()
+    NOW.begins("properties/test_races.py::test_x[y] seqlen_q=1")
+    time.sleep(0.2)
+    NOW.lives()
+    assert NOW.seen().seconds < 0.15
+
+
+def test_the_process_ends_with_the_one_that_waits_for_it():
+    """Also if the tool between the two does not notice."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as judging:
+        waits = (
+            f"from properties.judging import alone; import time; alone.end_with({judging.pid}); print(); time.sleep(60)"
+        )
+        with subprocess.Popen([sys.executable, "-uc", waits], cwd=ROOT, stdout=subprocess.PIPE) as watched:
+            watched.stdout.readline()
+            assert watched.poll() is None
+            judging.kill()
+            assert watched.wait(10) == 1

@@ -1,0 +1,133 @@
+"""Results are compared bit for bit on their device: by torch, and by one kernel, which the emulator runs here."""
+
+import math
+
+import pytest
+import torch
+
+from races import compare
+from races.compare import Comparison
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def _kernel():
+    """The comparison that GPUs use."""
+    pytest.importorskip("triton")
+    from emulator.triton import activate
+
+    if not activate():
+        pytest.skip("TRITON_INTERPRET is set")
+    from races.compare_kernel import compare
+
+    return compare
+
+
+@pytest.fixture(params=["torch", "kernel"])
+def comparison(request):
+    """comparison(first, n): a Comparison that compares in one of the two ways."""
+    if request.param == "kernel":
+        request.getfixturevalue("gxx")
+        own = _kernel()
+    else:
+        own = compare._compare
+
+    def made(first, n):
+        made = Comparison(first, n)
+        made._compare = own
+        return made
+
+    return made
+
+
+def results(**changed) -> dict[str, torch.Tensor]:
+    """Outputs of several dtypes and layouts, one without elements, one of more than one block."""
+    generator = torch.Generator().manual_seed(0)
+    normal = {
+        "out": torch.randn(1, 30, 3, 50, generator=generator).half(),
+        "lse": torch.randn(1, 3, 30, generator=generator).double(),
+        "dq": torch.randn(1, 3, 30, 50, generator=generator).bfloat16().transpose(1, 2),
+        "dk": torch.randn(5, generator=generator),
+        "dv": torch.empty(0, 2),
+    }
+    return normal | changed
+
+
+def test_equal_results_show_nothing(comparison):
+    made = comparison(results(lse=torch.full((3,), math.nan)), 2)
+    for repeat in range(2):
+        made.see(repeat, results(lse=torch.full((3,), math.nan)))
+    assert made.which() == {} and not any(made.elements(name).any() for name in results())
+
+
+def test_what_differs_is_counted_by_element(comparison):
+    first, second = results(), {name: tensor.clone() for name, tensor in results().items()}
+    second["out"][0, 29, 2, 3] += 0.5
+    second["dq"][0, 7, 1, 2:4] += 2
+    third = second | {"out": first["out"]}
+    made = comparison(first, 3)
+    for repeat, seen in enumerate((first, second, third)):
+        made.see(repeat, seen)
+    assert made.which() == {"out": [1], "dq": [1, 2]}
+    assert made.elements("out").nonzero().tolist() == [[0, 29, 2, 3]]
+    assert made.elements("dq").nonzero().tolist() == [[0, 7, 1, 2], [0, 7, 1, 3]] and made.elements("dq").max() == 2
+    assert 0.49 < made.largest("out") < 0.51 and 1.9 < made.largest("dq") < 2.1
+
+
+@pytest.mark.parametrize("name", ["out", "lse", "dq", "dk"])
+def test_a_bit_is_a_difference_in_every_dtype(comparison, name):
+    second = results()
+    second[name] = second[name].clone()
+    at = (0,) * second[name].dim()
+    second[name][at] = torch.nextafter(second[name][at].float(), torch.tensor(9.0)) if name == "dk" else 9.0
+    made = comparison(results(), 1)
+    made.see(0, second)
+    assert made.which() == {name: [0]} and made.elements(name).sum() == 1
+
+
+def test_the_sign_of_zero_and_nan_are_differences(comparison):
+    first = {"out": torch.zeros(4), "lse": torch.zeros(4)}
+    made = comparison(first, 1)
+    made.see(0, {"out": -torch.zeros(4), "lse": torch.tensor([0, math.nan, 0, 0])})
+    assert made.which() == {"out": [0], "lse": [0]}
+    assert (made.largest("out"), made.largest("lse")) == (0.0, math.inf) and made.elements("lse").tolist() == [
+        0,
+        1,
+        0,
+        0,
+    ]
+
+
+def test_results_may_be_stored_in_another_order_than_the_first(comparison):
+    first = {"out": torch.arange(6.0).view(2, 3)}
+    made = comparison(first, 1)
+    made.see(0, {"out": torch.arange(6.0).view(2, 3).T.contiguous().T})
+    assert made.which() == {}
+
+
+def test_the_first_result_is_kept(comparison):
+    first = {"out": torch.zeros(4)}
+    made = comparison(first, 1)
+    first["out"] += 1
+    made.see(0, first)
+    assert made.which() == {"out": [0]} and made.elements("out").tolist() == [1, 1, 1, 1]
+
+
+def test_dense_memory_is_not_copied():
+    """A copy of each result would cost more than comparing it."""
+    tensor = torch.zeros(2, 5, 3, 4).transpose(1, 2)
+    assert compare.Dense(tensor).row(tensor).data_ptr() == tensor.data_ptr()
+
+
+def test_a_kernel_is_compiled_once_for_cases_of_any_size(gxx):
+    own = _kernel()
+    from races.compare_kernel import compare_kernel
+
+    compiled = set()
+    for n in (64, 17, 1, 4097):
+        made = Comparison({"out": torch.zeros(n), "lse": torch.zeros(n)}, 20)
+        made._compare = own
+        for repeat in (0, 1, 2, 16):
+            made.see(repeat, {"out": torch.zeros(n), "lse": torch.zeros(n)})
+        compiled.add(tuple(len(caches[0]) for caches in compare_kernel.device_caches.values()))
+    assert len(compiled) == 1
