@@ -3,6 +3,7 @@
     mutant.py    what a mutant is, and what a family of mutants is
     tiled/       in tensor operations          triton/  in impls/triton
     numba/       in impls/numba                cuda/    in impls/cuda and docs/examples
+    races/       races of every kind, and which layer of race detection finds which
     judging.py   a mutant before its law
     power/       every mutant before all laws, and before the rules of other suites
 
@@ -10,14 +11,17 @@ Each family's folder has a build.py, which says how an edited source is loaded.
 
 python -m mutants              each mutant before its law: verdict, smallest case
 python -m mutants --matrix     each mutant before all laws and other suites' rules: which of them catch it
+python -m mutants --races      each planted race before each layer of race detection, under each perturbation
 python -m mutants --write docs/power.md --from FILE ...     what --matrix --json FILE found, as a document
 """
 
-from mutants import cuda, numba, tiled, triton
+from mutants import cuda, numba, races, tiled, triton
 from mutants.mutant import CONTRACT, Family, Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
 
 ALL: tuple[Mutant, ...] = tuple(
-    sorted((*tiled.MUTANTS, *triton.MUTANTS, *cuda.MUTANTS, *numba.MUTANTS), key=lambda mutant: mutant.name)
+    sorted(
+        (*tiled.MUTANTS, *triton.MUTANTS, *cuda.MUTANTS, *numba.MUTANTS, *races.MUTANTS), key=lambda mutant: mutant.name
+    )
 )
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""python -m mutants: is every planted bug caught by its law? With --matrix: by which laws, and by which other suites?"""
+"""python -m mutants: is every planted bug caught by its law? With --matrix: by which laws, and by which other suites?
+
+With --races: which layers of race detection find the planted races?
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, build, 
 from mutants.judging import EXAMPLES, one_of_all
 from mutants.power import command as power
 from mutants.power.records import RecordError
+from mutants.races import command as races
 from properties.judging.verdict import FAIL
 from properties.law import laws
 
@@ -27,12 +31,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, help="processes (default: 1; --matrix: one for each core)")
     parser.add_argument("--messages", action="store_true", help="show each law's whole message")
     power.add_options(parser)
+    races.add_options(parser)
     options = parser.parse_args(arguments)
-    for name in ("workers", "examples", "seconds"):
+    for name in ("workers", "examples", "seconds", "repeats"):
         if (value := getattr(options, name)) is not None and value <= 0:
             parser.error(f"--{name} {value}: should be more than 0")
     console = Console(soft_wrap=True)
     try:
+        if options.races:
+            return races.run(options, console)
         if options.write and not options.matrix:
             return power.write(options, console)
         chosen = [m for m in ALL if not options.names or any(name in m.name for name in options.names)]

@@ -8,7 +8,7 @@ from functools import wraps
 
 from emulator.errors import CompileError
 from impls import Implementation
-from mutants import ALL
+from mutants import ALL, by_name
 from mutants.mutant import CONTRACT, Mutant, build
 from properties.cases.case import Case
 from properties.failures import LawBroken, Undecided
@@ -38,13 +38,20 @@ def judge_mutant(mutant: Mutant, how: Plan) -> Result:
 
 
 def of_mutant(mutant: Mutant, how: Plan) -> Plan:
-    """The plan for the device where the mutant shows. Its `share` makes the cases smaller, but not fewer.
+    """The plan for the device where the mutant shows, and where another process finds it. Its `share` makes the cases
+    smaller, but not fewer.
 
     A law about traced races runs the traced build only. Trying the contract would compile the plain one, too.
     """
     examples = round(how.examples / build(mutant).share_on(mutant.device))
     traced = mutant.law != CONTRACT and "traced" in laws()[mutant.law].needs
-    return replace(how, device=mutant.device, examples=examples, try_contract=how.try_contract and not traced)
+    return replace(
+        how,
+        device=mutant.device,
+        examples=examples,
+        try_contract=how.try_contract and not traced,
+        origin=by_name.option(mutant),
+    )
 
 
 def first_failure(law: Law, mutant: Mutant, how: Plan) -> tuple[LawBroken, Case] | Result:

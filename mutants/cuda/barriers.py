@@ -15,8 +15,8 @@ BARRIER = re.compile(
     r"^ *(?:if \((?P<wide>WIDE)\) )?(?P<call>__sync(?:threads|warp)\(\);)(?P<reason>  // (?P<story>.+))?$"
 )
 
-# Two heads where a bias is summed over them, and a second key tile where the next tile is loaded over the last.
-SMALLEST = ONE | dict(nheads=2, seqlen_q=2, seqlen_k=17)
+# Two heads or batches where a bias is summed over them, and a second key tile where the next tile is loaded over the last.
+SMALLEST = ONE | dict(batch=2, nheads=2, seqlen_q=2, seqlen_k=17)
 WIDE = promising(headdims=range(33, 100), backward=False)
 BACKWARD = promising(bias={"vector"}, bias_grad=True, cross=True)
 

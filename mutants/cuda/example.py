@@ -59,7 +59,7 @@ MUTANTS = [
         "last_factor_is_read_before_it_is_written",
         without_barrier(5),
         "the barrier after the loop is missing, which is easier to forget than one inside",
-        dict(seqlen_q=2),
+        dict(seqlen_q=2, headdim=2),  # with one element it may store what was there
     ),
     planted(
         "last_factor_waits_for_its_warp_alone",
@@ -67,6 +67,20 @@ MUTANTS = [
         "a barrier of the warp where other warps read: right in the order in which a CPU runs threads",
         dict(seqlen_q=24, seqlen_k=24),
         law="test_repeats_agree",
+    ),
+    planted(
+        "every_second_head_is_summed_from_the_end",
+        (
+            (
+                "for (int c = 0; c < TILE; ++c) sum += S[row * TILE + c] * V[c * headdim + d];",
+                "for (int n = 0; n < TILE; ++n) {\n"
+                "                const int c = (b + h) % 2 ? TILE - 1 - n : n;\n"
+                "                sum += S[row * TILE + c] * V[c * headdim + d];\n            }",
+            ),
+        ),
+        "neighbouring blocks begin at other ends: within the budget and the same in each call, other bits by position",
+        dict(batch=2, nheads=3, seqlen_q=24, seqlen_k=24),
+        law="test_copies_agree",
     ),
     planted(
         "rows_behind_the_last_are_loaded",

@@ -4,13 +4,14 @@ python -m mutants stream
 """
 
 from mutants.cuda.build import planted, promising
+from mutants.mutant import STREAMS
 
 LAUNCH = "kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);"
 
 MUTANTS = [
     planted(
         "both_launches_on_the_legacy_stream",
-        "test_work_waits_on_the_current_stream",
+        STREAMS,
         "host.cuh",
         ((LAUNCH, LAUNCH.replace(", static_cast<cudaStream_t>(stream)", "")),),
         "`<<<blocks, threads>>>`: right until the caller uses streams, because PyTorch's default stream is the legacy one",

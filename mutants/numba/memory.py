@@ -3,7 +3,7 @@
 import torch
 
 from impls import Supports
-from mutants.mutant import CONTRACT
+from mutants.mutant import CONTRACT, STREAMS
 from mutants.numba.build import FORWARD, planted, promising
 
 LAUNCH = "kernel[blocks, THREADS, 0, bytes_]"
@@ -86,7 +86,7 @@ MUTANTS = [
     ),
     planted(
         "launches_on_the_default_stream",
-        "test_work_waits_on_the_current_stream",
+        STREAMS,
         "on_gpu.py",
         (("stream = torch.cuda.current_stream(device).cuda_stream", "stream = 0"),),
         "Numba launches on its default stream unless it is given one",

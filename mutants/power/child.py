@@ -20,12 +20,12 @@ from mutants.judging import EXAMPLES, contract_result, first_failure, is_not_com
 from mutants.mutant import CONTRACT, Mutant, build
 from mutants.power.peers import judge_peer
 from mutants.power.rules import PEERS
+from properties.calling import device_works
 from properties.failures import Undecided
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, UNKNOWN, Result
 from properties.law import laws
 from properties.plugin.process import prepare
-from properties.trial import device_works
 
 PEER = "peer:"  # begins the items that are peers
 SEARCH = "search"  # the item that judges the named law again, in more cases

@@ -87,7 +87,7 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
     how = How(device, cases, profile.repeats_on(device), profile.small, options.seed)
     fresh = Record(environment(device, options.profile, cases, options.seed))
     for mutant in part(chosen, options.shard):
-        fresh.entries[mutant.name] = _entry(mutant, device)
+        fresh.entries[mutant.name] = entry_for(mutant, device)
     names = list(fresh.entries)
     record = resumed(options.json, fresh) if options.json else fresh
     matrix = Matrix(record, names, how, options.workers or cores(), options.seconds, options.json, say)
@@ -118,7 +118,7 @@ def _concluded(record: Record, say: Callable[[str], None]) -> int:
     return 1 if survivors or any(missing_items(entry) for entry in here.values()) else 0
 
 
-def _entry(mutant: Mutant, device: str) -> Entry:
+def entry_for(mutant: Mutant, device: str) -> Entry:
     """An entry without verdicts; a bug that shows on a GPU only is not judged on a CPU."""
     reason = "shows on a GPU only" if (mutant.device, device) == ("cuda", "cpu") else ""
     empty = entry_of(mutant, reason)

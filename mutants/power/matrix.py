@@ -53,8 +53,33 @@ def missing_items(entry: Entry) -> list[str]:
     return left
 
 
+def killers(entry: Entry) -> list[str]:
+    """The laws, and CONTRACT, that kill the bug."""
+    return [item for item in (CONTRACT, *laws()) if entry.verdicts.get(item) in KILLS]
+
+
+def peer_killers(entry: Entry) -> list[str]:
+    """The names of the peers that reject it."""
+    found = (item for item, verdict in entry.verdicts.items() if item.startswith(PEER) and verdict in KILLS)
+    return [item.removeprefix(PEER) for item in found]
+
+
+def line_of(name: str, entry: Entry) -> str:
+    """A finished bug: a line, and one with the laws that kill it."""
+    by, peers = killers(entry), ", ".join(peer_killers(entry)) or "none"
+    own = "" if entry.law in by else f" (its own law: {entry.searched or 'not'} in more cases)"
+    return f"{name}: {len(by)} laws{own}; other suites: {peers}; {entry.seconds:.0f} s\n    {', '.join(by) or 'none'}"
+
+
 class Matrix:
-    """Runs what a record lacks. told: called with a line about each bug that is finished."""
+    """Runs what a record lacks. told: called with a line about each bug that is finished.
+
+    judge: what a process does. missing(entry) -> the items that a bug lacks. line_of(name, entry): the line about it.
+    """
+
+    judge = staticmethod(judge_items)
+    missing = staticmethod(missing_items)
+    line_of = staticmethod(line_of)
 
     def __init__(
         self, record: Record, names: list[str], how: How, workers: int, seconds: float, file: Path | None,
@@ -62,8 +87,7 @@ class Matrix:
     ):  # fmt: skip
         self.record, self.how, self.workers = record, how, workers
         self.seconds, self.file, self.told = seconds, file, told
-        self.judge = judge_items
-        self.waiting = [n for n in names if not record.entries[n].elsewhere and missing_items(record.entries[n])]
+        self.waiting = [n for n in names if not record.entries[n].elsewhere and self.missing(record.entries[n])]
         self.total, self.losses, self.running, self.saved = len(self.waiting), {}, [], 0.0
         # A fork of a process that has imported torch starts at once, but a GPU can only be used by a new process.
         self.context = multiprocessing.get_context("spawn" if how.device == "cuda" else "forkserver")
@@ -84,7 +108,7 @@ class Matrix:
             self._save(0.0)
 
     def _start(self, name: str) -> None:
-        left = missing_items(self.record.entries[name])
+        left = self.missing(self.record.entries[name])
         ours, theirs = self.context.Pipe(duplex=False)
         process = self.context.Process(target=self.judge, args=(theirs, name, self.how, left), daemon=True)
         process.start()
@@ -105,7 +129,7 @@ class Matrix:
             message = one.pipe.recv()
         except (EOFError, OSError):
             one.process.join()
-            if missing_items(self.record.entries[one.name]):
+            if self.missing(self.record.entries[one.name]):
                 self._lost(one, CRASH, f"the process ended with status {one.process.exitcode}")
             else:
                 self._finish(one)
@@ -132,11 +156,11 @@ class Matrix:
 
     def _lost(self, one: Running, verdict: str, why: str) -> None:
         """A process that ended by itself, or has to: its item gets the verdict."""
-        left = missing_items(self.record.entries[one.name])
+        left = self.missing(self.record.entries[one.name])
         self._note(one.name, one.item or left[0], verdict if one.item else UNKNOWN, why, time.monotonic() - one.since)
         self.losses[one.name] = self.losses.get(one.name, 0) + 1
         if self.losses[one.name] >= LOSSES:
-            for item in missing_items(self.record.entries[one.name]):
+            for item in self.missing(self.record.entries[one.name]):
                 self._note(one.name, item, UNKNOWN, f"not judged, as {LOSSES} processes were lost before")
         self._replace(one)
 
@@ -144,7 +168,7 @@ class Matrix:
         """End the process; another one judges what is left."""
         one.process.kill()
         one.process.join()
-        if missing_items(self.record.entries[one.name]):
+        if self.missing(self.record.entries[one.name]):
             self.running.remove(one)
             self.waiting.insert(0, one.name)
         else:
@@ -153,27 +177,9 @@ class Matrix:
     def _finish(self, one: Running) -> None:
         self.running.remove(one)
         done = self.total - len(self.waiting) - len(self.running)
-        self.told(f"[{done} of {self.total}] {line_of(one.name, self.record.entries[one.name])}")
+        self.told(f"[{done} of {self.total}] {self.line_of(one.name, self.record.entries[one.name])}")
 
     def _save(self, after: float) -> None:
         if self.file is not None and time.monotonic() - self.saved >= after:
             self.record.save(self.file)
             self.saved = time.monotonic()
-
-
-def killers(entry: Entry) -> list[str]:
-    """The laws, and CONTRACT, that kill the bug."""
-    return [item for item in (CONTRACT, *laws()) if entry.verdicts.get(item) in KILLS]
-
-
-def peer_killers(entry: Entry) -> list[str]:
-    """The names of the peers that reject it."""
-    found = (item for item, verdict in entry.verdicts.items() if item.startswith(PEER) and verdict in KILLS)
-    return [item.removeprefix(PEER) for item in found]
-
-
-def line_of(name: str, entry: Entry) -> str:
-    """A finished bug: a line, and one with the laws that kill it."""
-    by, peers = killers(entry), ", ".join(peer_killers(entry)) or "none"
-    own = "" if entry.law in by else f" (its own law: {entry.searched or 'not'} in more cases)"
-    return f"{name}: {len(by)} laws{own}; other suites: {peers}; {entry.seconds:.0f} s\n    {', '.join(by) or 'none'}"

@@ -17,12 +17,12 @@ import torch
 from impls import Implementation, call
 from impls.call import Inputs, Outputs
 from mutants.judging import is_not_compiled
+from properties.calling import device_works
 from properties.cases.case import Case
 from properties.cases.features import keywords_of
 from properties.cases.support import unsupported
 from properties.failures import Undecided, is_out_of_memory
 from properties.judging.verdict import FAIL, PASS, REFUSED
-from properties.trial import device_works
 
 SLOW = 0.1  # an implementation that is judged on a smaller share of the cases gets the smallest shapes
 

@@ -6,6 +6,7 @@ python -m mutants stream
 import torch
 
 from impls import Supports
+from mutants.mutant import STREAMS
 from mutants.triton.build import planted
 
 ON_A_STREAM_OF_ITS_OWN = """    def forward(self, *given, **options):
@@ -20,7 +21,7 @@ ON_A_STREAM_OF_ITS_OWN = """    def forward(self, *given, **options):
 MUTANTS = [
     planted(
         name="triton_current_stream_does_not_wait_for_the_forward",
-        law="test_work_waits_on_the_current_stream",
+        law=STREAMS,
         source="attention.py",
         device="cuda",
         declares=dict(backward=None, supports=Supports(dtypes={torch.float16}, headdims=range(1, 65))),

@@ -1,14 +1,155 @@
-"""The smallest cases of planted bugs whose search takes longer than three seconds.
+"""The smallest cases of planted bugs whose search takes longer than half a second, compiling included; not of all of a law.
 
-In `tox` the law judges each of these cases alone; `tox -e thorough` draws cases anew, shrinks, and checks the whole message.
+In `tox` the law judges each of these cases alone (of kernels, one of each law and family); `tox -e thorough` judges all of
+them, draws cases anew, shrinks, and checks the whole message.
 `python -m mutants NAME` prints the line. An empty one: the bug comes and goes (a race), so cases are drawn, but not shrunk.
 """
 
 KEPT = {
+    "accumulator_is_rounded_to_half": "seqlen_q=5 seqlen_k=33 headdim=1 dtype=float16 regime=mean seed=2",
+    "backward_is_always_causal": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
+    "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
+    "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
+    "cuda_backward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_barrier_3": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_barrier_4": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_barrier_5": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_backward_delta_is_missing": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_delta_reads_dout_by_the_strides_of_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
+    "cuda_backward_dk_behind_the_last_key_is_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_dq_is_added_to_what_was_there": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_dq_is_the_first_sum": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
+    "cuda_backward_dv_is_that_of_the_first_query_head": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1"
+    ),
+    "cuda_backward_forgets_the_bias": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector seed=2",
+    "cuda_backward_lse_is_that_of_the_key_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=3 nheads_k=1",
+    "cuda_backward_splits_add_to_one_sum": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
+    "cuda_backward_sums_of_unseen_queries_are_added": "seqlen_q=65 seqlen_k=65 headdim=1 dtype=float32 causal=True",
+    "cuda_bias_gradient_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
+    "cuda_bias_gradient_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 bias=vector",
+    "cuda_bias_gradient_barrier_3": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
+    "cuda_both_bias_is_that_of_the_first_head": (
+        "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 bias=vector bias_nheads=2 seed=1"
+    ),
+    "cuda_both_causal_mask_is_one_key_off": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True",
+    "cuda_both_causal_mask_starts_at_the_top_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True",
+    "cuda_both_columns_behind_headdim_are_read": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=4 layout=transposed"
+    ),
+    "cuda_both_columns_behind_headdim_are_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_both_diagonal_tile_is_taken_for_clear": "seqlen_q=16 seqlen_k=16 headdim=1 dtype=float32 causal=True",
+    "cuda_both_last_columns_of_headdim_are_left_out": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
+    "cuda_both_maximum_is_that_of_half_the_lanes": "seqlen_q=1 seqlen_k=9 headdim=1 dtype=float32 regime=shifted_up",
+    "cuda_both_number_of_blocks_is_rounded_down": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_both_offset_in_a_tile_is_unsigned": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16",
+    "cuda_both_queries_that_see_a_tile_start_one_late": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "cuda_both_query_does_not_see_its_own_key": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "cuda_both_rows_behind_the_last_are_read": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_both_rows_behind_the_last_are_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_both_rows_behind_the_last_stay_as_they_were": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down"
+    ),
+    "cuda_both_rows_without_keys_overflow_in_the_backward": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row"
+    ),
+    "cuda_both_scale_zero_is_taken_for_the_default": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.0",
+    "cuda_both_scores_that_are_all_hidden_give_nan": (
+        "seqlen_q=18 seqlen_k=18 headdim=1 dtype=float32 nheads=3 bias=vector bias_mask=left"
+    ),
+    "cuda_both_sum_is_that_of_half_the_lanes": "seqlen_q=9 seqlen_k=9 headdim=1 dtype=float32 causal=True",
+    "cuda_both_sum_reaches_into_the_next_group": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_both_tail_mask_is_left_to_the_causal_mask": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_both_turned_scores_are_masked_as_upright_ones": "seqlen_q=17 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_dbias_is_not_summed_over_the_batch": (
+        "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=2 bias=matrix bias_mask=alibi"
+    ),
+    "cuda_dbias_is_rounded_to_the_dtype_of_q": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 bias=vector",
+    "cuda_dbias_is_scaled": "seqlen_q=2 seqlen_k=2 headdim=2 dtype=float32 bias=vector",
+    "cuda_dbias_misses_a_group_of_rows": "seqlen_q=8 seqlen_k=8 headdim=1 dtype=float32 bias=vector",
+    "cuda_fa1_forward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa1_forward_barrier_3": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_fa1_keys_are_as_many_as_queries": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_fa1_out_is_not_cleared_before_it_is_summed": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa1_out_is_rescaled_without_the_sum": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_fa1_statistics_are_those_of_the_other_group": "seqlen_q=17 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_fa1_statistics_are_written_by_all_lanes": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa1_statistics_begin_as_memory_was": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa1_sum_is_not_rescaled": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_fa1_values_are_those_of_the_first_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
+    "cuda_fa2_forward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa2_forward_barrier_4": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_fa2_key_heads_alternate": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
+    "cuda_fa2_keys_end_at_the_first_query_of_the_tile": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "cuda_fa2_last_tile_of_keys_is_dropped": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa2_lse_is_the_logarithm_of_the_sum": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=exact",
+    "cuda_fa2_lse_is_written_by_every_piece": "seqlen_q=1 seqlen_k=1 headdim=33 dtype=float32",
+    "cuda_fa2_lse_of_every_batch_is_that_of_the_first": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
+    "cuda_fa2_maximum_is_not_kept": "seqlen_q=17 seqlen_k=17 headdim=2 dtype=float32 causal=True",
+    "cuda_fa2_maximum_is_taken_before_a_negative_scale": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=-1.0 regime=shifted_up"
+    ),
+    "cuda_fa2_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
+    "cuda_fa2_out_is_stored_by_the_strides_of_q": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
+    "cuda_fa2_rows_without_keys_are_divided_by_zero": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "cuda_fa2_shared_memory_is_a_row_short": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa2_sum_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
+    "cuda_failed_launch_is_not_noticed": "seqlen_q=1 seqlen_k=1 headdim=118 dtype=float32",
+    "cuda_last_factor_is_read_before_it_is_written": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_probabilities_are_read_before_they_are_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_rows_behind_the_last_are_loaded": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_rows_behind_the_last_are_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_scores_of_hidden_keys_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_shared_memory_is_a_row_short": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_tiles_are_read_before_they_are_loaded": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "dbias_is_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
+    "dbias_keeps_the_last_query_tile": "seqlen_q=17 seqlen_k=2 headdim=1 dtype=float32 bias=vector",
+    "dbias_of_the_last_partial_tile_is_not_stored": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 bias=matrix",
+    "delta_is_that_of_the_first_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32",
+    "dk_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
+    "dk_is_scaled_twice_when_q_requires_no_grad": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5 seed=2"
+    ),
     "dk_of_late_keys_is_not_stored": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
+    "dout_is_read_with_the_strides_of_out": (
+        "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 nheads_k=1 layout=transposed"
+    ),
+    "dout_of_dead_rows_is_cleared_in_place": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "dq_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
     "dq_is_summed_in_any_order": "",
+    "dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
+    "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
+    "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
+    "keys_are_taken_for_heads_when_there_are_as_many": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
+    ),
+    "last_query_tile_is_dropped_in_backward": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
+    "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
+    "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
+    "maximum_becomes_the_mask_value_in_a_hidden_tile": (
+        "seqlen_q=1 seqlen_k=129 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row bias_keeps_key=True"
+    ),
+    "numba_bfloat16_is_cut_off": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=bfloat16 seed=2",
+    "numba_first_query_may_be_negative": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "numba_float16_is_accumulated_in_float16": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 nheads=3 seed=2",
+    "numba_offsets_have_32_bits": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
+    "numba_sizes_are_frozen_from_globals": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
+    "offset_of_a_tile_overflows": "seqlen_q=12 seqlen_k=65 headdim=3 dtype=float32 regime=selecting seed=1",
+    "only_64_columns_enter_the_score": "seqlen_q=2 seqlen_k=2 headdim=65 dtype=float32",
+    "out_is_truncated_to_bfloat16": (
+        "seqlen_q=1 seqlen_k=3 headdim=36 dtype=bfloat16 nheads=2 nheads_k=1 regime=exact seed=2"
+    ),
+    "queries_before_a_key_tile_are_counted_without_the_offset": (
+        "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True"
+    ),
+    "row_maximum_is_that_of_the_first_tile": (
+        "seqlen_q=1 seqlen_k=21 headdim=1 dtype=float32 nheads=3 nheads_k=1 bias=vector bias_nheads=3 bias_mask=right"
+    ),
+    "row_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
+    "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
     "tile_that_sees_nothing_is_not_written": "",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_backward_takes_the_diagonal_tile_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
@@ -18,10 +159,17 @@ KEPT = {
     "triton_bias_is_that_of_the_key_head": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2 nheads_k=1 bias=vector bias_nheads=2"
     ),
+    "triton_causal_aligns_top_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 causal=True",
     "triton_columns_after_the_last_multiple_of_32_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=33 dtype=float16",
+    "triton_columns_behind_the_row_are_read": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_compiled_dq_is_loaded_added_and_stored": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float16",
+    "triton_compiled_products_take_the_default_precision": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "triton_compiled_row_sums_go_through_memory": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_compiled_tf32_operands_are_cut_off": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "triton_dbias_is_that_of_the_first_batch": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 batch=2 bias=matrix",
     "triton_dbias_of_a_vector_is_that_of_one_tile": "seqlen_q=65 seqlen_k=2 headdim=1 dtype=float16 bias=vector",
     "triton_dbias_sums_two_batches_at_most": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 batch=3 bias=matrix",
+    "triton_dead_rows_divide_by_zero": "seqlen_q=1 seqlen_k=0 headdim=1 dtype=float16",
     "triton_dead_rows_keep_their_lse": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float16 causal=True",
     "triton_delta_is_that_of_the_first_tile": "seqlen_q=65 seqlen_k=1 headdim=1 dtype=float16",
     "triton_diagonal_tile_is_taken_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
@@ -34,15 +182,24 @@ KEPT = {
     "triton_first_query_tile_is_skipped": "seqlen_q=33 seqlen_k=33 headdim=1 dtype=float16 causal=True",
     "triton_gqa_reads_keys_of_head_modulo": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 nheads=6 nheads_k=3",
     "triton_gqa_sums_one_query_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2 nheads_k=1",
+    "triton_last_key_tile_is_dropped": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_last_stride_is_taken_for_1": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float16 layout=last_strided",
+    "triton_negative_scale_stays_out_of_the_queries": (
+        "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 softmax_scale=0.5 seed=2"
+    ),
+    "triton_offsets_in_a_tile_have_32_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16",
     "triton_padding_keys_overflow_in_dq": "seqlen_q=31 seqlen_k=31 headdim=1 dtype=float16 regime=shifted_down",
     "triton_row_maximum_of_hidden_keys_is_subtracted": (
         "seqlen_q=1 seqlen_k=40 headdim=1 dtype=float16 bias=vector bias_mask=left"
     ),
     "triton_row_sum_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
+    "triton_scale_zero_is_taken_for_the_default": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 softmax_scale=0.0",
     "triton_statistics_of_a_group_are_those_of_a_key_head": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 nheads=2 nheads_k=1"
     ),
+    "triton_tail_mask_is_left_to_the_causal_mask": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "value_tile_is_the_one_before": "seqlen_q=11 seqlen_k=17 headdim=2 dtype=float32 regime=selecting",
+    "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
 }
 
 # Judged in `tox -e thorough` alone: bugs of the Numba kernels whose like is planted in the CUDA kernels, and barriers, which

@@ -1,21 +1,23 @@
 """Every planted bug is caught by its law, with a case as small as promised and a message that says where."""
 
 import re
+import shlex
 from dataclasses import replace
 
 import pytest
 import torch
 
 from emulator.errors import EmulatorError
-from impls import python_tiled, torch_math
-from impls.registry import from_file
-from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, edited_source, elsewhere
+from impls import cuda, python_tiled, torch_math
+from impls.registry import RegistryError, from_file
+from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, by_name, edited_source, elsewhere
 from mutants import __main__ as command
 from mutants.judging import first_failure, judge_mutant, plan
 from mutants.mutant import ROOT, TRACED, build
 from mutants.numba import barriers
 from mutants.numba.build import NUMBA
-from mutants.tiled.build import planted
+from mutants.races import MUTANTS as RACES
+from mutants.tiled.build import TILED, planted
 from mutants.triton.build import TRITON
 from properties.cases.case import parse_case
 from properties.judging import shrink
@@ -32,11 +34,20 @@ NAMED = re.compile(
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+SANITIZED = "test_sanitizers_report_nothing"
 
-
-LATER = {*KEPT, *NIGHTLY, *(mutant.name for mutant in barriers.MUTANTS)}
+LATER = {*KEPT, *NIGHTLY, *(mutant.name for mutant in (*barriers.MUTANTS, *RACES))}
 WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m.name in LATER else (), id=m.name) for m in ALL]
-AT_ONCE = [m for m in ALL if m.name in KEPT]
+
+
+def kept() -> list:
+    """Bugs with a kept case. Of kernels, which compile for seconds, one of each law and family: the others are thorough."""
+    seen, params = {(m.family.name, m.law) for m in ALL if m.name not in LATER}, []
+    for mutant in (m for m in ALL if m.name in KEPT):
+        again = mutant.family is not TILED and (mutant.family.name, mutant.law) in seen
+        seen.add((mutant.family.name, mutant.law))
+        params.append(pytest.param(mutant, marks=pytest.mark.thorough if again else (), id=mutant.name))
+    return params
 
 
 def check_first_line(mutant, line):
@@ -47,7 +58,9 @@ def check_first_line(mutant, line):
 
 def holds_without_the_edit(mutant, case):
     """The law catches the edit and nothing else: without it, the law holds on the same case. Raises LawBroken."""
-    laws()[mutant.law].function(Trial(build(replace(mutant, edits=())), case, mutant.device, repeats=plan().repeats))
+    unedited = replace(mutant, edits=())
+    trial = Trial(build(unedited), case, mutant.device, repeats=plan().repeats, origin=by_name.option(unedited))
+    laws()[mutant.law].function(trial)
 
 
 @pytest.mark.parametrize("mutant", WHOLE)
@@ -55,7 +68,8 @@ def test_law_catches_its_mutant(mutant, monkeypatch):
     """The case is small, the message names the fault, and the replayed case fails again."""
     if reason := elsewhere(mutant):
         pytest.skip(reason)
-    monkeypatch.setattr(shrink, "MOST_SECONDS", 300.0)  # on a busy machine the search would end early
+    if mutant.law != SANITIZED:  # which takes seconds for each step
+        monkeypatch.setattr(shrink, "MOST_SECONDS", 300.0)  # on a busy machine the search would end early
     result = judge_mutant(mutant, plan())
     assert result.verdict == FAIL, f"{mutant.law} gives {result.verdict}: {result.reason}"
     first_line = result.message.splitlines()[0]
@@ -64,21 +78,21 @@ def test_law_catches_its_mutant(mutant, monkeypatch):
     if mutant.law != CONTRACT:
         assert beyond_smallest(mutant, result.smallest) == [], result.smallest
         case = parse_case(result.smallest)
-        tries = 200 if mutant.device == "cuda" else 1  # a race may not show in a single run
+        tries = 200 if mutant.device == "cuda" else 10  # a race may not show in a single run
         how = replace(plan(), case=case)
         again = any(isinstance(first_failure(laws()[mutant.law], mutant, how), tuple) for _ in range(tries))
         assert again, f"the replay of {result.smallest} does not fail in {tries}"
         holds_without_the_edit(mutant, case)
 
 
-@pytest.mark.parametrize("mutant", AT_ONCE, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", kept())
 def test_law_fails_for_the_kept_case_of_its_mutant(mutant):
     """The case is small, and the headline names the fault."""
     if reason := elsewhere(mutant):
         pytest.skip(reason)
-    kept = KEPT[mutant.name]
-    assert not kept or beyond_smallest(mutant, kept) == []
-    how = replace(plan(), case=parse_case(kept), try_contract=False) if kept else plan()
+    line = KEPT[mutant.name]
+    assert not line or beyond_smallest(mutant, line) == []
+    how = replace(plan(), case=parse_case(line), try_contract=False) if line else plan()
     found = first_failure(laws()[mutant.law], mutant, how)
     assert isinstance(found, tuple), f"{mutant.law} gives {found.verdict}: {found.reason}"
     broken, case = found
@@ -88,6 +102,23 @@ def test_law_fails_for_the_kept_case_of_its_mutant(mutant):
 
 def test_kept_cases_are_those_of_mutants():
     assert sorted({*KEPT, *NIGHTLY} - {mutant.name for mutant in ALL}) == []
+
+
+def test_a_mutant_is_a_plug_in_by_its_name():
+    """So another process finds it, and the replay line of its message works."""
+    mutant = next(m for m in ALL if m.family.name == "tiled")
+    for each in (mutant, replace(mutant, edits=())):
+        (option,) = shlex.split(by_name.option(each))
+        (entry,) = from_file(option.removeprefix("--impl-from="))
+        assert entry.name == f"mutant_{mutant.name}" and shlex.split(entry.option) == [option]
+    with pytest.raises(RegistryError, match="there is no nothing in it"):
+        from_file(f"{by_name.__file__}:nothing")
+
+
+def test_of_each_law_a_mutant_is_searched_for():
+    """And not the kept case alone, so that drawing and shrinking are tested with each law. Long sequences take too long."""
+    searched = {mutant.law for mutant in ALL if mutant.name not in LATER}
+    assert {mutant.law for mutant in ALL} - searched == {"test_long_sequences_see_their_keys"}
 
 
 def test_every_law_has_a_mutant():
@@ -119,6 +150,8 @@ OF_LAWS = [
 def test_law_holds_where_nothing_is_mutated(law, request):
     """Unedited, each law passes, so the edit is what fails it."""
     impl = torch_math.IMPL if "autograd" in law.needs or law.device == "cuda" else python_tiled.IMPL
+    if law.name == SANITIZED:  # it is about kernels that are not PyTorch's
+        impl = next(impl for impl in cuda.IMPLS if impl.name == "cuda_fa2")
     if "traced" in law.needs:
         request.getfixturevalue("gxx")
         (impl,) = (entry.impl for entry in from_file(str(ROOT / "docs/examples/flash_forward.py")))

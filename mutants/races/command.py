@@ -1,0 +1,120 @@
+"""python -m mutants --races: which layers find the planted races, under which perturbations, and after how many repeats."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from mutants import ALL, edited_source
+from mutants.power.command import STOPPED, OptionError, cores, entry_for, part
+from mutants.power.records import Record, RecordError, environment, merged, resumed
+from mutants.races.cells import LAYERS, cells
+from mutants.races.kinds import planted
+from mutants.races.matrix import How, Races, missing_cells
+from mutants.races.page import summary, unfound, with_matrix, wrongly_found
+
+REPEATS = {"cpu": 10, "cuda": 100}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that only the matrix of races has; it takes those of --matrix, too."""
+    group = parser.add_argument_group("--races", "each planted race before each layer of race detection")
+    group.add_argument("--races", action="store_true", help="judge; with --json it goes on where it stopped")
+    group.add_argument("--layers", metavar="NAMES", help=f"these layers only, of {', '.join(LAYERS)}")
+    group.add_argument(
+        "--repeats", type=int, help=f"of a call, at most (on a CPU {REPEATS['cpu']}, on a GPU {REPEATS['cuda']})"
+    )
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Judge, or with --from write what was judged before. 0: every race is found by a layer that is on by default.
+
+    1: not so, or something is found where nothing is planted, or not all is judged; 2: nothing can be judged here.
+    Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, OptionError.
+    """
+    say = partial(console.print, highlight=False, markup=False)
+    if options.write and options.records:
+        records = merged(options.records)
+        _write(options.write, records)
+        for record in records:
+            say(summary(record))
+        return 0
+    if options.write and not options.json:
+        raise OptionError(
+            f"--write {options.write}: name a file for the results in --json, or of earlier ones in --from"
+        )
+    device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise OptionError("--device cuda: there is no GPU here")
+    wanted = _wanted(options.layers, device)
+    repeats = options.repeats or REPEATS[device]
+    fresh = Record(environment(device, "races", repeats, options.seed))
+    for name in _names(options):
+        mutant, _ = planted(ALL)[name]
+        edited_source(mutant)
+        fresh.entries[name] = entry_for(mutant, device)
+    names = list(fresh.entries)
+    record = resumed(options.json, fresh) if options.json else fresh
+    how = How(device, repeats, options.seed, tuple(wanted))
+    matrix = Races(record, names, how, options.workers or cores(), options.seconds, options.json, say)
+    say(f"{matrix.total} of {len(names)} planted races, and kernels without an edit, to judge on {device}")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
+    try:
+        matrix.run()
+    except KeyboardInterrupt:
+        again = "the same command goes on" if options.json else "nothing was kept: name a file in --json"
+        say(f"stopped: {again}")
+        return STOPPED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if options.write:
+        _write(options.write, merged([options.json]))
+    return _concluded(Record(record.environment, {name: record.entries[name] for name in names}), wanted, say)
+
+
+def _wanted(text: str | None, device: str) -> list:
+    """The cells of the layers that --layers names."""
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if unknown := [name for name in names if name not in LAYERS]:
+        raise OptionError(f"--layers {', '.join(unknown)}: no layer; there are {', '.join(LAYERS)}")
+    found = [cell for cell in cells(device) if not names or cell.layer in names]
+    if not found:
+        raise OptionError(
+            f"--layers {text}: not on {device}; there are {', '.join({c.layer: 0 for c in cells(device)})}"
+        )
+    return found
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    known = planted(ALL)
+    found = [name for name in known if not options.names or any(part in name for part in options.names)]
+    if missing := [part for part in options.names if not any(part in name for name in known)]:
+        raise OptionError(
+            f"no planted race is called {' or '.join(missing)}; --races without a name judges all {len(known)}"
+        )
+    return part(found, options.shard)
+
+
+def _concluded(record: Record, wanted: list, say) -> int:
+    say(summary(record))
+    here = {name: entry for name, entry in record.entries.items() if not entry.elsewhere}
+    bad = [f"found by no layer that is on by default: {name}" for name in unfound(record)]
+    bad += [f"found where nothing is planted: {line}" for line in wrongly_found(record)]
+    for line in bad:
+        say(line)
+    if not here:
+        return 2
+    return 1 if bad or any(missing_cells(tuple(wanted), entry) for entry in here.values()) else 0
+
+
+def _write(to: Path, records: list[Record]) -> None:
+    try:
+        text = to.read_text()
+    except OSError as error:
+        raise RecordError(f"--write {to}: should be a page with markers for the matrix ({error})") from None
+    to.write_text(with_matrix(text, records))

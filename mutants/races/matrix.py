@@ -1,0 +1,126 @@
+"""The matrix of races: each planted race in a process of its own, before every cell. Resumed as that of mutants/power."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from filelock import FileLock, Timeout
+
+from emulator.errors import EmulatorError
+from mutants import ALL, by_name
+from mutants.mutant import Mutant, build
+from mutants.power.child import Begins, Judged, NeedsAnother
+from mutants.power.matrix import KILLS, Matrix
+from mutants.power.records import Entry
+from mutants.races.cells import Cell, case_for, cells, verdict_of
+from mutants.races.kinds import planted
+from properties.calling import device_works
+from properties.judging.plan import Plan
+from properties.judging.search import trial_of
+from properties.judging.verdict import UNKNOWN
+from properties.plugin.process import prepare
+
+TOGETHER = 2  # processes that launch on a GPU at the same time, where it matters when what runs
+SIGN = 5.0  # seconds between two signs of life of a process that waits for its turn
+
+
+@dataclass(frozen=True)
+class How:
+    """How every race is judged; a plain record, as it is sent to other processes. cells: those that are wanted now."""
+
+    device: str
+    repeats: int
+    seed: int
+    cells: tuple[Cell, ...]
+
+
+class Races(Matrix):
+    """Judges what a record of races lacks."""
+
+    def __init__(self, record, names, how: How, workers: int, seconds: float, file, told):
+        self.missing = partial(missing_cells, how.cells)
+        super().__init__(record, names, how, workers, seconds, file, told)
+        self.line_of = partial(line_of, how.cells)
+
+    def run(self) -> None:
+        with TemporaryDirectory() as folder:
+            self.judge = partial(judge_cells, Path(folder))
+            super().run()
+
+
+def missing_cells(wanted: tuple[Cell, ...], entry: Entry) -> list[str]:
+    """The cells without a verdict."""
+    return [str(cell) for cell in wanted if str(cell) not in entry.verdicts]
+
+
+def line_of(wanted: tuple[Cell, ...], name: str, entry: Entry) -> str:
+    """A finished race, and the cells that find it."""
+    by = [found_by(entry, cell) for cell in wanted if entry.verdicts.get(str(cell)) in KILLS]
+    return f"{name}: {', '.join(by) or 'not found'}; {entry.seconds:.0f} s"
+
+
+def found_by(entry: Entry, cell: Cell) -> str:
+    """ "repeat cold 7": the cell, and how much it took."""
+    return f"{cell} {entry.details.get(str(cell), '').partition(':')[0]}"
+
+
+def judge_cells(folder: Path, pipe: Connection, name: str, how: How, wanted: list[str]) -> None:
+    """Judge a planted race by these cells and send a message before and after each.
+
+    What depends on timing waits for its turn, after everything is compiled; the locks are in `folder`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends us, after it has read what was sent
+    mutant = replace(planted(ALL)[name].mutant, device=how.device)
+    with suppress(Exception):  # an error comes again with the first cell
+        build(mutant)
+    prepare(how.device, is_worker=True)
+    by_name = {str(cell): cell for cell in cells(how.device)}
+    turn = FileLock(folder / str(os.getpid() % TOGETHER))
+    try:
+        if how.device == "cuda":
+            with suppress(Exception):
+                _compile(mutant)
+        for item in wanted:
+            cell = by_name[item]
+            with _turn(turn, pipe, item) if how.device == "cuda" and cell.layer != "sanitizer" else nullcontext():
+                pipe.send(Begins(item))
+                started = time.perf_counter()
+                verdict, detail = _verdict(cell, mutant, how)
+            pipe.send(Judged(item, verdict, detail, time.perf_counter() - started))
+            if not device_works(how.device):
+                pipe.send(NeedsAnother())
+                return
+    except BrokenPipeError:  # the parent is gone
+        return
+
+
+def _turn(lock: FileLock, pipe: Connection, item: str):
+    """The lock, acquired: a context manager. Meanwhile the parent hears that the process lives."""
+    while True:
+        try:
+            return lock.acquire(timeout=SIGN)
+        except Timeout:
+            pipe.send(Begins(item))
+
+
+def _compile(mutant: Mutant) -> None:
+    impl = build(mutant)
+    trial = trial_of(impl, case_for(impl, "cuda"), Plan("cuda"))
+    trial.run(backward=trial.backward)
+
+
+def _verdict(cell: Cell, mutant: Mutant, how: How) -> tuple[str, str]:
+    try:
+        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.option(mutant))
+    except EmulatorError as error:  # the edited file does not compile, so nothing was judged
+        return UNKNOWN, (str(error).splitlines() or [""])[0]
+    except Exception as error:
+        return UNKNOWN, f"judging it raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

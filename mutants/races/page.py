@@ -1,0 +1,151 @@
+"""The matrix of races in docs/races.md: one table for each device, between two markers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mutants import ALL
+from mutants.power.matrix import HANG, KILLS
+from mutants.power.records import Entry, Record, RecordError
+from mutants.races.cells import EVERYTHING, HEADDIM, RAISES, SIZES, Cell, cells
+from mutants.races.kinds import Kind, planted
+from properties.judging.verdict import PASS, REFUSED, UNKNOWN
+from races.perturb import NONE
+
+BEGIN, END = "<!-- the matrix: python -m mutants --races -->", "<!-- the end of the matrix -->"
+PLACES = {"cpu": "On a CPU", "cuda": "On a GPU"}
+MARKS = {PASS: "-", REFUSED: "n/a", UNKNOWN: "?", HANG: "hang", "": ""}
+
+
+def with_matrix(text: str, records: list[Record]) -> str:
+    """The page with the tables of these records in place of those between the markers. Raises RecordError."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise RecordError(f"--write: the page should have one line {BEGIN} and one line {END}")
+    known = planted(ALL)
+    if gone := sorted({name for record in records for name in record.entries} - set(known)):
+        raise RecordError(
+            f"the files have {', '.join(gone)}, which is no planted race now: judge again into a new file"
+        )
+    before, rest = text.split(BEGIN)
+    lines = ["", overall(records), *(line for record in records for line in ["", *_tables(record)]), ""]
+    tables = "\n".join(lines if records else [""])
+    return f"{before}{BEGIN}\n{tables}\n{END}{rest.split(END)[1]}"
+
+
+def overall(records: list[Record]) -> str:
+    """How many planted races some layer finds by default, on some device; which none finds, and which are not judged."""
+    found = {name for record in records for name, entry in _races(record).items() if _by_default(record, entry)}
+    missed = {name for record in records for name in unfound(record)} - found
+    words = [f"**{len(found)} of {len(found | missed)}** planted races are found by a layer that is on by default."]
+    words += [f"By none: {', '.join(sorted(missed))}."] if missed else []
+    absent = {name for name, race in planted(ALL).items() if race.kind} - found - missed
+    words += [f"Not judged: {', '.join(sorted(absent))}."] if absent else []
+    return " ".join(words + unmeasured(records))
+
+
+def unmeasured(records: list[Record]) -> list[str]:
+    """By device "Not yet measured on a GPU: streams, ...": the layers and perturbations that no record of it has."""
+    words = []
+    for device, place in PLACES.items():
+        judged = {cell for record in records if record.environment["device"] == device for cell in _columns(record)}
+        left = [cell for cell in cells(device) if cell not in judged and cell.perturbation not in (NONE, EVERYTHING)]
+        if names := dict.fromkeys(cell.perturbation or cell.layer for cell in left):
+            words.append(f"Not yet measured {place[0].lower()}{place[1:]}: {', '.join(names)}.")
+    return words
+
+
+def summary(record: Record) -> str:
+    """ "On a CPU (...): N of M planted races are found by a layer that is on by default there", and by each layer alone."""
+    e, races, columns = record.environment, _races(record), _columns(record)
+    counts = Counter(str(cell) for entry in races.values() for cell in columns if _found(entry, cell))
+    found, unfinished = sum(_by_default(record, entry) for entry in races.values()), len(unfinished_in(record))
+    each = ", ".join(f"{cell} {counts[str(cell)]}" for cell in columns)
+    elsewhere = sum(bool(entry.elsewhere) for name, entry in record.entries.items() if _kind(name))
+    words = (
+        f"**{PLACES[str(e['device'])]}** ({e['machine']}, {e['versions']}, at most {e['cases']} repeats, seed {e['seed']}): "
+        f"**{found} of {len(races)}** planted races are found by a layer that is on by default there. Of the same: {each}."
+    )
+    words += f" Not finished: {unfinished}." if unfinished else ""
+    return words + (f" Not judged here: {elsewhere}." if elsewhere else "")
+
+
+def unfound(record: Record) -> list[str]:
+    """The planted races that every layer which is on by default was asked about, and none finds."""
+    left = unfinished_in(record)
+    return [name for name, entry in _races(record).items() if name not in left and not _by_default(record, entry)]
+
+
+def unfinished_in(record: Record) -> list[str]:
+    """The planted races that no layer finds by default, but some layer was not asked about."""
+    asked = [str(cell) for cell in _columns(record) if cell.default]
+    open_ = {name for name, entry in _races(record).items() if not set(asked) <= set(entry.verdicts)}
+    return [name for name in sorted(open_) if not _by_default(record, record.entries[name])]
+
+
+def _by_default(record: Record, entry: Entry) -> bool:
+    return any(_found(entry, cell) for cell in _columns(record) if cell.default)
+
+
+def wrongly_found(record: Record) -> list[str]:
+    """ "name, cell: what" for each finding where nothing is planted."""
+    return [
+        f"{name}, {cell}: {entry.details.get(str(cell), '')}"
+        for name, entry in record.entries.items()
+        if _kind(name) is None
+        for cell in _columns(record)
+        if _found(entry, cell)
+    ]
+
+
+def _columns(record: Record) -> list[Cell]:
+    """The cells that were judged."""
+    judged = {item for entry in record.entries.values() for item in entry.verdicts}
+    return [cell for cell in cells(str(record.environment["device"])) if str(cell) in judged]
+
+
+def _kind(name: str) -> Kind | None:
+    race = planted(ALL).get(name)
+    return race.kind if race else None
+
+
+def _races(record: Record) -> dict[str, Entry]:
+    """The planted races that could be judged in this environment, those that are not finished among them."""
+    return {name: entry for name, entry in record.entries.items() if not entry.elsewhere and _kind(name)}
+
+
+def _found(entry: Entry, cell: Cell) -> bool:
+    return entry.verdicts.get(str(cell)) in KILLS
+
+
+def _tables(record: Record) -> list[str]:
+    """By kind, then each planted race."""
+    device = str(record.environment["device"])
+    columns, (batch, heads, length) = _columns(record), SIZES[device]
+    titles = " | ".join(str(cell).replace(EVERYTHING, "**all**") for cell in columns)
+    rule = f"|---|{'---|' * len(columns)}"
+    lines = [f"### {PLACES[device]}", "", summary(record), ""]
+    lines += [f"Cases: batch {batch}, {heads} heads, length {length}, head dim {HEADDIM[device]}.", ""]
+    lines += [f"| kind, and how many are found | {titles} |", rule]
+    of_kind = {kind: {n: e for n, e in _races(record).items() if _kind(n) is kind} for kind in (*Kind, None)}
+    of_kind[None] = {n: e for n, e in record.entries.items() if not e.elsewhere and not _kind(n)}
+    for kind, entries in of_kind.items():
+        if entries:
+            counts = [f"{sum(_found(entry, cell) for entry in entries.values())}" for cell in columns]
+            what = f"**{kind.value}**: {kind.words}" if kind else "no edit: whatever is found is a false alarm"
+            lines.append(f"| {what} ({len(entries)}) | {' | '.join(counts)} |")
+    lines += ["", f"| planted race | {titles} |", rule]
+    for entries in of_kind.values():
+        lines += [f"| {name} |{_row(entry, columns)}" for name, entry in entries.items()]
+    return lines
+
+
+def _row(entry: Entry, columns: list[Cell]) -> str:
+    return "".join(f" {_mark(entry, cell)} |" for cell in columns)
+
+
+def _mark(entry: Entry, cell: Cell) -> str:
+    verdict = entry.verdicts.get(str(cell), "")
+    if verdict not in KILLS:
+        return MARKS.get(verdict, verdict)
+    number = entry.details.get(str(cell), "").partition(":")[0]
+    return f"**{number if number == RAISES or number.isdecimal() else verdict}**"
