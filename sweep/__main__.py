@@ -1,0 +1,146 @@
+"""python -m sweep: the command."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import signal
+import sys
+import time
+import uuid
+from contextlib import closing
+
+import properties.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
+
+# isort: split
+import torch
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.markup import escape
+
+from impls.registry import Entry, RegistryError
+from properties.plugin.report import environment
+from properties.plugin.shard import Shard
+from properties.profiles import PROFILES
+from races import sanitizer
+from sweep import plan, report
+from sweep.crew import COMPLETE, INTERRUPTED, STOPPED, Crew
+from sweep.machine import MachineError, facts, places
+from sweep.options import parsed
+from sweep.progress import Progress
+from sweep.store import Store, StoreError
+
+CTRL_C = 130
+
+
+def main(arguments: list[str], console: Console | None = None) -> int:
+    """Sweep, report. Returns the exit status (options.EPILOG)."""
+    parser, options = parsed(arguments)
+    console = console or report.console()
+    if options.device == "auto":
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    lock = FileLock(f"{options.db}.lock", timeout=0)
+    try:
+        options.db.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        parser.error(f"--db {options.db}: in use by another sweep: name another file")
+    except OSError as error:
+        parser.error(f"--db {options.db}: cannot be written to ({error.strerror})")
+    try:
+        return _with_lock(parser, options, console, shlex.join(["python", "-m", "sweep", *arguments]))
+    finally:
+        lock.release()
+
+
+def _with_lock(parser, options, console: Console, command: str) -> int:
+    """The whole of it, while no other sweep has the file. What is wrong is said before anything is written."""
+    try:
+        store = _opened(options)
+        about = _implementations_and_machine(options) if options.seconds else None
+        if store is None:
+            seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
+            store = Store.made(options.db, seed, options.shard or Shard(1, 1))
+    except StoreError as error:
+        parser.error(f"--db {error}")
+    except (RegistryError, MachineError) as error:
+        parser.error(str(error))
+    with closing(store):
+        try:
+            status = _sweep(options, store, console, command, *about) if about else report.GREEN
+        except StoreError as error:  # a disk that is full still
+            console.print(f"[bold red]stopped:[/] {escape(str(error))}", highlight=False)
+            status = report.NO_DISK
+        reported = report.write_report(store, options.report, console)
+        return status or reported
+
+
+def _opened(options) -> Store | None:
+    """The file, if there is one and this sweep may add to it."""
+    if not options.db.exists():
+        return None
+    store = Store(options.db)
+    for name, given, there in ("seed", options.seed, store.seed), ("shard", options.shard, store.shard):
+        if given is not None and given != there:
+            raise StoreError(
+                f"{options.db}: its {name} is {there}, --{name} says {given}: leave it out, or name another file"
+            )
+    if store.merged and options.seconds:
+        raise StoreError(f"{options.db}: is the merge of other files, so nothing is added: name another file")
+    return store
+
+
+def _implementations_and_machine(options) -> tuple[list[Entry], dict]:
+    """What is swept, and what this machine has for it."""
+    entries = plan.entries(options.impl, tuple(options.impl_from), options.device, options.case_timeout)
+    return entries, facts(options.device)
+
+
+def _sweep(options, store: Store, console: Console, command: str, entries: list[Entry], machine: dict) -> int:
+    """One session."""
+    limit, files = options.case_timeout, tuple(options.impl_from)
+    session, crew_places = uuid.uuid4().hex, places(options.device, options.workers, machine["free"])
+    repeats = options.repeats or PROFILES["nightly"].repeats_on(options.device)
+    about = environment(
+        options.device, command=command, device_name=machine["device_name"], workers=len(crew_places), repeats=repeats,
+        seed=store.seed, shard=str(store.shard),
+        implementations=[entry.name for entry in entries], left_out=plan.left_out(entries, options.device),
+        perturbations=machine["perturbations"],
+    )  # fmt: skip
+    job = plan.Job(
+        db=options.db.resolve(), session=session, seed=store.seed, device=options.device,
+        names=options.impl, files=files, repeats=repeats, limit=limit,
+        stop=time.monotonic() + options.seconds, most=options.runs or 0, perturbations=machine["perturbations"],
+        device_name=machine["device_name"],
+    )  # fmt: skip
+    began = time.monotonic()
+    again, gone = store.recover()
+    store.begin(session, about)
+    console.print(
+        f"flash-attest sweep: {len(entries)} implementations on {machine['device_name']}, {len(crew_places)} workers, "
+        f"seed {store.seed}{f', shard {store.shard}' if store.shard.of > 1 else ''}, runs in {options.db}", highlight=False,
+    )  # fmt: skip
+    if any(why == sanitizer.NOT_FOUND for _, _, why in about["left_out"]):
+        console.print(f"layer sanitizer is left out: {sanitizer.NOT_FOUND}", highlight=False)
+    if again or gone:
+        console.print(f"an earlier sweep was killed: {again} runs are tried again, {gone} did not come back twice")
+    with Progress(console, session, options.seconds, options.runs or 0) as progress:
+        progress.seen_before(store)
+        crew = Crew(job, crew_places, store, progress)
+        state = crew.work()
+    try:
+        store.end(session, state, round(time.monotonic() - began, 1))
+    except StoreError as error:
+        crew.trouble = crew.trouble or str(error)
+    if crew.trouble:
+        console.print(f"[bold red]stopped:[/] {crew.trouble}", highlight=False)
+    return {COMPLETE: report.GREEN, INTERRUPTED: CTRL_C, STOPPED: report.NO_DISK}[state]
+
+
+if __name__ == "__main__":
+    os.environ.setdefault(
+        "PYTORCH_NVML_BASED_CUDA_CHECK", "1"
+    )  # torch then counts GPUs without CUDA, for processes that fork
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,115 @@
+"""The workers of one host: started, watched, started again if they die, and ended when the time is over."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from multiprocessing import connection, get_context
+from multiprocessing.context import SpawnProcess
+
+from sweep import worker
+from sweep.plan import Job
+from sweep.progress import Progress
+from sweep.store import Store, StoreError
+
+POLL = 1.0  # seconds between looks at the file
+GRACE = 60.0  # seconds after the end of the time for runs that are in progress
+STOPPING = 10.0  # seconds for a worker to end when it is told to
+MOST_DEATHS = 5  # of a worker in a row, without a run that came to its end
+COMPLETE, INTERRUPTED, STOPPED = "complete", "interrupted", "stopped"
+
+
+class Crew:
+    """places: (name of the worker, its GPU or None)."""
+
+    def __init__(self, job: Job, places: list[tuple[str, str | None]], store: Store, progress: Progress):
+        self.job, self.places, self.store, self.progress = job, dict(places), store, progress
+        self.trouble = ""  # why it stopped
+        self._context = get_context("spawn")  # a fork would have the locks and threads of this process
+        self._workers: dict[str, SpawnProcess] = {}
+        self._deaths: Counter[str] = Counter()
+        self._done_at_death: dict[str, int] = {}
+        self._left = job.most
+
+    def work(self) -> str:
+        """Until the time is over: how it ended."""
+        try:
+            share, more = divmod(self.job.most, len(self.places))
+            for n, name in enumerate(self.places):
+                if not self.job.most or share + (n < more):
+                    self._start(name, share + (n < more))
+            while self._workers and not self.trouble and time.monotonic() < self.job.stop + GRACE:
+                self._watch()
+            self._end_all()
+            self.progress.show(self.store, last=True)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows takes seconds
+            self._end_all()
+            return INTERRUPTED
+        except StoreError as error:
+            self.trouble = self.trouble or str(error)
+            self._end_all()
+        if not self.trouble and math.isfinite(self.job.stop) and time.monotonic() < self.job.stop and not self.job.most:
+            self.trouble = "nothing is left to draw: see what has no verdict"
+        return STOPPED if self.trouble else COMPLETE
+
+    def _start(self, name: str, most: int) -> None:
+        job = replace(self.job, most=most)
+        process = self._context.Process(target=worker.main, args=(job, name, self.places[name], os.getpid()), name=name)
+        process.start()
+        self._workers[name] = process
+
+    def _watch(self) -> None:
+        connection.wait([process.sentinel for process in self._workers.values()], POLL)
+        for name, process in list(self._workers.items()):
+            if process.is_alive():
+                continue
+            process.join()
+            del self._workers[name]
+            if process.exitcode == worker.NO_DISK:
+                self.trouble = f"{self.job.db} cannot be written"
+            elif process.exitcode != 0:
+                self._died(name, process.exitcode)
+        self.progress.show(self.store)
+
+    def _died(self, name: str, status: int) -> None:
+        """Its run is tried again, the second time it gets a verdict; and so many deaths in a row are enough."""
+        self.store.recover(name)
+        done = self._done(name)
+        self._deaths[name] = 1 if done > self._done_at_death.get(name, 0) else self._deaths[name] + 1
+        self._done_at_death[name] = done
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        self.progress.tell(f"worker {name} ended by {how}")
+        if self._deaths[name] >= MOST_DEATHS:
+            self.progress.tell(
+                f"worker {name} is not started again: it ended {MOST_DEATHS} times without finishing a run"
+            )
+            if not self._workers:
+                self.trouble = "no worker is left: see standard error"
+            return
+        self._start(name, max(1, self.job.most // len(self.places) - done) if self.job.most else 0)
+
+    def _done(self, name: str) -> int:
+        sql = "SELECT count(*) FROM runs WHERE session = ? AND worker = ? AND state = 'done'"
+        return self.store.rows(sql, self.job.session, name)[0][0]
+
+    def _end_all(self) -> None:
+        """Tell all to end; what is in progress is tried again by the next sweep."""
+        for process in self._workers.values():
+            process.terminate()
+        stop = time.monotonic() + STOPPING
+        for process in self._workers.values():
+            process.join(max(0.0, stop - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._workers.clear()
+        try:
+            self.store.release()
+        except StoreError as error:  # the next sweep counts what is in progress as died
+            print(error, file=sys.stderr)

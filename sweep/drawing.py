@@ -1,0 +1,72 @@
+"""Draws a run by its number: implementation, layer, perturbations, case. Equal numbers of equal seeds give equal runs.
+
+That holds for the same implementations and perturbations: what is drawn no more is skipped, and changes no other draw.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+
+from hypothesis.errors import Unsatisfiable
+
+from impls.contract import Implementation
+from impls.registry import Entry
+from properties.cases.case import Case
+from properties.cases.drawing import draw_each
+from properties.cases.strategies import attention_cases
+from races.perturb import NONE
+from sweep.plan import Job, Layer
+from sweep.records import Run
+
+ALL, SOME = 0.5, 0.4  # how often all perturbations are there, and a part of them; otherwise there is none
+
+Pair = tuple[Entry, Layer]
+
+
+class NoCase(Exception):
+    """The implementation supports no case that the law wants."""
+
+    def __init__(self, pair: Pair):
+        super().__init__(f"{pair[0].name}: no case that {pair[1].law_name} wants lies in what it supports")
+        self.pair = pair
+
+
+def drawn(job: Job, number: int, pairs: Sequence[Pair], versions: dict[str, str], left: Sequence[Pair]) -> Run | None:
+    """The run of this number, of these pairs; None if its pair is not left. Raises NoCase for a pair that has none."""
+    draw = random.Random(f"{job.seed} {number}")
+    name = draw.choice(sorted({entry.name for entry, _ in pairs}))  # each implementation as often as the others
+    mine = [pair for pair in pairs if pair[0].name == name]
+    (pair,) = draw.choices(mine, [layer.turns[job.device] for _, layer in mine])
+    if pair not in left:
+        return None
+    entry, layer = pair
+    device = layer.device(job.device)
+    case = _case(entry.impl, layer, device, zlib.crc32(f"{job.seed} {number}".encode()))
+    if case is None:
+        raise NoCase(pair)
+    names = job.perturbations.get(device, ()) if layer.perturbed else ()
+    return Run(
+        seed=job.seed, number=number, session=job.session, impl=name, version=versions[name], layer=layer.name,
+        law=layer.law_name, case_=str(case), perturbations=_perturbations(draw, names), asked=job.repeats, device=device,
+    )  # fmt: skip
+
+
+def _case(impl: Implementation, layer: Layer, device: str, number: int) -> Case | None:
+    cases: list[Case] = []
+    try:
+        # Hypothesis begins with the simplest case. The second one is random.
+        draw_each(attention_cases(impl, device, layer.law.draws), number, 2, cases.append, shrink=False)
+    except Unsatisfiable:
+        return None
+    return cases[-1]
+
+
+def _perturbations(draw: random.Random, names: Sequence[str]) -> str:
+    """Names as --perturb takes them; "" for all."""
+    luck = draw.random()
+    some = [name for name in names if draw.random() < 0.5]
+    if not names or luck < ALL:
+        return ""
+    return ",".join(some) if luck < ALL + SOME and some else NONE

@@ -1,0 +1,61 @@
+"""Judges a run: one law, one case, under the run's perturbations, in a process that may die."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+
+import torch
+
+from impls.contract import Implementation
+from impls.registry import Entry
+from properties.isolation.isolated import Isolated
+from properties.isolation.parent import possible
+from properties.isolation.status import NOW
+from properties.judging.plan import Plan
+from properties.judging.verdict import Result
+from properties.law import Law, laws
+from properties.plugin.process import prepare, prepare_to_fork
+from properties.plugin.session import Judge
+from sweep.plan import Job
+
+
+def _start(device: str) -> dict:
+    """In a judging process. What ends a worker in order must not be an exception in the middle of a call."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return prepare(device, is_worker=True)
+
+
+class Judging:
+    """Has runs judged. The contract of an implementation is tried before its first one."""
+
+    def __init__(self, job: Job, entries: list[Entry]):
+        plan = Plan(device=job.device, seed=job.seed, repeats=job.repeats, goes_on=False)
+        judge = Judge(plan, entries, job.db.parent, "sweep")
+        plan.write_down = NOW.begins  # the run is in the file of the sweep already
+        prepare_to_fork()
+        start = partial(_start, job.device)
+        self._judge: Judge | Isolated = judge
+        # What has used CUDA, a plug-in say, cannot fork what uses it.
+        self.isolated = possible() and not torch.cuda.is_initialized()
+        if self.isolated:
+            objects = [*laws().values(), *(entry.impl for entry in entries)]
+            self._judge = Isolated(judge, start, objects, job.limit, keeps_streams=False)
+        else:
+            prepare(job.device, is_worker=True)
+
+    def __call__(self, law: Law, impl: Implementation, case: str, perturbations: str, repeats: int) -> Result:
+        """The verdict. repeats: as Plan has it."""
+        changes = {"case": case, "perturbations": perturbations, "repeats": repeats}
+        if isinstance(self._judge, Isolated):
+            result = self._judge.law(law, impl, **changes)
+            self._judge.forget_timeouts()
+        else:
+            with self._judge.changed(**changes):
+                result = self._judge.law(law, impl)
+        result.made_plain()
+        return result
+
+    def close(self) -> None:
+        """End the process."""
+        self._judge.close()

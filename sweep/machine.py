@@ -1,0 +1,52 @@
+"""What this machine has for a sweep, asked in a process of its own: what has used CUDA cannot fork what uses it."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from properties.gpus import visible_gpus
+from properties.isolation.endings import Ending
+from properties.isolation.parent import answer_of, possible
+from properties.plugin.report import environment
+from races.perturb import chosen
+
+LIMIT = 300.0  # seconds for the first use of a GPU
+# A run of small kernels is mostly work of the host, so a GPU is busy with several processes; each needs some memory of it.
+SLOTS_PER_GPU, GIB_PER_SLOT = 4, 10
+
+
+class MachineError(ValueError):
+    """The device does not work. The text says how."""
+
+
+def facts(device: str) -> dict:
+    """device_name, free bytes of each GPU, and by device the perturbations that can be done here."""
+
+    def ask() -> dict:
+        gpus = range(torch.cuda.device_count()) if device == "cuda" else ()
+        return {
+            "device_name": torch.cuda.get_device_name() if device == "cuda" else environment("cpu")["device_name"],
+            "free": [torch.cuda.mem_get_info(n)[0] for n in gpus],
+            "perturbations": {each: [p.name for p in chosen("", each)] for each in sorted({device, "cpu"})},
+        }
+
+    answer = answer_of(ask, LIMIT) if possible() else ask()
+    if isinstance(answer, Ending):
+        raise MachineError(
+            f"--device {device}: a process that uses it ended: {'; '.join([answer.words, *answer.printed])}"
+        )
+    return answer
+
+
+def places(device: str, workers: int | None, free: list[int]) -> list[tuple[str, str | None]]:
+    """(name of a worker, its GPU): one for each core; on GPUs one for each slot, or `workers` in turn over all of them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    gpus = visible_gpus() if device == "cuda" else []
+    if not gpus:
+        return [(f"w{n}", None) for n in range(workers or cores)]
+    slots = [max(1, min(SLOTS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_SLOT))) for bytes_ in free]
+    turns = [gpu for turn in range(max(slots)) for gpu, n in zip(gpus, slots, strict=True) if turn < n]
+    turns = [gpus[n % len(gpus)] for n in range(workers)] if workers else turns[: max(cores, len(gpus))]
+    return [(f"w{n}", gpu) for n, gpu in enumerate(turns)]

@@ -1,0 +1,125 @@
+"""What is swept: which implementations, by which layers, and what each worker has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import emulator.numba
+import emulator.triton
+from impls import registry
+from impls.contract import Implementation
+from impls.registry import Entry, RegistryError, Unloadable
+from properties.cases.support import missing, not_here
+from properties.gpus import visible_gpus
+from properties.isolation import importing
+from properties.isolation.parent import possible
+from properties.law import Law, laws
+from races import sanitizer
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of race detection, which is one law of properties/test_races.py.
+
+    turns: how often it is drawn, for each device of a sweep, so that layers get similar time: a trace on a CPU or a process
+    under the sanitizer takes as long as many repeats. again: how often a finding is repeated.
+    perturbed: its launches run under perturbations. counted: `again` is a number of repeats, of which a run makes several.
+    ordered: the seed of a case also chooses an order of threads, so a finding is repeated with other seeds.
+    """
+
+    name: str
+    law_name: str
+    turns: Mapping[str, float]
+    again: int
+    perturbed: bool = False
+    counted: bool = False
+    ordered: bool = False
+
+    @property
+    def law(self) -> Law:
+        return laws()[self.law_name]
+
+    def device(self, device: str) -> str:
+        """Where it runs in a sweep of this device."""
+        return self.law.device or device
+
+    def not_applicable(self, impl: Implementation, device: str) -> str | None:
+        """Why it is not drawn for an implementation; None if it is."""
+        if self.law.device == "cuda" != device:
+            return "it needs a GPU"
+        if self.name == "sanitizer" and sanitizer.find() is None:
+            return sanitizer.NOT_FOUND
+        return missing(impl, self.law.needs) or not_here(impl, self.device(device))
+
+
+LAYERS = {
+    layer.name: layer
+    for layer in (
+        Layer("repeat", "test_repeats_agree", {"cuda": 10, "cpu": 2}, again=1000, perturbed=True, counted=True),
+        Layer("copies", "test_copies_agree", {"cuda": 10, "cpu": 2}, again=1000, perturbed=True),
+        Layer("trace", "test_no_race_is_traced", {"cuda": 0.5, "cpu": 4}, again=20, ordered=True),
+        Layer("sanitizer", "test_sanitizers_report_nothing", {"cuda": 0.2, "cpu": 0}, again=5),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker has to know. It is pickled."""
+
+    db: Path
+    session: str
+    seed: int
+    device: str
+    names: str | None  # of implementations, as --impl gives them
+    files: tuple[str, ...]  # as --impl-from gives them
+    repeats: int
+    limit: float  # seconds for a call of an implementation; 0: none
+    stop: float  # time.monotonic() after which nothing is begun
+    most: int  # runs, of each worker; 0: no limit
+    perturbations: Mapping[str, tuple[str, ...]]  # by device: those that this machine can do
+    device_name: str
+
+
+def entries(
+    names: str | None, files: tuple[str, ...], device: str, limit: float, *, tried: bool = False
+) -> list[Entry]:
+    """The implementations to sweep.
+
+    Without names: those that run on the device; on a CPU those whose kernels run in the emulator. tried: the files have been
+    imported in another process before. Raises RegistryError if there is none, or a file cannot be imported.
+    """
+    if not visible_gpus():
+        emulator.triton.activate_when_imported()
+        emulator.numba.activate_when_imported()
+    found = [entry for file in files for entry in _from_file(file, limit, tried)]
+    if not files or names is not None:
+        found += registry.ours()
+    chosen = registry.select(found, names)
+    for entry in chosen:
+        if isinstance(entry.impl, Unloadable) and (names is not None or entry.option):
+            raise RegistryError(entry.impl.problem)
+    swept = [entry for entry in chosen if isinstance(entry.impl, Implementation)]
+    if names is None and not files:
+        swept = [entry for entry in swept if not not_here(entry.impl, device)]
+        swept = [entry for entry in swept if entry.impl.traced or device == "cuda"]
+    if not swept:
+        why = next((entry.impl.reason for entry in chosen if hasattr(entry.impl, "reason")), f"none runs on {device}")
+        raise RegistryError(f"there is nothing to sweep: {why}")
+    return swept
+
+
+def _from_file(argument: str, limit: float, tried: bool) -> list[Entry]:
+    alone = not tried and possible() and registry.file_of(argument)[0].is_file()
+    if alone and (problem := importing.problem_of(argument, limit)):
+        raise RegistryError(problem)
+    with importing.no_exit_handlers():
+        return registry.from_file(argument)
+
+
+def left_out(entries: list[Entry], device: str) -> list[tuple[str, str, str]]:
+    """(implementation, layer, why) for every layer that is not drawn."""
+    pairs = ((entry, layer) for entry in entries for layer in LAYERS.values())
+    return [(e.name, layer.name, why) for e, layer in pairs if (why := layer.not_applicable(e.impl, device))]

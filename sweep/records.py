@@ -1,0 +1,99 @@
+"""A run and a finding, as the file of a sweep has them (schema.sql)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+
+from properties.judging.verdict import FAIL
+
+# What a run has instead of the value of a Reason (properties/failures.py), if it was launched twice without an end.
+DIED = "died"
+# States of a run, then of a finding.
+DRAWN, RUNNING, DONE = "drawn", "running", "done"
+FOUND, IN_WORK, REPORTED = "found", "in work", "reported"
+# What a headline has in either order: the accesses of a race, and their lines.
+ACCESSES = re.compile(r"(read|write|atomic|touch) (?:after|and) (read|write|atomic|touch)")
+LINES = re.compile(r"(\S+:\d+) and (\S+:\d+)$")
+# A number, but not of a line in a file ("fa2.cu:40"), nor a part of a name ("block2").
+NUMBER = re.compile(r"(?<![\w.:])[+-]?(\d[\d.]*(e[+-]?\d+)?|inf|nan)(?![\w])")
+COUNTED = re.compile(r"(# (?:equal )?[a-z]+?)s?\b")  # "# calls", "# call"
+
+
+@dataclass
+class Run:
+    """One law on one case of one implementation."""
+
+    seed: int
+    number: int
+    session: str
+    impl: str
+    version: str
+    layer: str
+    law: str
+    case_: str
+    perturbations: str
+    asked: int
+    device: str
+    state: str = DRAWN
+    deaths: int = 0
+    worker: str = ""
+    started: str = ""
+    seconds: float = 0.0
+    repeats: int = 0
+    verdict: str = ""
+    why: str = ""
+    reason: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it found something."""
+        return self.verdict == FAIL
+
+
+@dataclass
+class Finding:
+    """What is wrong, in its smallest form, once for all runs that found it."""
+
+    impl: str
+    version: str
+    law: str
+    layer: str
+    key: str
+    state: str
+    seed: int
+    number: int
+    found: str
+    headline: str
+    case_: str
+    perturbations: str
+    asked: int
+    device: str
+    message: str
+    replay: str
+    worker: str = ""
+    deaths: int = 0
+    times: int = 1
+    known: str = ""
+    repeated: str = ""
+    reduced: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str, str, str]:
+        """What makes it one finding."""
+        return self.impl, self.version, self.law, self.device, self.key
+
+
+def key_of(headline: str) -> str:
+    """A headline without what changes from case to case: numbers with their plurals, which access of a race came first.
+
+    Lines stay.
+    """
+    for pair in (ACCESSES, LINES):
+        headline = pair.sub(lambda match: " and ".join(sorted(match.groups())), headline)
+    return COUNTED.sub(r"\1", NUMBER.sub("#", headline).replace(" differs ", " differ "))
+
+
+def columns(record: type) -> tuple[str, ...]:
+    """The columns of its table."""
+    return tuple(field.name for field in fields(record))

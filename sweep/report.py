@@ -1,0 +1,105 @@
+"""Tells a summary: as summary.json, as index.html, and as a table on the terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jinja2
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from properties.plugin.folder import Folder
+from sweep.store import Store
+from sweep.summary import summary
+
+WIDTH = 130  # of a line in a log; a terminal has its own
+TEMPLATE = Path(__file__).with_name("report.html.j2")
+JSON, PAGE = "summary.json", "index.html"
+GREEN, NOT_GREEN, NO_DISK = 0, 1, 3  # exit statuses
+
+
+def console() -> Console:
+    """For what is said on the terminal, or in a log."""
+    there = Console(soft_wrap=True)
+    return there if there.is_terminal else Console(soft_wrap=True, width=WIDTH)
+
+
+def write_report(store: Store, directory: Path, console: Console) -> int:
+    """Write the report of a file and print it. Returns the exit status."""
+    made = summary(store)
+    written = False
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        written = write(made, Folder(directory, lambda text: console.print(text, style="yellow", highlight=False)))
+    except OSError as error:
+        console.print(f"[yellow]--report {directory}: cannot be written to ({error.strerror})[/]", highlight=False)
+    print_table(made, console)
+    if written:
+        console.print(f"report: {directory / PAGE} and {JSON}", highlight=False)
+    for line in made["not_green"]:
+        console.print(f"[yellow]not green:[/] {escape(line)}", highlight=False)
+    return NOT_GREEN if made["not_green"] else GREEN if written else NO_DISK
+
+
+def write(made: dict, folder: Folder) -> bool:
+    """Write both files; each is the old one or the new one, whole. Returns whether that worked."""
+    made_page = page(made)
+    return folder.write(JSON, json.dumps(made, indent=1) + "\n") and folder.write(PAGE, made_page)
+
+
+def page(made: dict) -> str:
+    """The summary as HTML."""
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["bound"] = bound
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(made)
+
+
+def bound(p: float | None) -> str:
+    """ "p < 0.0031", or "" where nothing is bounded."""
+    return "" if p is None else f"p < {p:.2g}"
+
+
+def print_table(made: dict, console: Console) -> None:
+    """One line for each implementation and layer, then what was found."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in (
+        "implementation",
+        "layer",
+        "on",
+        "runs",
+        "repeats",
+        "found",
+        "unknown",
+        "refused",
+        "p of a case",
+        "p of a repeat",
+        "clean since",
+    ):
+        table.add_column(
+            heading, justify="left" if heading in ("implementation", "layer", "on", "clean since") else "right"
+        )
+    for name, one in made["implementations"].items():
+        for n, row in enumerate(one["layers"]):
+            since = f"[red]{one['findings']} found[/]" if one["findings"] else (one["clean_since"] or "")
+            table.add_row(
+                escape(name) if n == 0 else "", row["layer"], row["device"], str(row["runs"]), str(row["repeats"]),
+                f"[bold red]{row['failed']}[/]" if row["failed"] else "0",
+                f"[yellow]{row['undecided']}[/]" if row["undecided"] else "0", str(row["refused"]),
+                bound(row["bound_of_a_case"]), bound(row["bound_of_a_repeat"]), since if n == 0 else "",
+            )  # fmt: skip
+    console.print(table)
+    for row in made["given_up"]:
+        line = f"{row['impl']}, {row['layer']}: drawn no more: {row['reason']}"
+        console.print(f"[yellow]{escape(line)}[/]", highlight=False, soft_wrap=True)
+    for finding in made["findings"]:
+        if finding["current"]:
+            style = "yellow" if finding["known"] else "bold red"
+            console.print(f"[{style}]{escape(finding['impl'])}, {finding['layer']}: {escape(finding['headline'])}[/]",
+                          highlight=False, soft_wrap=True)  # fmt: skip
+            by = f"found by {finding['times']} run{'s' * (finding['times'] > 1)}"
+            for line in (f"{by}; {finding['repeated'] or 'not repeated yet'}", finding["replay"]):
+                console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)

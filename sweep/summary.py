@@ -1,0 +1,147 @@
+"""What a file of runs says: for each implementation and layer how much was tried, what was found, and what that bounds.
+
+A layer that found nothing in n tries bounds the probability of one try by 3/n at 95 % (the rule of three). Repeats of one
+case are no independent tries of drawn cases, so there are two bounds: of a drawn case, 3 / runs; and of a single repeat,
+3 / repeats, which holds if every case is as likely to show a race as any other.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from properties.plugin.outcomes import EXCUSED
+from sweep.records import DIED, DONE, Finding
+from sweep.store import Store, now
+
+COUNTS = f"""
+SELECT impl, version, layer, device,
+    count(*) FILTER (WHERE verdict IN ('{PASS}', '{FAIL}')) AS runs,
+    total(repeats) FILTER (WHERE verdict = '{PASS}') AS repeats,
+    count(*) FILTER (WHERE verdict = '{FAIL}') AS failed,
+    count(*) FILTER (WHERE verdict = '{UNKNOWN}') AS undecided,
+    count(*) FILTER (WHERE verdict = '{REFUSED}') AS refused,
+    count(*) FILTER (WHERE state <> '{DONE}') AS open,
+    total(seconds) AS seconds,
+    min(started) AS first, max(started) AS last
+FROM runs GROUP BY impl, version, layer, device ORDER BY impl, layer, device
+"""
+CLEAN_SINCE = f"""
+SELECT min(started) FROM runs WHERE impl = :impl AND version = :version AND verdict = '{PASS}' AND started > coalesce(
+    (SELECT max(started) FROM runs WHERE impl = :impl AND version = :version AND verdict = '{FAIL}'), '')
+"""
+UNDECIDED = f"""
+SELECT impl, layer, why, reason, count(*) AS times, min(case_) AS example,
+    count(*) FILTER (WHERE session IN (SELECT value FROM json_each(?))) AS recent
+FROM runs
+WHERE verdict = '{UNKNOWN}' AND impl = ? AND version = ? GROUP BY impl, layer, why, reason ORDER BY times DESC
+"""
+DECIDED = f"""
+SELECT DISTINCT impl FROM runs
+WHERE verdict IN ('{PASS}', '{FAIL}') AND session IN (SELECT value FROM json_each(?))
+"""
+
+PLACE = ("impl", "layer", "reason")  # of what is not drawn
+
+
+def summary(store: Store) -> dict:
+    """The whole summary, JSON-ready."""
+    sessions, counts, findings = _sessions(store), store.rows(COUNTS), store.findings()
+    versions = _versions(counts)
+    impls = {name: _implementation(store, name, versions[name], counts, findings) for name in versions}
+    last = _last_sweep(sessions)
+    ids, left_out = json.dumps([session["id"] for session in last]), _of_all(last, "left_out")
+    made = {
+        "written": now(),
+        "seeds": [row[0] for row in store.rows("SELECT DISTINCT seed FROM runs")],
+        "shard": str(store.shard) if store.shard.of > 1 and not store.merged else "",
+        "sessions": sessions,
+        "implementations": impls,
+        "left_out": [dict(zip(PLACE, each, strict=True)) for each in left_out],
+        "given_up": [dict(zip(PLACE, each, strict=True)) for each in _of_all(last, "given_up")],
+        "remarks": _of_all(last, "remarks"),
+        "not_decided": _not_decided(store, last, ids),
+        "findings": [asdict(f) | {"current": f.version == versions.get(f.impl)} for f in findings],
+        "undecided": [dict(row) for name in impls for row in store.rows(UNDECIDED, ids, name, versions[name])],
+    }
+    return made | {"not_green": not_green(made)}
+
+
+def not_green(made: dict) -> list[str]:
+    """Why the exit status is 1: in lines; [] if it is 0."""
+    lines = [f"{f['impl']}, {f['layer']}: {f['headline']}" for f in made["findings"] if f["current"] and not f["known"]]
+    for row in made["undecided"]:
+        if row["why"] in EXCUSED or not row["recent"]:
+            continue
+        what = "did not come back" if row["why"] == DIED else f"could not be decided: {row['reason']}"
+        lines.append(f"{row['impl']}, {row['layer']}: {row['recent']} run{'s' * (row['recent'] > 1)} {what}")
+    lines += [f"the last sweep decided no run of {name}" for name in made["not_decided"]]
+    decided = any(row["runs"] for one in made["implementations"].values() for row in one["layers"])
+    return lines or ([] if decided else ["no run has a verdict"])
+
+
+def _last_sweep(sessions: list[dict]) -> list[dict]:
+    """The last session; in a joined file the last one of each shard that has its seed."""
+    latest = {session["environment"].get("shard"): session for session in sessions}.values()
+    seeds = [session["environment"].get("seed") for session in sessions[-1:]]
+    return [session for session in latest if session["environment"].get("seed") in seeds]
+
+
+def _of_all(sessions: list[dict], name: str) -> list:
+    """What their environments list under a name, once each."""
+    listed = [each for session in sessions for each in session["environment"].get(name, [])]
+    return [each for n, each in enumerate(listed) if each not in listed[:n]]
+
+
+def _not_decided(store: Store, sessions: list[dict], ids: str) -> list[str]:
+    """The implementations that these sessions swept without a single verdict of pass or fail."""
+    decided = {row["impl"] for row in store.rows(DECIDED, ids)}
+    return [name for name in _of_all(sessions, "implementations") if name not in decided]
+
+
+def _sessions(store: Store) -> list[dict]:
+    made = []
+    for row in store.rows("SELECT * FROM sessions ORDER BY started, id"):
+        count = "SELECT count(*), coalesce(max(unixepoch(started)) - min(unixepoch(started)), 0) FROM runs WHERE session = ?"
+        (runs, seconds) = store.rows(count, row["id"])[0]
+        rate = {"runs": runs, "runs_per_minute": round(60 * runs / seconds, 1) if seconds else 0.0}
+        made.append(dict(row) | rate | {"environment": json.loads(row["environment"])})
+    return made
+
+
+def _versions(counts: list) -> dict[str, str]:
+    """The version of each implementation that was swept last."""
+    latest: dict[str, tuple[str, str]] = {}
+    for row in counts:
+        latest[row["impl"]] = max(latest.get(row["impl"], ("", "")), (row["last"], row["version"]))
+    return {name: version for name, (_, version) in latest.items()}
+
+
+def _implementation(store: Store, name: str, version: str, counts: list, findings: list[Finding]) -> dict:
+    mine = [row for row in counts if row["impl"] == name]
+    found = [f for f in findings if f.impl == name and f.version == version]
+    since = None if found else store.rows(CLEAN_SINCE, impl=name, version=version)[0][0]
+    return {
+        "version": version,
+        "clean_since": since,
+        "findings": len(found),
+        "earlier_versions": {"runs": sum(row["runs"] for row in mine if row["version"] != version)},
+        "layers": [_layer(row) for row in mine if row["version"] == version],
+    }
+
+
+def _layer(row) -> dict:
+    names = ("layer", "device", "runs", "failed", "undecided", "refused", "open", "first", "last")
+    clean = not row["failed"]
+    return {name: row[name] for name in names} | {
+        "repeats": int(row["repeats"]),
+        "seconds": round(row["seconds"], 1),
+        "bound_of_a_case": _bound(row["runs"]) if clean else None,
+        "bound_of_a_repeat": _bound(row["repeats"]) if clean else None,
+    }
+
+
+def _bound(n: float) -> float | None:
+    """The rule of three: with fewer than three tries it bounds nothing."""
+    return 3 / n if n > 3 else None

@@ -1,0 +1,54 @@
+"""The version of an implementation: runs of another version say nothing about it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from impls.registry import Entry
+from properties.plugin import sources
+
+COMPILERS = ("torch", "triton", "numba", "numba-cuda")
+
+
+def version_of(entry: Entry, device_name: str) -> str:
+    """A digest of its sources, of the packages that it is compiled by or imports, and of the device."""
+    if entry.option:
+        parts, packages = [sources.of_plugin(entry.file)], _packages_of(Path(entry.file))
+    else:  # modules of impls/ itself are shared: the contract, what loads kernels
+        parts, packages = [sources.of_ours(entry.file), *map(sources.of_ours, _shared())], []
+    parts += [f"{name} {_version(name)}" for name in sorted({*COMPILERS, *packages})]
+    return hashlib.sha256("\n".join([*parts, device_name]).encode()).hexdigest()[:16]
+
+
+def _shared() -> list[str]:
+    return sorted(map(str, (sources.ROOT / "impls").glob("*.py")))
+
+
+def _packages_of(file: Path) -> set[str]:
+    """The installed packages that a file imports."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError):  # importing it says so
+        return set()
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {
+        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    }
+    return {package for name in names for package in _packages().get(name.partition(".")[0], ())}
+
+
+@functools.cache
+def _packages() -> Mapping[str, Iterable[str]]:
+    return metadata.packages_distributions()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "is not installed"

@@ -1,0 +1,144 @@
+"""A worker of a sweep: a process that has one run after another judged, on one GPU if there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+
+from properties.failures import Reason
+from properties.isolation.child import PR_SET_PDEATHSIG
+from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from sweep import plan
+from sweep.drawing import NoCase, Pair, drawn
+from sweep.findings import Examiner, findings_of
+from sweep.judging import Judging
+from sweep.plan import LAYERS, Job
+from sweep.records import DRAWN, Run
+from sweep.store import Store, StoreError
+from sweep.version import version_of
+
+# A pair of implementation and layer without a verdict so often in a row is drawn no more: the reason will not go away.
+GIVEN_UP = {UNKNOWN: 3, REFUSED: 50}
+NOT_ISOLATED = "kernels are called by the workers themselves: a crash takes a worker down, and nothing ends a call"
+NO_DISK = 3  # the exit status of a worker that cannot write the file
+
+
+def main(job: Job, name: str, gpu: str | None, parent: int) -> None:
+    """The whole life of a worker. Exit status 0: the time is over, or nothing is left to draw."""
+    _settle(gpu, parent)
+    with contextlib.suppress(KeyboardInterrupt):
+        _work(job, name)
+
+
+def _work(job: Job, name: str) -> None:
+    try:
+        with closing(Store(job.db)) as store:
+            entries = plan.entries(job.names, job.files, job.device, job.limit, tried=True)
+            with closing(Judging(job, entries)) as judging:
+                if not judging.isolated:
+                    store.note(job.session, "remarks", NOT_ISOLATED)
+                Worker(job, name, store, entries, judging).work()
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        sys.exit(NO_DISK)
+
+
+def _settle(gpu: str | None, parent: int) -> None:
+    """Ends with its parent, however that ends; Ctrl-C is for the parent, which ends this process by SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Where kernels run in this process, a SystemExit would be one of the implementation, and the verdict would be fail.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # nothing has touched CUDA in this process
+
+
+class Worker:
+    """Takes what is left, then draws, until the time is over."""
+
+    def __init__(self, job: Job, name: str, store: Store, entries: list, judging: Judging):
+        self.job, self.name, self.store, self.judging = job, name, store, judging
+        self.impls = {entry.name: entry.impl for entry in entries}
+        self.versions = {entry.name: version_of(entry, job.device_name) for entry in entries}
+        self.devices = sorted({job.device, "cpu"})
+        self.pairs: list[Pair] = [
+            (entry, layer)
+            for entry in entries
+            for layer in LAYERS.values()
+            if layer.turns[job.device] and not layer.not_applicable(entry.impl, job.device)
+        ]
+        self.left = list(self.pairs)  # without those that are drawn no more
+        self.without: Counter[tuple[str, str]] = Counter()  # runs without a verdict in a row
+
+    def work(self) -> None:
+        """Until the time is over."""
+        made = 0
+        while time.monotonic() < self.job.stop:
+            if (finding := self.store.unreported(self.name, self.devices, self.versions)) is not None:
+                Examiner(finding, self.impls[finding.impl], self.job, self.judging).examine()
+                self.store.report(finding)
+            elif 0 < self.job.most <= made:
+                return
+            elif (run := self._next()) is not None:
+                self._judge(run)
+                made += 1
+            elif not self.left:
+                return
+
+    def _next(self) -> Run | None:
+        """A run that was drawn and has no end; else a new one. It is in the file when this returns."""
+        run = self.store.left(self.name, self.job.session, self.devices, list(self.impls))
+        if run is not None:
+            return run
+        if not self.left:
+            return None
+        try:
+            run = drawn(self.job, self.store.next_number(), self.pairs, self.versions, self.left)
+        except NoCase as none:
+            self._give_up(none.pair, str(none))
+            return None
+        if run is None:
+            return None
+        run.worker = self.name
+        self.store.launch(run)
+        return run
+
+    def _judge(self, run: Run) -> None:
+        law, impl = LAYERS[run.layer].law, self.impls[run.impl]
+        run.version = self.versions[run.impl]  # a run that is left was drawn before, perhaps for another one
+        began = time.perf_counter()
+        result = self.judging(law, impl, run.case_, run.perturbations, run.asked)
+        run.seconds, run.repeats = time.perf_counter() - began, result.repeats
+        if result.why is Reason.WORKER_DIED and not run.deaths:  # its process was killed, by whom it does not say
+            run.deaths, run.state = 1, DRAWN
+            self.store.keep(run)
+            return
+        run.verdict, run.why, run.reason = result.verdict, result.why.value if result.why else "", result.reason
+        self.store.done(run, findings_of(run, result, impl) if run.failed else [])
+        self._note(run)
+
+    def _note(self, run: Run) -> None:
+        """Draw a pair no more that has no verdict again and again."""
+        place = (run.impl, run.layer)
+        if run.verdict in (PASS, FAIL):
+            self.without[place] = 0
+            return
+        self.without[place] += 1
+        if self.without[place] >= GIVEN_UP[run.verdict]:
+            times = f"{self.without[place]} runs in a row without a verdict, the last: {run.reason}"
+            for pair in [pair for pair in self.left if (pair[0].name, pair[1].name) == place]:
+                self._give_up(pair, times)
+
+    def _give_up(self, pair: Pair, why: str) -> None:
+        """Draw it no more, and say so: other layers go on."""
+        self.left.remove(pair)
+        self.store.note(self.job.session, "given_up", [pair[0].name, pair[1].name, why])

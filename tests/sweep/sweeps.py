@@ -1,0 +1,154 @@
+"""Helpers: a kernel with a planted race, runs, and sweeps in forks of this process, which import nothing again."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from properties.isolation.status import NOW
+from properties.judging.verdict import PASS
+from properties.plugin.shard import Shard
+from races.poison import poisoned
+from sweep import __main__ as command
+from sweep import crew, report, worker
+from sweep.records import DRAWN, FOUND, Finding, Run
+from sweep.store import Store
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs/examples"
+PLUGINS = ROOT / "tests/plugins"
+# The barrier that keeps the next tile from being loaded over the last one: from the second tile of keys on.
+BARRIER = "__syncthreads();  // V, P and alpha are still being read"
+NAME = "racy"
+WHOLE = Shard(1, 1)
+
+
+def racy(folder: Path) -> Path:
+    """A plug-in whose kernel is that of docs/examples without this barrier."""
+    source = (EXAMPLE / "flash_forward.cu").read_text()
+    assert source.count(BARRIER) == 1
+    (folder / "flash_forward.cu").write_text(source.replace(BARRIER, BARRIER.removeprefix("__syncthreads();  ")))
+    plugin = folder / f"{NAME}.py"
+    plugin.write_text((EXAMPLE / "flash_forward.py").read_text().replace("cuda_flash_forward", NAME))
+    return plugin
+
+
+def run(number: int, **fields) -> Run:
+    """A run of nothing in particular."""
+    about = dict(seed=7, session="s", impl="mine", version="1", layer="repeat", law="test_repeats_agree", device="cpu")
+    about |= dict(case_="seqlen_q=1", perturbations="", asked=10, state=DRAWN)
+    return Run(**about | dict(number=number) | fields)
+
+
+def finding(number: int = 0, **fields) -> Finding:
+    """A finding of nothing in particular."""
+    about = dict(seed=7, impl="mine", version="1", layer="repeat", law="test_repeats_agree", device="cpu")
+    about |= dict(case_="seqlen_q=1", perturbations="", asked=10, state=FOUND, found="2026-01-02", replay="pytest x")
+    about |= dict(key="out: # of # repeat differ", headline="out: 3 of 10 repeats differ", message="out: 3 of 10")
+    return Finding(**about | dict(number=number) | fields)
+
+
+def store(path: Path, seed: int = 7, shard: Shard = WHOLE) -> Store:
+    """A new file with one session, s."""
+    made = Store.made(path, seed, shard)
+    made.begin("s", {"device_name": "a machine", "workers": 1, "command": "sweep", "implementations": ["mine"]})
+    return made
+
+
+def passed(number: int, **fields) -> Run:
+    """A run that found nothing in ten repeats."""
+    return run(number, **dict(verdict=PASS, repeats=10, started=f"2026-01-01T00:00:{number:02}+00:00") | fields)
+
+
+@contextlib.contextmanager
+def sweeping(*arguments: object, log: Path, largest: int = 0) -> Iterator[int]:
+    """A sweep in a fork of this process, a group of its own; what is left of it at the end is killed.
+
+    largest: bytes of a file, beyond which writing fails as on a full disk.
+    """
+    with poisoned(0, "cpu", [1]):
+        torch.empty(1)  # the first time imports much of torch, which each judging process would do again
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            os.setsid()
+            if largest:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+            with open(log, "a") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            torch.set_num_threads(1)
+            crew.get_context, crew.worker = (
+                lambda _: multiprocessing.get_context("fork"),
+                SimpleNamespace(main=_worker, NO_DISK=worker.NO_DISK),
+            )
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            with open(log, "a") as file:
+                status = command.main([str(each) for each in arguments], report.Console(file=file, width=200))
+        except SystemExit as error:
+            status = error.code
+        finally:
+            os._exit(status)
+    try:
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+
+
+def _worker(*arguments: object) -> None:
+    """A worker in a fork: one that is started anew has its own memory for what its judging process does."""
+    NOW.__init__()
+    worker.main(*arguments)
+
+
+def status_of(child: int) -> int:
+    """Wait for it: its exit status, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def swept(*arguments: object, log: Path, largest: int = 0) -> int:
+    """The exit status of a whole sweep."""
+    with sweeping(*arguments, log=log, largest=largest) as child:
+        return status_of(child)
+
+
+def runs(db: Path, where: str = "1") -> list[Run]:
+    """The runs in a file, while it is written, too; [] while it is not there."""
+    if not db.exists():
+        return []
+    with closing(Store(db)) as there:
+        return [Run(**row) for row in there.rows(f"SELECT * FROM runs WHERE {where} ORDER BY number")]
+
+
+def until(holds: Callable[[], object], seconds: float = 120.0) -> None:
+    """Wait until this holds."""
+    stop = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < stop, "it took too long"
+        time.sleep(0.02)
+
+
+def processes_of_group(group: int) -> list[int]:
+    """The processes of a session, dead ones that wait for their parent left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            after = (entry / "stat").read_text().rpartition(")")[2].split()
+            if entry.name.isdecimal() and int(after[3]) == group and after[0] != "Z":
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,153 @@
+"""What becomes of a failure: how often it is repeated, how it is reduced, and the line that replays it."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from impls import Implementation, Supports, torch_math
+from properties.cases.case import parse_case
+from properties.judging.verdict import FAIL, PASS, Result
+from sweep import findings
+from sweep.findings import Examiner, findings_of
+from sweep.plan import LAYERS, Job
+from tests.sweep.sweeps import finding, run
+
+IMPL: Implementation = replace(
+    torch_math.IMPL, supports=Supports(headdims={8, 16}, dtypes=set(torch_math.IMPL.supports.dtypes))
+)
+BIG = "seqlen_q=40 seqlen_k=40 headdim=16 dtype=float32 batch=2 nheads=3"
+
+
+def job(tmp_path, **fields) -> Job:
+    about = dict(db=tmp_path / "sweep.db", session="s", seed=7, device="cpu", names=None, files=(), repeats=10)
+    about |= dict(
+        limit=60.0,
+        stop=math.inf,
+        most=0,
+        perturbations={"cpu": ("other_case", "poison", "order")},
+        device_name="a machine",
+    )
+    return Job(**about | fields)
+
+
+class Kernel:
+    """Stands for the judging process: fails as `breaks(case, perturbations)` says, every `often`-th time."""
+
+    def __init__(self, breaks, often=1):
+        self.breaks, self.often, self.calls, self.failing = breaks, often, [], 0
+
+    def __call__(self, law, impl, case, perturbations, repeats):
+        self.calls.append((case, perturbations, repeats))
+        result = Result(impl.name, law.chapter, law.name, PASS)
+        headline = self.breaks(parse_case(case), perturbations)
+        self.failing += bool(headline)
+        if headline and self.failing % self.often == 0:
+            result.verdict, result.reason, result.findings, result.smallest = FAIL, headline, [headline], case
+            result.replay, result.message = (
+                f"pytest x --case '{case}'",
+                f"{headline}\nReplay\n  pytest x --case '{case}'\n",
+            )
+        return result
+
+
+def examined(tmp_path, kernel, **fields):
+    """A finding after its examination."""
+    about = dict(case_=BIG, key="out: # of # repeat differ", replay="") | fields
+    found = finding(**about)
+    Examiner(found, IMPL, job(tmp_path), kernel).examine()
+    return found
+
+
+def long_enough(case, perturbations):
+    return "out: 5 of 10 repeats differ" if case.seqlen_q >= 30 else ""
+
+
+def test_it_is_repeated_a_thousand_times_and_reduced_to_the_smallest_case(tmp_path):
+    kernel = Kernel(long_enough)
+    found = examined(tmp_path, kernel)
+    assert found.repeated == "found again in 100 of 100 runs of 10 repeats"
+    assert [call for call in kernel.calls[:100] if call != (BIG, "", 10)] == []
+    case = parse_case(found.case_)
+    assert str(case) == "seqlen_q=30 seqlen_k=30 headdim=8 dtype=float32"
+    assert found.reduced == f"from {BIG}" and found.headline == "out: 5 of 10 repeats differ"
+    assert found.replay == f"pytest x --case '{case}' --repeats 10" and f"  {found.replay}\n" in found.message
+
+
+@pytest.mark.parametrize(
+    "needs, drawn, reduced",
+    [
+        ({"poison"}, "", "poison"),
+        (set(), "", "none"),
+        ({"poison"}, "poison,order", "poison"),
+        ({"poison", "order"}, "poison,order", "poison,order"),
+        (set(), "none", "none"),
+    ],
+)
+def test_it_is_reduced_to_one_perturbation_or_none(tmp_path, needs, drawn, reduced):
+    def breaks(case, perturbations):
+        names = {"other_case", "poison", "order"} if not perturbations else set(perturbations.split(","))
+        return "out: 5 of 10 repeats differ" if needs <= names else ""
+
+    assert examined(tmp_path, Kernel(breaks), perturbations=drawn).perturbations == reduced
+
+
+def test_another_failure_on_the_way_is_not_followed(tmp_path):
+    """Shorter cases fail in another way, which is a finding of its own if it is drawn."""
+
+    def breaks(case, perturbations):
+        return "out: 5 of 10 repeats differ" if case.seqlen_q >= 30 else "forward raises ValueError"
+
+    assert parse_case(examined(tmp_path, Kernel(breaks)).case_).seqlen_q == 30
+
+
+def test_what_comes_and_goes_gets_several_tries(tmp_path):
+    found = examined(tmp_path, Kernel(long_enough, often=4))
+    assert found.repeated == "found again in 25 of 100 runs of 10 repeats"
+    assert parse_case(found.case_).seqlen_q == 30
+
+
+def test_what_does_not_show_again_is_reported_as_it_was_found(tmp_path):
+    found = examined(tmp_path, Kernel(lambda case, perturbations: ""), replay=f"pytest x --case '{BIG}'")
+    assert found.repeated == "found again in 0 of 100 runs of 10 repeats"
+    assert (found.reduced, found.case_) == ("no: it did not show again", BIG)
+    assert found.replay == f"pytest x --case '{BIG}' --repeats 10"
+
+
+def test_it_says_if_time_ran_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(findings, "SECONDS", 0.0)
+    found = examined(tmp_path, Kernel(long_enough))
+    assert found.repeated == "found again in 1 of 1 runs of 10 repeats (of 100, as time ran out)"
+    assert found.reduced == "from " + BIG and found.perturbations == "none"  # one step is always made
+
+
+def test_a_trace_is_repeated_in_other_orders(tmp_path):
+    kernel = Kernel(lambda case, perturbations: "race: tile[3], a.cu:1 and a.cu:2")
+    found = examined(
+        tmp_path, kernel, layer="trace", law="test_no_race_is_traced", key="race: tile[#], a.cu:1 and a.cu:2"
+    )
+    assert found.repeated == "found again in 20 of 20 orders of threads"
+    assert len({parse_case(case).seed for case, _, _ in kernel.calls[:20]}) == 20
+    assert "--repeats" not in found.replay and found.perturbations == ""
+
+
+def test_every_finding_of_a_run_is_kept():
+    result = Result("mine", "test_races", "test_no_race_is_traced", FAIL, "race: a[1]")
+    result.findings = ["race: a[1]", "race: b[2]", "race: b[9]"]
+    made = findings_of(run(0), result, IMPL)
+    assert [(each.key, each.state) for each in made] == [("race: a[#]", "found"), ("race: b[#]", "found")]
+    known = replace(IMPL, known_failures={"test_repeats_agree": "atomics, #3"})
+    assert {(each.known, each.state) for each in findings_of(run(0), result, known)} == {("atomics, #3", "reported")}
+
+
+def test_a_crash_is_a_finding_by_how_it_ended():
+    result = Result(
+        "mine", "test_races", "test_repeats_agree", FAIL, "forward ends the process: signal 11 (segmentation fault)"
+    )
+    (only,) = findings_of(run(0, case_=BIG), result, IMPL)
+    assert only.key == "forward ends the process: signal # (segmentation fault)" and only.case_ == BIG
+
+
+def test_every_layer_is_a_law_that_is_there():
+    assert {layer.law.chapter for layer in LAYERS.values()} == {"test_races"}
+    assert set(LAYERS) == {"repeat", "copies", "trace", "sanitizer"}

@@ -1,0 +1,99 @@
+"""The command line of a sweep: bad input gets an early error that names the value."""
+
+import re
+from contextlib import closing
+
+import pytest
+
+from properties.plugin.shard import Shard
+from sweep import __main__ as command
+from sweep import merge
+from sweep.options import parsed
+from sweep.store import Store
+from tests.sweep.sweeps import EXAMPLE, store
+
+SHORT = ("--runs", "1", "--device", "cpu")
+
+
+def refused(capsys, *arguments, main=command.main) -> str:
+    """The last line of an error about the command."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(each) for each in arguments])
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        ((), "say how long: --hours H, --minutes M, or --runs N"),
+        (("--hours", "0"), "--hours 0: should be above 0 (--minutes 0 only writes the report)"),
+        (("--hours", "-1"), "argument --hours: -1: should be a number, 0 or above"),
+        (("--minutes", "nan"), "argument --minutes: nan: should be a number, 0 or above"),
+        (("--minutes", "ten"), "argument --minutes: ten: should be a number"),
+        (("--runs", "0"), "argument --runs: 0: should be a whole number, at least 1"),
+        (("--hours", "1", "--workers", "1.5"), "argument --workers: 1.5: should be a whole number, at least 1"),
+        (("--hours", "1", "--repeats", "x"), "argument --repeats: x: should be a whole number, at least 1"),
+        (("--hours", "1", "--seed", "-3"), "argument --seed: -3: should be a whole number, below 2**63"),
+        (("--hours", "1", "--seed", str(2**63)), f"argument --seed: {2**63}: should be a whole number, below 2**63"),
+        (("--hours", "1", "--shard", "3/2"), "argument --shard: 3/2: should be i/n with 1 <= i <= n, as in --shard 1/4"),
+        (("--hours", "1", "--shard", "1/2"), "--shard 1/2: needs --seed N, the same for all shards"),
+        (("--hours", "1", "--case-timeout", "inf"), "--case-timeout: inf: should be a number of seconds, or 0 for no limit"),
+        (("--hours", "1", "--device", "cuda"), "--device cuda: PyTorch sees no CUDA device here"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused_with_their_value(arguments, error, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert error in refused(capsys, *arguments, "--db", tmp_path / "sweep.db")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments, seconds", [
+    (("--hours", "8"), 28800), (("--minutes", "0.5"), 30), (("--hours", "1", "--minutes", "30"), 5400),
+    (("--runs", "5"), float("inf")), (("--minutes", "0"), 0),
+])  # fmt: skip
+def test_how_long(arguments, seconds):
+    assert parsed(list(arguments))[1].seconds == seconds
+
+
+def test_implementations_that_cannot_be_swept_are_named(tmp_path, capsys):
+    db = ("--db", tmp_path / "sweep.db", *SHORT)
+    assert "--impl nothing: unknown 'nothing'; known are" in refused(capsys, *db, "--impl", "nothing")
+    assert not (tmp_path / "sweep.db").exists()  # it would have drawn a seed
+    assert "there is no file" in refused(capsys, *db, "--impl-from", tmp_path / "absent.py")
+    broken = tmp_path / "broken.py"
+    broken.write_text("import nothing_of_this_name")
+    assert "broken.py:1: importing it raises ModuleNotFoundError" in refused(capsys, *db, "--impl-from", broken)
+    ends = tmp_path / "ends.py"
+    ends.write_text("import os; os._exit(3)")
+    with pytest.raises(SystemExit):
+        command.main([str(each) for each in (*db, "--impl-from", ends)])
+    assert "ends.py: importing it ends the process: exit status 3" in capsys.readouterr().err
+
+
+def test_a_file_keeps_its_seed_and_shard(tmp_path, capsys):
+    db = tmp_path / "sweep.db"
+    store(db, seed=3, shard=Shard(1, 2)).close()
+    told = refused(capsys, *SHORT, "--db", db, "--seed", 7)
+    assert "its seed is 3, --seed says 7: leave it out, or name another file" in told
+    assert "its shard is 1/2, --shard says 2/2" in refused(capsys, *SHORT, "--db", db, "--shard", "2/2")
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path, capsys):
+    (tmp_path / "text.db").write_text("words " * 200)
+    assert "text.db: file is not a database" in refused(capsys, *SHORT, "--db", tmp_path / "text.db")
+    assert "cannot be written to" in refused(capsys, *SHORT, "--db", tmp_path / "text.db" / "sweep.db")
+    Store.made(tmp_path / "all.db", 7, Shard(1, 1), merged=True).close()
+    told = refused(capsys, *SHORT, "--db", tmp_path / "all.db", "--impl-from", EXAMPLE / "flash_forward.py")
+    assert re.search(r"all\.db: is the merge of other files, so nothing is added: name another file", told)
+
+
+def test_what_cannot_be_merged_is_named(tmp_path, capsys):
+    with closing(store(tmp_path / "a.db")):
+        pass
+    there = tmp_path / "a.db"
+    into = ("--into", tmp_path / "new.db")
+    assert "a FILE is given twice" in refused(capsys, there, there, *into, main=merge.main)
+    assert "absent.db: there is no such file" in refused(capsys, tmp_path / "absent.db", *into, main=merge.main)
+    assert "is there already" in refused(capsys, there, "--into", there, main=merge.main)
+    assert not (tmp_path / "new.db").exists()

@@ -1,0 +1,81 @@
+"""A worker: what it draws no more, how it is ended, what it says where kernels are not isolated."""
+
+import os
+import signal
+import time
+from contextlib import closing
+from types import SimpleNamespace
+
+import torch
+
+from impls import Supports
+from properties.isolation.isolated import MOST_TIMED_OUT_IN_ALL, Isolated
+from properties.judging.verdict import REFUSED, UNKNOWN, Result
+from sweep import worker
+from sweep.judging import Judging
+from sweep.plan import LAYERS
+from tests.sweep.sweeps import run, status_of, store
+from tests.sweep.test_drawing import ENTRIES, entry
+from tests.sweep.test_findings import IMPL, job
+
+
+def test_a_pair_that_is_drawn_no_more_is_in_the_file(tmp_path, monkeypatch):
+    """One without a case, and one that is refused again and again."""
+    monkeypatch.setattr(worker, "version_of", lambda *_: "1")
+    none = entry("none", supports=Supports(dtypes={torch.float32}, headdims={8}, accepts=lambda case: "nothing"))
+    with closing(store(tmp_path / "sweep.db")) as there:
+        one = worker.Worker(job(tmp_path), "w0", there, [none, ENTRIES[0]], judging=None)
+        one.pairs = [(none, LAYERS["repeat"]), (ENTRIES[0], LAYERS["copies"])]
+        one.left = list(one.pairs)
+        while len(one.left) == 2:
+            one._next()
+        for _ in range(worker.GIVEN_UP[REFUSED]):
+            one._note(run(0, impl="one", layer="copies", verdict=REFUSED, reason="it is not for this law"))
+        assert one.left == [] and there.noted("s", "given_up") == [
+            ["none", "repeat", "none: no case that test_repeats_agree wants lies in what it supports"],
+            ["one", "copies", "50 runs in a row without a verdict, the last: it is not for this law"],
+        ]
+
+
+def test_its_end_is_not_taken_for_one_of_the_implementation(tmp_path, monkeypatch):
+    """Where kernels run in the worker, its SystemExit would be a finding."""
+
+    def work(*_):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        except (Exception, SystemExit):
+            os._exit(70)
+
+    monkeypatch.setattr(worker, "_work", work)
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        worker.main(job(tmp_path), "w0", None, parent)
+        os._exit(0)
+    assert status_of(child) == 0
+
+
+def test_it_says_where_kernels_are_not_isolated(tmp_path, monkeypatch):
+    there = SimpleNamespace(isolated=False, close=lambda: None)
+    monkeypatch.setattr(worker, "Judging", lambda *_: there)
+    monkeypatch.setattr(worker.plan, "entries", lambda *_, **__: [])
+    with closing(store(tmp_path / "sweep.db")) as reader:
+        for name in ("w0", "w1"):
+            worker._work(job(tmp_path, stop=0.0), name)
+        assert reader.noted("s", "remarks") == [worker.NOT_ISOLATED]
+        there.isolated = True
+        reader.begin("t", {})
+        worker._work(job(tmp_path, stop=0.0, session="t"), "w0")
+        assert reader.noted("t", "remarks") == []
+
+
+def test_calls_that_do_not_return_are_counted_for_each_run(monkeypatch):
+    """In hours many of them time out; the worker gives up a layer of an implementation, not all of it."""
+    isolated = object.__new__(Isolated)
+    isolated._timed_out = {IMPL.name: MOST_TIMED_OUT_IN_ALL}
+    monkeypatch.setattr(Isolated, "law", lambda self, law, impl, **_: Result(impl.name, law.chapter, law.name, UNKNOWN))
+    judging = object.__new__(Judging)
+    judging._judge = isolated
+    judging(LAYERS["repeat"].law, IMPL, "seqlen_q=1", "", 10)
+    assert not isolated._timed_out
