@@ -118,7 +118,8 @@ class Implementation:
     empty_rows: Literal["zero", "undefined"] = "zero"
     outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises, or is right all the same
     repeatable: Collection[str] = frozenset(OUTPUTS)
-    # Outputs whose bits are the same for all batches and heads with the same inputs in one call; None: those of repeatable.
+    # Outputs whose bits are promised to be the same for all batches and heads with the same inputs in one call. None: no
+    # promise, but such heads are within the budget of each other, and repeatable ones that differ do so in every call.
     equal_heads: Collection[str] | None = None
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
@@ -136,11 +137,6 @@ class Implementation:
     def gives_dbias(self) -> bool:
         """Whether backward also returns dbias."""
         return bool(self.backward) and self.supports.bias_grad
-
-    @property
-    def equal_in_each_head(self) -> Collection[str]:
-        """`equal_heads`: the outputs of `repeatable` where it is None."""
-        return self.repeatable if self.equal_heads is None else self.equal_heads
 
     def share_on(self, device: str) -> float:
         """`share` on "cpu" or "cuda": 1 where a mapping does not name the device."""

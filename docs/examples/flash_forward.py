@@ -32,6 +32,7 @@ IMPL = Implementation(
     forward=forward,
     devices={"cpu"},
     lse="natural",
+    equal_heads={"out", "lse"},
     supports=Supports(
         dtypes={torch.float32}, headdims=range(1, 129), causal="optional", cross=True, softmax_scale=True
     ),

@@ -8,7 +8,7 @@ import shutil
 import torch
 
 from impls import Absent, Implementation, Precision, Supports
-from impls.contract import DEVICES
+from impls.contract import DEVICES, OUTPUTS
 
 from . import functions
 from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM
@@ -62,6 +62,7 @@ def implementation(
         ),
         causal_alignment=alignment,
         lse="natural",
+        equal_heads=frozenset(OUTPUTS),
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
         traced="cpu" not in lacking,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from impls import Implementation, Precision, Supports
+from impls.contract import OUTPUTS
 
 from .attention import Algorithm
 from .device import EMULATED
@@ -35,6 +36,7 @@ def implementation(name: str, way: Algorithm):
         ),
         causal_alignment=way.alignment,
         lse="natural",
+        equal_heads=frozenset(OUTPUTS),
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
         traced=EMULATED,

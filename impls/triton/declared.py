@@ -26,6 +26,7 @@ SMALL = range(1, 65) if EMULATED else HEADDIMS  # of an implementation that diff
 def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEADDIMS, share=0.1):
     """One way of computing -> what it promises. Larger head dims are refused, so that no law compiles them."""
     way = replace(way, largest=max(headdims))
+    fixed = frozenset(OUTPUTS) - ({"dq"} if way.atomic else set())
     return Implementation(
         name=name,
         forward=way.forward,
@@ -46,7 +47,8 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEAD
         causal_alignment=way.alignment,
         lse="natural",
         empty_rows="zero",
-        repeatable=frozenset(OUTPUTS) - ({"dq"} if way.atomic else set()),
+        repeatable=fixed,
+        equal_heads=fixed,
         precision=Precision(multiply="tf32" if way.tf32 else "operand"),
         share={"cpu": share},
         traced=EMULATED,

@@ -17,6 +17,8 @@ from properties.trial import Trial
 from races.copies import Copies, compare_copies
 from races.repeat import Repeats
 
+SUGGESTS = "a race, keys that are split by the position of a block, or memory that was never written"
+INTENDED = "\n(if this is intended, as with stream-K or unequal splits, leave the output out of `equal_heads`)"
 HEADS = 256  # of a launch on a GPU, which so is hundreds of comparisons
 MOST_ELEMENTS = 2**25  # of an input
 
@@ -26,18 +28,26 @@ def of_several(case: Case) -> Case:
     return case.but(batch=2) if case.batch * case.nheads == 1 else case
 
 
-def exact_outputs(trial: Trial) -> set[str]:
-    """The outputs whose copies have equal bits: on a CPU only those of traced kernels.
+def exact_outputs(trial: Trial) -> tuple[set[str], set[str]]:
+    """The outputs whose copies have equal bits by a promise; those whose copies differ, if at all, alike in each launch.
 
-    How a library multiplies matrices there may depend on where in memory they begin.
+    The second are those of `repeatable` where nothing is promised: a kernel that reads aligned rows in larger pieces, as
+    PyTorch's reductions do, sums them in an order that depends on where a head lies. On a CPU both are empty but for kernels
+    that are traced: how a library multiplies matrices there may depend on where in memory they begin.
     """
-    return set(trial.impl.equal_in_each_head) if trial.device == "cuda" or trial.impl.traced else set()
+    impl = trial.impl
+    if trial.device != "cuda" and not impl.traced:
+        return set(), set()
+    return (set(), set(impl.repeatable)) if impl.equal_heads is None else (set(impl.equal_heads), set())
 
 
 def inputs_of(trial: Trial, many: bool) -> Inputs:
-    """The case's inputs, each head of them its first one. many: as many heads as a GPU takes at once."""
+    """The case's inputs, each head of them its first one. many: as many heads as a GPU takes at once.
+
+    But not where all batches share a bias: the oracle would sum its gradient over them.
+    """
     case, times = trial.case, 1
-    if many:
+    if many and (case.bias is None or case.bias_batch == case.batch):
         fits = MOST_ELEMENTS // (case.nheads * case.headdim * max(case.seqlen_q, case.seqlen_k))
         batch = max(case.batch, min(-(-HEADS // case.nheads), fits))
         bias_batch = case.bias_batch if case.bias_batch == 1 else batch
@@ -88,6 +98,11 @@ class Seen:
         largest = self.largest.get(name)
         self.largest[name] = found.largest if largest is None else torch.maximum(largest, found.largest)
 
+    def varies(self, name: str) -> bool:
+        """Whether other heads of an output differed in one launch than in another one."""
+        slices = self.slices[name]
+        return any(bool((each != slices[0]).any()) for each in slices)
+
     def differing(self) -> dict[str, list[int]]:
         """By output: the launches in which some head differed from the first one."""
         found = {name: torch.stack([s.any() for s in slices]).tolist() for name, slices in self.slices.items()}
@@ -102,7 +117,6 @@ def broken(trial: Trial, seen: Seen, found: Repeats, name: str) -> LawBroken:
     number, marked = int(differ.sum()), seen.marked[name]
     repeats = Repeats(seen.launches, {}, [(), *found.under], {name: launches[name]})
     each = ", ".join(f"{other} in {plural(len(n), 'call')}" for other, n in launches.items())
-    same = bool((slices == slices[0]).all())
     return LawBroken(
         f"{name}: {number} of {plural(others, 'equal head')} differ{'s' * (number == 1)} from the first one, in "
         f"{len(launches[name])} of {plural(seen.launches, 'call')}, in {share(marked)}, by up to "
@@ -110,10 +124,11 @@ def broken(trial: Trial, seen: Seen, found: Repeats, name: str) -> LawBroken:
         where(trial, name, marked, "differs"),
         f"outputs that differ: {each}" if len(launches) > 1 else "",
         "all others differ from the first one: it is probably the wrong one" if number == others > 1 else "",
-        "the same heads differ in each call: the result depends on where a head is computed" if same else "",
+        ""
+        if seen.varies(name)
+        else "the same heads differ in each call: the result depends on where a head is computed",
         under(repeats, name),
-        suggests="a race, keys that are split by the position of a block, or memory that was never written\n"
-        "(if this is intended, as with stream-K or unequal splits, leave the output out of `equal_heads`)",
+        suggests=SUGGESTS + (INTENDED if name in (trial.impl.equal_heads or ()) else ""),
     )
 
 
@@ -122,11 +137,11 @@ def check_spread(trial: Trial, found: Repeats, x: Inputs) -> None:
     several = {name: pair for name, pair in found.between.items() if axes_of(name, pair[0])}
     if not several:
         return
+    if x.bias is None or x.bias.shape[0] == x.q.shape[0]:  # all batches are equal: the oracle needs the first one
+        x = Inputs(**{name: tensor[:1] for name, tensor in x.items()})
     budget = trial.budget(trial.want(x, backward=trial.backward), x, backward=trial.backward)
     for name, (least, most) in several.items():
-        axes = axes_of(name, least)
-        least, most = (
-            least.amin(axes, keepdim=True).expand(most.shape),
-            most.amax(axes, keepdim=True).expand(most.shape),
-        )
-        check_agree(trial, name, most, least, getattr(budget, name), "another call or head with equal inputs gives")
+        axes, bound = axes_of(name, least), getattr(budget, name)
+        shape = bound.shape
+        least, most = least.amin(axes, keepdim=True).expand(shape), most.amax(axes, keepdim=True).expand(shape)
+        check_agree(trial, name, most, least, bound, "another call or head with equal inputs gives")

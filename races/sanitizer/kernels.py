@@ -21,7 +21,7 @@ def own_kernels(call: Callable[[], Any]) -> list[str]:
     Raises LookupError if the profiler sees no kernel at all.
     """
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         call()
         torch.cuda.synchronize()
     return own_of(profile.events())

@@ -33,7 +33,7 @@ AT = re.compile(r"at (?P<where>.+)$")
 BY = re.compile(r"by thread \((?P<thread>[\d, ]+)\) in block \((?P<block>[\d, ]+)\)")
 NEWER = re.compile(r"(?P<function>.+)\+(?P<offset>0x[0-9a-f]+)(?: in (?P<file>.+):(?P<line>\d+))?$")
 OLDER = re.compile(r"(?P<offset>0x[0-9a-f]+) in (?:(?P<file>.+?):(?P<line>\d+):)?(?P<function>.+)$")
-ADDRESS = re.compile(r" ?(?:at )?0x[0-9a-f]+")  # another one in each run
+ADDRESS = re.compile(r" ?(?:at |to )?0x[0-9a-f]+")  # another one in each run
 SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
 
 
@@ -132,8 +132,8 @@ def _races(race: re.Match, rest: list[str], tool: Tool) -> Iterator[Finding]:
 
 def _of_access(invalid: re.Match, rest: list[str]) -> tuple[Kind, str]:
     """The kind and the words of an invalid access."""
-    said = [ADDRESS.sub("", line) for line in rest if line.startswith(("Access at", "Address", "and is"))]
-    words = " ".join(line.removeprefix("Access").removeprefix("Address").strip() for line in said)
+    said = [ADDRESS.sub("", line) for line in rest if line.startswith(("Access", "Address", "and is"))]
+    words = " ".join(re.sub("^(?:Access|Address)(?: to)? *", "", line) for line in said)
     kind = Kind.MISALIGNED if "misaligned" in words else Kind.OUTSIDE
     return kind, f"{invalid['what']} of {invalid['size']} bytes in {invalid['space']} memory, which {words}"
 

@@ -1,6 +1,6 @@
 """compute-sanitizer without a GPU: what it writes, what it is called with, what becomes of its processes.
 
-The logs are excerpts of published ones, in the formats of the versions from 2021 to 2026.
+The logs are excerpts: published ones in the formats of the versions from 2021 to 2026, and some of our own (2025).
 """
 
 import os
@@ -92,6 +92,23 @@ def test_synccheck_reports_barriers_once_for_all_threads():
     assert barrier.headline == "barrier: Divergent thread(s) in warp, 09_debug_and_sanitizer.cu:61"
     assert (barrier.count, found.reported, found.unprinted) == (2, 11360, 11260)
     assert "reported by synccheck, which did not print 11260 more" in str(barrier)
+
+
+@pytest.mark.parametrize(
+    "name, headlines",
+    [
+        ("memcheck", ["outside: write of 4 bytes in global memory, which is out of bounds and is inside the nearest "
+                      "allocation of size 5,120 bytes, planted.py:34"]),
+        ("racecheck", ["race: shared memory, write and read, no barrier between, tiles.cuh:89 and tiles.cuh:220",
+                       "race: shared memory, write and read, no barrier between, tiles.cuh:89 and tiles.cuh:55"]),
+        ("synccheck", ["barrier: Divergent thread(s) in warp, planted.py:40"]),
+    ],
+)  # fmt: skip
+def test_what_it_wrote_about_planted_kernels_is_read(name, headlines):
+    """Version 2025.3.1 on an H200, kernels of Numba and CUDA C++."""
+    found = report(f"{name}_2025")
+    assert [finding.headline for finding in found.findings] == headlines
+    assert found.unread == [] and found.left_out == 0
 
 
 @pytest.mark.parametrize("name", ["racecheck", "racecheck_older", "memcheck", "synccheck"])
