@@ -42,14 +42,18 @@ def judged(act, folder, **options):
 @pytest.mark.parametrize(
     ("act", "ending"),
     [
-        (lambda: ctypes.string_at(0), "signal 11 (segmentation fault)"),
-        (os.abort, "signal 6 (abort)"),
-        (lambda: os.kill(os.getpid(), signal.SIGFPE), "signal 8 (arithmetic error)"),
-        (lambda: os._exit(0), "exit status 0"),
-        (lambda: ctypes.CDLL(None).exit(3), "exit status 3"),
-        (faulthandler._sigsegv, "signal 11 (segmentation fault)"),
+        pytest.param(lambda: ctypes.string_at(0), "signal 11 (segmentation fault)", id="segv"),
+        pytest.param(os.abort, "signal 6 (abort)", id="abort"),
+        pytest.param(lambda: os._exit(0), "exit status 0", id="exit_0"),
+        *(
+            pytest.param(act, ending, id=name, marks=pytest.mark.thorough)
+            for name, act, ending in (
+                ("fpe", lambda: os.kill(os.getpid(), signal.SIGFPE), "signal 8 (arithmetic error)"),
+                ("exit_of_c", lambda: ctypes.CDLL(None).exit(3), "exit status 3"),
+                ("stack", faulthandler._sigsegv, "signal 11 (segmentation fault)"),
+            )
+        ),
     ],
-    ids=["segv", "abort", "fpe", "exit_0", "exit_of_c", "stack"],
 )
 def test_what_ends_its_process_fails_and_its_neighbours_are_judged(act, ending, tmp_path, monkeypatch):
     monkeypatch.setattr(crashes, "MOST_TRIALS", 3)
@@ -172,14 +176,18 @@ def deadlock():
 @pytest.mark.parametrize(
     "act",
     [
-        endless,
-        lambda: ctypes.PyDLL(None).pause(),  # with the interpreter's lock
-        lambda: re.match(r"(a+)+$", 60 * "a" + "b"),
-        lambda: time.sleep(1000),
-        deadlock,
-        lambda: os.kill(os.getpid(), signal.SIGSTOP),
+        pytest.param(endless, id="python"),
+        pytest.param(lambda: ctypes.PyDLL(None).pause(), id="c"),  # with the interpreter's lock
+        pytest.param(lambda: os.kill(os.getpid(), signal.SIGSTOP), id="stopped"),
+        *(
+            pytest.param(act, id=name, marks=pytest.mark.thorough)
+            for name, act in (
+                ("regex", lambda: re.match(r"(a+)+$", 60 * "a" + "b")),
+                ("sleep", lambda: time.sleep(1000)),
+                ("deadlock", deadlock),
+            )
+        ),
     ],
-    ids=["python", "c", "regex", "sleep", "deadlock", "stopped"],
 )
 def test_a_call_that_does_not_return_is_unknown_with_its_case(act, tmp_path):
     started = time.monotonic()
@@ -297,6 +305,7 @@ def test_ctrl_c_ends_the_judging_process_at_once(tmp_path):
     assert descriptors() == before
 
 
+@pytest.mark.thorough
 def test_processes_and_files_do_not_pile_up(tmp_path):
     before, processes = descriptors(), children()
     judged(os.abort, tmp_path, case=LONG)

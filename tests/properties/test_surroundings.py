@@ -73,7 +73,14 @@ def pytest_attention_impls(config):
 """
 
 
-@pytest.mark.parametrize("how", ["one_key_short.py", "contract_breakers.py:IMPLS", "-p"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "one_key_short.py",
+        pytest.param("contract_breakers.py:IMPLS", marks=pytest.mark.thorough),
+        pytest.param("-p", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_replay_line_is_run_by_a_shell(tmp_path, monkeypatch, how):
     """Spaces, quotes, a semicolon, and what a shell would put in."""
     odd = tmp_path / "my kernels; touch 'injected' \"$HOME\""

@@ -130,6 +130,7 @@ def test_ctrl_c_leaves_the_files_whole(tmp_path, right):
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_is_started_again(tmp_path, right):
     """Its run is tried again; one that takes its worker down twice is unknown, which is not green."""
     plugin, log, db = tmp_path / "killer.py", tmp_path / "log", tmp_path / "sweep.db"

@@ -83,6 +83,7 @@ PROGRAM = """if True:
 LACKING = ("cuda.shfl_sync(-1, 1, 0)", "cuda.ballot_sync(-1, 1)", "cuda.match_any_sync(-1, 1)", "cuda.syncwarp(1)")
 
 
+@pytest.mark.thorough  # the simulator takes seconds, and changes with Numba alone
 def test_the_simulator_does_what_the_table_says():
     _, below = TEXT.split("| in the simulator | here |\n")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in below.splitlines()[1:8]]

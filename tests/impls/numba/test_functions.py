@@ -35,7 +35,7 @@ def run(function, x, **options):
     return dict(zip(GRADIENTS, gradients(out, x), strict=False), out=out, lse=lse)
 
 
-@pytest.mark.parametrize("function, dtype, bias, mask, scale", covering(2, FUNCTIONS, DTYPES, BIASES, MASKS, SCALES))
+@pytest.mark.parametrize("function, dtype, bias, mask, scale", covering(1, FUNCTIONS, DTYPES, BIASES, MASKS, SCALES))
 def test_out_lse_and_gradients_are_those_of_the_definition(function, dtype, bias, mask, scale):
     x = inputs(dtype=dtype, bias=bias)
     got = run(function, x, **mask, **scale)
