@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -54,9 +53,17 @@ class Crew:
         except StoreError as error:
             self.trouble = self.trouble or str(error)
             self._end_all()
-        if not self.trouble and math.isfinite(self.job.stop) and time.monotonic() < self.job.stop and not self.job.most:
-            self.trouble = "nothing is left to draw: see what has no verdict"
+        self.trouble = self.trouble or self._too_early()
         return STOPPED if self.trouble else COMPLETE
+
+    def _too_early(self) -> str:
+        """Why the workers have ended before the time was over, or without the runs that were asked for; "" if neither."""
+        if time.monotonic() >= self.job.stop:
+            return ""
+        done = sum(map(self._done, self.places))
+        if done < self.job.most:
+            return f"{done} of {self.job.most} runs were made: see what has no verdict"
+        return "" if self.job.most else "nothing is left to draw: see what has no verdict"
 
     def _start(self, name: str, most: int) -> None:
         job = replace(self.job, most=most)

@@ -89,8 +89,7 @@ class Worker:
             elif 0 < self.job.most <= made:
                 return
             elif (run := self._next()) is not None:
-                self._judge(run)
-                made += 1
+                made += self._judge(run)
             elif not self.left:
                 return
 
@@ -112,7 +111,8 @@ class Worker:
         self.store.launch(run)
         return run
 
-    def _judge(self, run: Run) -> None:
+    def _judge(self, run: Run) -> bool:
+        """Whether it came to its end."""
         law, impl = LAYERS[run.layer].law, self.impls[run.impl]
         run.version = self.versions[run.impl]  # a run that is left was drawn before, perhaps for another one
         began = time.perf_counter()
@@ -121,10 +121,11 @@ class Worker:
         if result.why is Reason.WORKER_DIED and not run.deaths:  # its process was killed, by whom it does not say
             run.deaths, run.state = 1, DRAWN
             self.store.keep(run)
-            return
+            return False
         run.verdict, run.why, run.reason = result.verdict, result.why.value if result.why else "", result.reason
         self.store.done(run, findings_of(run, result, impl) if run.failed else [])
         self._note(run)
+        return True
 
     def _note(self, run: Run) -> None:
         """Draw a pair no more that has no verdict again and again."""

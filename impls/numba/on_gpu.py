@@ -30,6 +30,8 @@ from emulator.build_cache import cache_folder, key_of
 from .launch import allow_shared_memory
 from .tiles import THREADS
 
+# What turns a kernel into machine code: another version gets a folder of its own.
+COMPILERS = ("numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink")
 _compiled: dict[tuple, Any] = {}  # (kernel, types of the arguments, device) -> what cuda.core launches
 _compiling = threading.Lock()  # autograd has a thread for each device
 _threads = threading.local()  # ready: there, if the thread has a CUDA context
@@ -113,11 +115,18 @@ def _constants(kernel: Any) -> list[Any]:
     return [cell.cell_contents for cell in kernel.py_func.__closure__ or () if isinstance(cell.cell_contents, int)]
 
 
+def _version(package: str) -> str:
+    """With its name; where it is not installed, as with a CUDA toolkit of the system, the name alone."""
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return package
+
+
 @functools.cache
 def _folder() -> Path:
     """Where all kernels of these sources are kept: Numba looks at the file of a kernel only, not at those it imports."""
     sources = [file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py"))]
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numba-cuda", "cuda-core")]
-    folder = cache_folder() / f"numba-{key_of(*sources, *versions)}"
+    folder = cache_folder() / f"numba-{key_of(*sources, *map(_version, COMPILERS))}"
     folder.mkdir(exist_ok=True)
     return folder

@@ -41,14 +41,12 @@ WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m.name in LATER else (), 
 
 
 def kept() -> list:
-    """Bugs with a kept case. Of kernels, which compile for seconds, one of each law: the others are thorough."""
-    kernels, params = [m for m in ALL if m.family is not TILED], []
-    seen = {m.law for m in kernels if m.name not in LATER}
-    for mutant in (m for m in ALL if m.name in KEPT):
-        again = mutant in kernels and mutant.law in seen
-        seen |= {mutant.law} if mutant in kernels else set()
-        params.append(pytest.param(mutant, marks=pytest.mark.thorough if again else (), id=mutant.name))
-    return params
+    """Bugs with a kept case. Those of kernels, which compile for seconds, are thorough: others are searched for above."""
+    return [
+        pytest.param(m, marks=() if m.family is TILED else pytest.mark.thorough, id=m.name)
+        for m in ALL
+        if m.name in KEPT
+    ]
 
 
 def check_first_line(mutant, line):

@@ -1,12 +1,13 @@
 """The workers of a host: when they are not started again."""
 
 from contextlib import closing
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from sweep.crew import MOST_DEATHS, Crew
-from tests.sweep.sweeps import store
+from sweep.crew import COMPLETE, MOST_DEATHS, STOPPED, Crew
+from tests.sweep.sweeps import passed, store
 from tests.sweep.test_findings import job
 
 
@@ -19,3 +20,26 @@ def test_a_sweep_without_workers_does_not_end_as_if_all_were_well(tmp_path, othe
         for _ in range(MOST_DEATHS):
             crew._died("w0", -9)
     assert crew.trouble == trouble and "worker w0 is not started again" in said[-1]
+
+
+@pytest.mark.parametrize(
+    "most, done, state, trouble",
+    [
+        (4, 4, COMPLETE, ""),
+        (4, 3, STOPPED, "3 of 4 runs were made: see what has no verdict"),  # a worker had nothing left to draw
+        (0, 3, STOPPED, "nothing is left to draw: see what has no verdict"),
+    ],
+)
+def test_workers_that_end_early_are_not_the_end_of_the_sweep(tmp_path, most, done, state, trouble):
+    with closing(store(tmp_path / "sweep.db")) as there:
+        for number in range(done):
+            there.launch(passed(number, worker=f"w{number % 2}"))
+            there.done(passed(number, worker=f"w{number % 2}"), [])
+        crew = Crew(
+            replace(job(tmp_path), most=most),
+            [("w0", None), ("w1", None)],
+            there,
+            SimpleNamespace(show=lambda *_, **__: None),
+        )
+        crew._start = lambda *_: None
+        assert (crew.work(), crew.trouble) == (state, trouble)

@@ -61,7 +61,7 @@ def _again(type_, value, stream, returned, parameters):
 
 
 def test_kernels_are_kept_by_all_sources(tmp_path, monkeypatch):
-    """Numba's key has the kernel's own bytecode and constants; the folder has the device functions that it calls."""
+    """Numba's key has the kernel's own bytecode and constants; the folder has what it calls, and the compilers."""
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
     on_gpu._folder.cache_clear()
     folder = on_gpu._folder()
@@ -73,7 +73,13 @@ def test_kernels_are_kept_by_all_sources(tmp_path, monkeypatch):
     monkeypatch.setattr(on_gpu, "__file__", str(tmp_path / "on_gpu.py"))
     (tmp_path / "tiles.py").write_text("edited")
     on_gpu._folder.cache_clear()
-    assert on_gpu._folder() != folder
+    edited = on_gpu._folder()
+    assert edited != folder
+
+    assert on_gpu._version("llvmlite") != "llvmlite" and on_gpu._version("not-installed") == "not-installed"
+    monkeypatch.setattr(on_gpu, "_version", lambda package: f"{package} 0")
+    on_gpu._folder.cache_clear()
+    assert on_gpu._folder() != edited
     on_gpu._folder.cache_clear()
 
 

@@ -102,9 +102,9 @@ def defaults():
 
 PARTS = {  # name: (capability, jobs)
     "sm_90_default_halves": (90, extreme_halves),
-    "sm_86_large_halves": (86, least_large_halves),
 }
 THOROUGH = {
+    "sm_86_large_halves": (86, least_large_halves),
     "sm_90_some_float32": (90, some_floats),
     "sm_86_float32": (86, least_floats),
     "sm_90_default_halves_assembled": (90, default_halves),
