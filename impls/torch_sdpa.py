@@ -147,6 +147,9 @@ EFFICIENT = {
     "softmax_scale": True,
 }
 
+# Many others test these kernels, and a run on two cores should take minutes.
+HALF_OF_CASES = {"cpu": 0.5}
+
 IMPLS = [
     implementation(
         "torch_sdpa_math",
@@ -165,6 +168,7 @@ IMPLS = [
         },
         causal_alignment="top_left",
         precision=Precision(probabilities="float32"),  # half inputs are widened first
+        share=HALF_OF_CASES,
     ),
     # Two entries for one kernel, because half dtypes differ: there its exp is an approximation with 20 bits or fewer, so
     # lse, wrong by up to 5e-5, is not returned; and dk and dv are summed in the dtype of the inputs. empty_rows is
@@ -178,6 +182,7 @@ IMPLS = [
         causal_alignment="top_left",
         lse="natural",
         empty_rows="undefined",
+        share=HALF_OF_CASES,
     ),
     implementation(
         "torch_sdpa_flash_cpu_half",
@@ -187,6 +192,7 @@ IMPLS = [
         supports={"dtypes": HALF, **FLASH_CPU},
         causal_alignment="top_left",
         precision=Precision(accumulate="operand"),
+        share=HALF_OF_CASES,
     ),
     implementation(
         "torch_sdpa_flash",

@@ -22,6 +22,6 @@ def load(mutant: Mutant, text: str) -> ModuleType:
 TILED = Family("tiled", IMPLS, load)
 
 
-def planted(*, impl: str = "python_tiled", **fields: Any) -> Mutant:
-    """A mutant of impls/<impl>.py."""
-    return Mutant(family=TILED, source=f"{impl}.py", impl=impl, **fields)
+def planted(*, impl: str = "python_tiled", declares: dict[str, Any] | None = None, **fields: Any) -> Mutant:
+    """A mutant of impls/<impl>.py, judged on cases of all sizes."""
+    return Mutant(family=TILED, source=f"{impl}.py", impl=impl, declares={"share": 1.0} | (declares or {}), **fields)

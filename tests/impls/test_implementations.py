@@ -186,7 +186,7 @@ def compared():
                 yield pytest.param(*tested.values, c, marks=marks, id=f"{tested.id}-{name}-{NAME[c.dtype]}")
 
 
-@pytest.mark.parametrize(("tested", "wanted"), compared())
+@pytest.mark.parametrize(("tested", "wanted"), list(compared()))
 def test_agrees_with_float64(tested, wanted):
     (impl, device), dtype = tested, wanted.dtype
     x = inputs(wanted, device)
