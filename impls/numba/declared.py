@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from impls import Implementation, Precision, Supports
 from impls.contract import OUTPUTS
 
@@ -15,8 +17,10 @@ OTHER_DEVICE = (
 )
 
 
-def implementation(name: str, way: Algorithm):
-    """An algorithm -> what it promises."""
+def implementation(
+    name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, LARGEST_HEADDIM + 1), share: float = 0.1
+):
+    """An algorithm -> what it promises. share: of the cases on a CPU, where simulated threads run one at a time."""
     return Implementation(
         name=name,
         forward=way.forward,
@@ -24,8 +28,8 @@ def implementation(name: str, way: Algorithm):
         devices={"cpu"} if EMULATED else {"cuda"},
         unavailable=OTHER_DEVICE,
         supports=Supports(
-            dtypes=frozenset(DTYPES),
-            headdims=range(1, LARGEST_HEADDIM + 1),
+            dtypes=frozenset(dtypes),
+            headdims=headdims,
             causal="optional",
             bias={"vector", "matrix"},
             bias_grad=True,
@@ -40,12 +44,12 @@ def implementation(name: str, way: Algorithm):
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
         traced=EMULATED,
-        share={"cpu": 0.05 if way.alignment == "top_left" else 0.1},  # simulated threads run one at a time
+        share={"cpu": share},
     )
 
 
 IMPLS = [
     implementation("numba_fa1", Algorithm("fa1")),
     implementation("numba_fa2", Algorithm("fa2")),
-    implementation("numba_fa2_top_left", Algorithm("fa2", "top_left")),
+    implementation("numba_fa2_top_left", Algorithm("fa2", "top_left"), {torch.float16}, range(1, 65), share=0.05),
 ]

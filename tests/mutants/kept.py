@@ -205,6 +205,8 @@ KEPT = {
 # Judged in `tox -e thorough` alone: bugs of the Numba kernels whose like is planted in the CUDA kernels, and barriers, which
 # tests/emulator/numba/test_barriers.py removes from the PTX. A Numba kernel takes a second to compile.
 NIGHTLY = {
+    "numba_scale_zero_is_taken_for_the_default",
+    "numba_shared_memory_is_passed_in_elements",
     "numba_lse_is_the_row_sum",
     "numba_rows_behind_the_last_are_read",
     "numba_causal_mask_is_one_key_off",

@@ -17,8 +17,8 @@ SMOKE = ("--untrusted", "--hypothesis-profile", "smoke", "-n", "0")
 LAWS = ("-k", "contract or test_out_matches_the_definition or on_the_current_stream or test_offsets_need")
 RUNS = {
     "good": (*SMOKE, *LAWS, "--impl-from", PLUGINS / "good.py"),
-    "cheats": (*SMOKE, *LAWS, "--impl-from", f"{HERE}/tricks.py:CHEAT"),
-    "ends": (*SMOKE, *LAWS, "--impl-from", f"{HERE}/tricks.py:END"),
+    "cheats": (*SMOKE, "-k", "test_out_matches_the_definition", "--impl-from", f"{HERE}/tricks.py:CHEAT"),
+    "ends": (*SMOKE, "-k", "contract", "--impl-from", f"{HERE}/tricks.py:END"),
     "nothing": ("--untrusted", "-n", "0", "--collect-only"),
     "ours": (
         "--untrusted",

@@ -188,7 +188,9 @@ def tuned(monkeypatch):
         monkeypatch.setattr(kernel.tuned, "cache_results", False)
 
 
-@pytest.mark.parametrize("atomic", (False, True), ids=("", "atomic"))
+@pytest.mark.parametrize(
+    "atomic", (pytest.param(False, id=""), pytest.param(True, id="atomic", marks=pytest.mark.thorough))
+)
 def test_gradients_are_right_after_tuning(atomic, tuned):
     """Each choice that is tried adds to dq, which must be zeroed for each, and for the final call."""
     generator = torch.Generator().manual_seed(0)
