@@ -15,11 +15,11 @@ from .problem import DTYPES, LARGEST_HEADDIM
 OTHER_DEVICE = (
     {"cuda": "there is no GPU"} if EMULATED else {"cpu": "on a CPU if the GPUs are hidden, with CUDA_VISIBLE_DEVICES="}
 )
-# In the emulator compiling takes most of the time; tests/impls/numba/test_functions.py has larger ones.
-HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)
 
 
-def implementation(name: str, way: Algorithm, dtypes=DTYPES, headdims=HEADDIMS, share: float = 0.1):
+def implementation(
+    name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, LARGEST_HEADDIM + 1), share: float = 0.1
+):
     """An algorithm -> what it promises. share: of the cases on a CPU, where simulated threads run one at a time."""
     return Implementation(
         name=name,
