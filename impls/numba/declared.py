@@ -18,7 +18,7 @@ OTHER_DEVICE = (
 
 
 def implementation(
-    name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, LARGEST_HEADDIM + 1), share: float = 0.1
+    name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, LARGEST_HEADDIM + 1), share: float = 0.08
 ):
     """An algorithm -> what it promises. share: of the cases on a CPU, where simulated threads run one at a time."""
     return Implementation(
