@@ -71,15 +71,35 @@ def part(mutants: list[Mutant], shard: str | None) -> list[Mutant]:
     return mutants[i - 1 :: n]
 
 
+def device_of(options: argparse.Namespace) -> str:
+    """As --device says. Raises OptionError."""
+    device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise OptionError("--device cuda: there is no GPU here")
+    return device
+
+
+def to_its_end(matrix: Matrix, options: argparse.Namespace, say: Callable[[str], None]) -> bool:
+    """Judge all that a matrix lacks; False, and it is said how to go on, after Ctrl-C or SIGTERM."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
+    try:
+        matrix.run()
+    except KeyboardInterrupt:
+        again = "the same command goes on" if options.json else "nothing was kept: name a file in --json"
+        say(f"stopped: {again}")
+        return False
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return True
+
+
 def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -> int:
     """Judge the chosen mutants; 0 if a law kills each of them, 1 if not, 2 if none could be judged.
 
     Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, OptionError.
     """
     say = partial(console.print, highlight=False, markup=False)
-    device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise OptionError("--device cuda: there is no GPU here")
+    device = device_of(options)
     if options.write and not options.json:
         raise OptionError(f"--write {options.write}: name a file for the results in --json")
     profile = PROFILES[options.profile]
@@ -92,15 +112,8 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
     record = resumed(options.json, fresh) if options.json else fresh
     matrix = Matrix(record, names, how, options.workers or cores(), options.seconds, options.json, say)
     say(f"{matrix.total} of {len(names)} planted bugs to judge on {device}")
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
-    try:
-        matrix.run()
-    except KeyboardInterrupt:
-        again = "the same command goes on" if options.json else "nothing was kept: name a file in --json"
-        say(f"stopped: {again}")
+    if not to_its_end(matrix, options, say):
         return STOPPED
-    finally:
-        signal.signal(signal.SIGTERM, before)
     if options.write:
         _save(options.write, merged([options.json, *options.records]))
     return _concluded(Record(record.environment, {name: record.entries[name] for name in names}), say)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from functools import partial
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from mutants import ALL, edited_source
-from mutants.power.command import STOPPED, OptionError, cores, entry_for, part
+from mutants.power.command import STOPPED, OptionError, cores, device_of, entry_for, part, to_its_end
 from mutants.power.records import Record, RecordError, environment, merged, resumed
 from mutants.races.cells import LAYERS, cells
 from mutants.races.kinds import planted
@@ -48,9 +46,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         raise OptionError(
             f"--write {options.write}: name a file for the results in --json, or of earlier ones in --from"
         )
-    device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise OptionError("--device cuda: there is no GPU here")
+    device = device_of(options)
     wanted = _wanted(options.layers, device)
     repeats = options.repeats or REPEATS[device]
     fresh = Record(environment(device, "races", repeats, options.seed))
@@ -63,15 +59,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     how = How(device, repeats, options.seed, tuple(wanted))
     matrix = Races(record, names, how, options.workers or cores(), options.seconds, options.json, say)
     say(f"{matrix.total} of {len(names)} planted races, and kernels without an edit, to judge on {device}")
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
-    try:
-        matrix.run()
-    except KeyboardInterrupt:
-        again = "the same command goes on" if options.json else "nothing was kept: name a file in --json"
-        say(f"stopped: {again}")
+    if not to_its_end(matrix, options, say):
         return STOPPED
-    finally:
-        signal.signal(signal.SIGTERM, before)
     if options.write:
         _write(options.write, merged([options.json]))
     return _concluded(Record(record.environment, {name: record.entries[name] for name in names}), wanted, say)
