@@ -10,6 +10,7 @@ from emulator.errors import CompileError
 from impls import Implementation
 from mutants import ALL, by_name
 from mutants.mutant import CONTRACT, Mutant, build
+from properties.calling import device_works
 from properties.cases.case import Case
 from properties.failures import LawBroken, Undecided
 from properties.judging import conformance
@@ -100,7 +101,8 @@ def contract_result(mutant: Mutant) -> Result:
     except Undecided as undecided:  # the edit uses what the emulator does not cover
         return Result(impl.name, "test_contract", CONTRACT, UNKNOWN, str(undecided))
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
-    if problems and _does_not_compile(impl, mutant.device):  # then the mutant was not judged, so not caught
+    # What does not compile was not judged, so it is not caught.
+    if problems and device_works(mutant.device) and _does_not_compile(impl, mutant.device):
         verdict = UNKNOWN
     return Result(impl.name, "test_contract", CONTRACT, verdict, reason, message="\n".join(problems))
 

@@ -74,10 +74,11 @@ def places(x: Inputs) -> dict[str, tuple]:
 
 
 def device_error(device: str) -> str:
-    """Why this process can launch nothing more, as after an illegal access on a GPU; "" if it can."""
+    """Why this process can launch nothing more, as after an illegal access on a GPU; "" if it can, as on a CPU always."""
+    if device != "cuda":
+        return ""
     try:
-        if device == "cuda":
-            torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
+        torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
         torch.zeros(1, device=device).item()
     except RuntimeError as error:
         return "" if is_out_of_memory(error) else words_of(error).strip().partition("\n")[0]  # a full card works

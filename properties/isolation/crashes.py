@@ -1,12 +1,14 @@
-"""The smallest case that ends the process, and the message about it. Each step has a process of its own."""
+"""The smallest case that ends the process, or loses its GPU, and the message. Each step has a process of its own."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from impls.contract import Implementation
 from properties.cases.case import Case, parse_case
+from properties.isolation.child import as_result
 from properties.isolation.endings import Ending
 from properties.judging.explain import section
 from properties.judging.plan import REPEATS
@@ -17,6 +19,7 @@ from properties.law import Law
 if TYPE_CHECKING:
     from properties.isolation.isolated import Isolated
 
+Found = TypeVar("Found", Ending, Result)
 MOST_TRIALS, MOST_SECONDS = 60, 20.0
 ADVICE = "the implementation declares that it supports this case: support it, or declare less"
 OUTSIDE = "the call is outside of what the implementation declares: it should raise an error"
@@ -32,7 +35,9 @@ def result(isolated: Isolated, law: Law, impl: Implementation, ending: Ending) -
         if time.perf_counter() > stop:
             break
     if same == REPEATS:
-        case, smallest = _smallest(isolated, law, impl, case, ending, stop)
+        case, smallest = _smallest(
+            isolated, law, impl, case, ending, lambda found: found if ending.same_as(found) else None, stop
+        )
         repeats = f"{REPEATS} of {REPEATS} repeats, each in a fresh process, end in the same way"
     else:
         repeats = f"{same} of {REPEATS} repeats, each in a fresh process, end in the same way: what it does hangs on "
@@ -53,15 +58,35 @@ def message(law: Law, impl: Implementation, headline: str, case: Case | None, ob
     return "\n".join(parts).rstrip() + "\n"
 
 
+def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, gpu_lost: bool) -> Result:
+    """The result; where the process has lost its GPU in a drawn case, and shrunk nothing, that of the smallest case."""
+    if result.verdict != FAIL or not gpu_lost or isolated.judge.plan.case is not None:
+        return result
+
+    def same(answer: Ending | dict) -> Result | None:
+        if isinstance(answer, Ending) or not answer["gpu_lost"]:
+            return None
+        found = as_result(answer["result"])
+        return found if (found.verdict, found.reason) == (FAIL, result.reason) else None
+
+    stop = time.perf_counter() + MOST_SECONDS
+    _, found = _smallest(isolated, law, impl, parse_case(result.smallest), result, same, stop)
+    found.cases = result.cases
+    return found
+
+
 def _smallest(
-    isolated: Isolated, law: Law, impl: Implementation, case: Case, ending: Ending, stop: float
-) -> tuple[Case, Ending]:
-    """The case that no single step makes smaller, as far as time allows."""
+    isolated: Isolated, law: Law, impl: Implementation, case: Case, found: Found,
+    same: Callable[[Ending | dict], Found | None], stop: float,
+) -> tuple[Case, Found]:  # fmt: skip
+    """The case that no single step makes smaller, as far as time allows, and what becomes of it.
+
+    same: what `Isolated.ended_by` gives for a step -> the like of `found`; None if it is something else.
+    """
     trials, left = 0, steps_from(law, impl, case)
     while (step := next(left, None)) is not None and trials < MOST_TRIALS and time.perf_counter() < stop:
         trials += 1
         limit = max(1.0, stop - time.perf_counter())
-        found = isolated.ended_by(law, impl, step, min(limit, isolated.limit or limit))
-        if ending.same_as(found):
-            case, ending, left = step, found, steps_from(law, impl, step)
-    return case, ending
+        if again := same(isolated.ended_by(law, impl, step, min(limit, isolated.limit or limit))):
+            case, found, left = step, again, steps_from(law, impl, step)
+    return case, found

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from properties.isolation.status import Seen
-from properties.judging.plan import CALLED_WITH
+from properties.judging.plan import CALLED_WITH, CONTRACT_CHAPTER
 
 NAMES = {
     signal.SIGSEGV: "segmentation fault",
@@ -66,7 +66,7 @@ class Ending:
     @property
     def of_contract(self) -> bool:
         """Whether it ended while the contract was tried."""
-        return self.seen.text.startswith("properties/test_contract.py::")
+        return self.seen.text.startswith(CONTRACT_CHAPTER)
 
     @property
     def case(self) -> str:

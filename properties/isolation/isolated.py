@@ -16,7 +16,7 @@ from properties.isolation.endings import Ending, Kind
 from properties.isolation.parent import JudgingProcess
 from properties.judging import conformance
 from properties.judging.explain import replay_command
-from properties.judging.plan import Lost
+from properties.judging.plan import Lost, contract_test
 from properties.judging.search import lost_in
 from properties.judging.verdict import FAIL, UNKNOWN, Result
 from properties.law import Law
@@ -74,12 +74,12 @@ class Isolated:
             )
             if isinstance(answer, str):
                 return self._undecided(law, impl, answer, Reason.WORKER_DIED, began)
-            if not isinstance(answer, Ending):
-                result = as_result(answer["result"])
-                break
-            if answer.of_contract and self._contract_lost(impl, answer):
+            if self._contract_lost(impl, answer):
                 lost |= self._lost[impl.name]
                 continue
+            if not isinstance(answer, Ending):
+                result = crashes.smaller(self, law, impl, as_result(answer["result"]), answer["gpu_lost"])
+                break
             if answer.breaks:
                 result = crashes.result(self, law, impl, answer)
                 break
@@ -105,11 +105,10 @@ class Isolated:
         while True:
             lost = self._lost.get(impl.name, {})
             answer = self._ask({"kind": "contract", "lost": _as_lists(lost)}, None, impl)
-            if not isinstance(answer, Ending):
+            if isinstance(answer, str) or not self._contract_lost(impl, answer):
                 break
-            if not self._contract_lost(impl, answer):
-                answer = answer.sentence
-                break
+        if isinstance(answer, Ending):
+            answer = answer.sentence
         if isinstance(answer, str):
             result = contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED)
         else:
@@ -154,18 +153,21 @@ class Isolated:
                 result = self.judge.contract(impl)
             else:
                 result = self.judge.law(self.objects[request["law"]], impl)
-        tried = conformance.known(impl, device)
+        tried = conformance.known(impl, device) or conformance.Tried([], judged=False)
+        gpu_lost = bool(lost_in())
         return {
             "result": record_of(result),
-            "kept": tried is not None and not tried.problems,
-            "over": bool(lost_in()) or (result.why is Reason.SUITE and not device_works(device)),
+            "kept": tried.judged and not tried.problems,
+            "lost": [tried.lost, tried.problems[0]] if tried.lost else [],  # the case of the contract, what happened
+            "gpu_lost": gpu_lost,
+            "over": gpu_lost or (result.why is Reason.SUITE and not device_works(device)),
         }
 
     # --- the process ----------------------------------------------------------------------------------------------------
 
     def _ask(self, request: dict, law: Law | None, impl: Implementation) -> dict | Ending | str:
         """The answer; how the process ended; or why there is none to ask."""
-        test = law.test_id(impl.name) if law else f"properties/test_contract.py::test_contract_is_kept[{impl.name}]"
+        test = law.test_id(impl.name) if law else contract_test(impl.name)
         process = self._for(impl, [law, impl] if law else [impl])
         if isinstance(process, str):
             return process
@@ -212,12 +214,17 @@ class Isolated:
 
     # --- verdicts -------------------------------------------------------------------------------------------------------
 
-    def _contract_lost(self, impl: Implementation, ending: Ending) -> bool:
-        """Note what ended while the contract was tried; False if it tells nothing, or there is no end of it."""
+    def _contract_lost(self, impl: Implementation, answer: Ending | dict) -> bool:
+        """Note what took the process, or its GPU, down while the contract was tried; False if nothing did, or again."""
         lost = self._lost.setdefault(impl.name, {})
-        if not ending.seen.in_call or ending.case in lost:
+        if isinstance(answer, Ending):
+            case = answer.case if answer.of_contract and answer.seen.in_call else ""
+            words, breaks = answer.headline, answer.breaks
+        else:
+            (case, words), breaks = answer["lost"] or ("", ""), True
+        if not case or case in lost:
             return False
-        lost[ending.case] = Lost(ending.headline, ending.breaks)
+        lost[case] = Lost(words, breaks)
         timed_out = sum(not each.breaks for each in lost.values())
         if len(lost) >= MOST_LOST or timed_out >= MOST_TIMED_OUT:
             problems = list(dict.fromkeys(each.words for each in lost.values()))

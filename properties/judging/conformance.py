@@ -21,7 +21,8 @@ from properties.cases.support import unsupported
 from properties.checks.meanings_of_lse import meaning_of_lse
 from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory
 from properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
-from properties.judging.plan import Lost
+from properties.judging.plan import Lost, contract_test
+from properties.judging.search import ContextLost, check_context
 from properties.law import laws
 from properties.state import watch
 from properties.state.thing import Change
@@ -37,12 +38,14 @@ class Tried:
     """What trying the contract out found.
 
     problems: each in a line that says what to change; [] if the contract is kept. left_out: the sizes and values of features
-    that show one while others do not, so that laws are judged without them. judged: False if every call shows one.
+    that show one while others do not, so that laws are judged without them. judged: False if every call shows one, or if this
+    process could not find out.
     """
 
     problems: list[str]
     left_out: tuple[LeftOut, ...] = ()
     judged: bool = True
+    lost: str = ""  # the case in which this process lost its GPU context, so that it could try nothing more
 
     @property
     def without(self) -> str:
@@ -87,6 +90,8 @@ def tried(
             _known[key] = (impl, _try_out(impl, device, write_down, lost))
         except ContractError as error:
             _known[key] = (impl, Tried(error.problems, judged=False))
+        except ContextLost as end:
+            _known[key] = (impl, Tried(_told(end.broken), judged=False, lost=str(end.case)))
         except Undecided as undecided:
             if undecided.why is not Reason.NO_CASE:  # memory may suffice the next time
                 raise
@@ -119,8 +124,9 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
     def wrong(case: Case) -> list[str]:
         if str(case) in lost:
             return [lost[str(case)].words]
-        write_down(f"properties/test_contract.py::test_contract_is_kept[{impl.name}] {case}")
-        problems, changes = _problems_of(impl, case, device)
+        test = contract_test(impl.name)
+        write_down(f"{test} {case}")
+        problems, changes = _problems_of(impl, case, device, test)
         watch.name(impl.name, changes)
         for change in changes:  # it was put back, so that laws can be judged
             left.setdefault(change.thing, change.text)
@@ -263,21 +269,26 @@ def _sizes(
                 yield value_clue(feature, [value], other), [feature.changed(plain, other)]
 
 
-def _problems_of(impl: Implementation, case: Case, device: str) -> tuple[list[str], list[Change]]:
-    """(what is wrong, what is not as it was before)"""
+def _problems_of(impl: Implementation, case: Case, device: str, test: str) -> tuple[list[str], list[Change]]:
+    """(what is wrong, what is not as it was before). Raises ContextLost."""
     trial = Trial(impl, case, device, judges_state=False)
     handed, placed = trial.place(trial.x, fill=0.0)
     try:
         got = trial.call(handed, backward=impl.backward is not None)
     except LawBroken as broken:
-        where = broken.observed[:-1] if isinstance(broken, Raises) else broken.observed  # the last line is advice
-        return [_with_advice(broken.headline), *where], trial.watch.changes
+        check_context(trial, broken, test)
+        return _told(broken), trial.watch.changes
     changed = [name for name, p in placed.items() if p.written()]
     found = [f"{name} is modified: inputs should come back as they were" for name in changed]
     if got.lse is not None and not changed:
         meaning = meaning_of_lse(trial, got.lse)
         found += [meaning.full] if meaning and meaning.another else []
     return found, trial.watch.changes
+
+
+def _told(broken: LawBroken) -> list[str]:
+    where = broken.observed[:-1] if isinstance(broken, Raises) else broken.observed  # the last line is advice
+    return [_with_advice(broken.headline), *where]
 
 
 def _with_advice(headline: str) -> str:

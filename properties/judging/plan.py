@@ -10,6 +10,12 @@ from properties.cases.case import Case
 
 REPEATS = 3  # of a failing case, to see whether it comes and goes
 CALLED_WITH = ", called with "  # between a case and what the call in progress has otherwise, where it is written down
+CONTRACT_CHAPTER = "properties/test_contract.py::"
+
+
+def contract_test(impl: str) -> str:
+    """The test id of the contract check of an implementation, as Law.test_id gives that of a law."""
+    return f"{CONTRACT_CHAPTER}test_contract_is_kept[{impl}]"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def lost_in() -> str:
 
 def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
     """Raise ContextLost if nothing can be launched after this failure."""
-    if trial.device == "cuda" and not trial.device_works():
+    if not trial.device_works():
         global _lost_in
         _lost_in = test
         raise ContextLost(broken, trial.case) from None

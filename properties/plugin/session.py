@@ -21,7 +21,7 @@ from properties.isolation.status import NOW
 from properties.judging import conformance
 from properties.judging.explain import replay_of
 from properties.judging.judge import judge
-from properties.judging.plan import Plan
+from properties.judging.plan import Plan, contract_test
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
 from properties.plugin.process import give_back_gpu_memory
@@ -110,8 +110,7 @@ class Judge:
             unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
             if all(problem.startswith(tuple(unclear)) for problem in found):
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
-            test = f"properties/test_contract.py::{result.law}[{impl.name}]"
-            result.replay = replay_of(test, self.options.get(impl.name, ""))
+            result.replay = replay_of(contract_test(impl.name), self.options.get(impl.name, ""))
             result.message = _contract_message(impl.name, found, judged, result.replay)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}

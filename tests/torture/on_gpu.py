@@ -109,5 +109,18 @@ def on_a_stream_of_its_own(q, k, v):
         return good.forward(q, k, v)
 
 
+def illegal_in_every_call(q, k, v):
+    """Also in those that try the contract out."""
+    _store_at[(1,)](q, 1 << 45)
+    return good.forward(q, k, v)
+
+
+def illegal_from_41_rows_on(q, k, v):
+    """But for 64, the length that tries the contract out."""
+    return good.forward(q, k, v) if q.shape[1] in (*range(41), 64) else illegal_in_every_call(q, k, v)
+
+
 WRONG_STREAM = replace(good.IMPL, name="wrong_stream", forward=on_a_stream_of_its_own)
-IMPLS = [*TABLE.implementations()[0], WRONG_STREAM]
+NO_CONTRACT = replace(good.IMPL, name="no_contract", forward=illegal_in_every_call)
+LONG = [replace(good.IMPL, name="long", forward=illegal_from_41_rows_on)]
+IMPLS = [*TABLE.implementations()[0], WRONG_STREAM, NO_CONTRACT]

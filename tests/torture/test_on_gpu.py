@@ -1,10 +1,12 @@
 """Implementations that take a GPU down: each is named, and no neighbour loses a verdict, in one process and in two."""
 
+import re
+
 import pytest
 import torch
 
-from properties.judging.verdict import FAIL, PASS
-from tests.torture.on_gpu import TABLE, WRONG_STREAM
+from properties.judging.verdict import FAIL, PASS, UNKNOWN
+from tests.torture.on_gpu import NO_CONTRACT, TABLE, WRONG_STREAM
 from tests.torture.table import CASE
 from tests.torture.test_torture import HERE, LAW, run
 
@@ -59,4 +61,20 @@ def test_a_wrong_stream_is_named(judged, n):
 def test_no_neighbour_on_the_gpu_loses_a_verdict(judged, n):
     verdicts = {impl: entry["verdict"] for (law, impl), entry in judged(n).items() if law == LAW}
     assert verdicts["good"] == verdicts["after"] == PASS
-    assert set(verdicts) == {"good", *TABLE, WRONG_STREAM.name, "after"}
+    assert set(verdicts) == {"good", *TABLE, WRONG_STREAM.name, NO_CONTRACT.name, "after"}
+
+
+@pytest.mark.parametrize("n", WORKERS)
+def test_an_illegal_access_in_every_call_breaks_the_contract(judged, n):
+    contract, law = (judged(n)[test, NO_CONTRACT.name] for test in ("test_contract_is_kept", LAW))
+    assert contract["verdict"] == FAIL and "illegal memory access" in contract["reason"]
+    assert (law["verdict"], law["why"]) == (UNKNOWN, "contract") and contract["reason"] in law["reason"]
+
+
+def test_drawn_cases_of_an_illegal_access_shrink_in_processes_of_their_own(tmp_path):
+    drawn = ("--device", "cuda", "--hypothesis-profile", "quick", "--case-timeout", 30)
+    found = run(tmp_path, [f"{HERE / 'on_gpu.py'}:LONG"], *drawn)
+    assert "illegal memory access" in found[LAW, "long"]["reason"]
+    length = re.match(r"seqlen_q=(\d+) seqlen_k=\1 headdim=16 dtype=float32", found[LAW, "long"]["smallest"])
+    assert length and 41 <= int(length[1]) < 64  # 41 if 20 s are enough
+    assert found[LAW, "good"]["verdict"] == found[LAW, "after"]["verdict"] == PASS
