@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from impls import Implementation, Precision, Supports
+from impls.shares import OTHERS_TEST_IT
 from impls.torch_refusals import (
     refuses_bias_with_causal,
     refuses_causal_scale_not_positive,
@@ -147,9 +148,6 @@ EFFICIENT = {
     "softmax_scale": True,
 }
 
-# Many others test these kernels, and a run on two cores should take minutes.
-HALF_OF_CASES = {"cpu": 0.5}
-
 IMPLS = [
     implementation(
         "torch_sdpa_math",
@@ -168,7 +166,7 @@ IMPLS = [
         },
         causal_alignment="top_left",
         precision=Precision(probabilities="float32"),  # half inputs are widened first
-        share=HALF_OF_CASES,
+        share=OTHERS_TEST_IT,
     ),
     # Two entries for one kernel, because half dtypes differ: there its exp is an approximation with 20 bits or fewer, so
     # lse, wrong by up to 5e-5, is not returned; and dk and dv are summed in the dtype of the inputs. empty_rows is
@@ -182,7 +180,7 @@ IMPLS = [
         causal_alignment="top_left",
         lse="natural",
         empty_rows="undefined",
-        share=HALF_OF_CASES,
+        share=OTHERS_TEST_IT,
     ),
     implementation(
         "torch_sdpa_flash_cpu_half",
@@ -192,7 +190,7 @@ IMPLS = [
         supports={"dtypes": HALF, **FLASH_CPU},
         causal_alignment="top_left",
         precision=Precision(accumulate="operand"),
-        share=HALF_OF_CASES,
+        share=OTHERS_TEST_IT,
     ),
     implementation(
         "torch_sdpa_flash",

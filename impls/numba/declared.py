@@ -6,6 +6,7 @@ import torch
 
 from impls import Implementation, Precision, Supports
 from impls.contract import OUTPUTS
+from impls.shares import VARIANT
 
 from .attention import Algorithm
 from .device import EMULATED
@@ -15,12 +16,11 @@ from .problem import DTYPES, LARGEST_HEADDIM
 OTHER_DEVICE = (
     {"cuda": "there is no GPU"} if EMULATED else {"cpu": "on a CPU if the GPUs are hidden, with CUDA_VISIBLE_DEVICES="}
 )
+SHARE = {"cpu": 0.08}  # simulated GPU threads run one at a time
 
 
-def implementation(
-    name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, LARGEST_HEADDIM + 1), share: float = 0.08
-):
-    """An algorithm -> what it promises. share: of the cases on a CPU, where simulated threads run one at a time."""
+def implementation(name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, LARGEST_HEADDIM + 1), share=SHARE):
+    """An algorithm -> what it promises."""
     return Implementation(
         name=name,
         forward=way.forward,
@@ -44,12 +44,12 @@ def implementation(
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
         traced=EMULATED,
-        share={"cpu": share},
+        share=share,
     )
 
 
 IMPLS = [
     implementation("numba_fa1", Algorithm("fa1")),
     implementation("numba_fa2", Algorithm("fa2")),
-    implementation("numba_fa2_top_left", Algorithm("fa2", "top_left"), {torch.float16}, range(1, 65), share=0.05),
+    implementation("numba_fa2_top_left", Algorithm("fa2", "top_left"), {torch.float16}, range(1, 65), share=VARIANT),
 ]

@@ -8,6 +8,7 @@ import torch
 
 from impls import Implementation, Precision, Supports
 from impls.contract import OUTPUTS
+from impls.shares import VARIANT
 
 from .attention import FlashAttention2
 from .device import EMULATED
@@ -20,10 +21,11 @@ OTHER_DEVICE = (
 
 # In the emulator compiling takes most of the time, beyond 128 three times as long: tests/impls/triton/test_large_heads.py
 HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)
+SHARE = {"cpu": 0.1}  # simulated GPU threads run one at a time
 SMALL = range(1, 65) if EMULATED else HEADDIMS  # of an implementation that differs from another in its products only
 
 
-def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEADDIMS, share=0.1):
+def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEADDIMS, share=SHARE):
     """One way of computing -> what it promises. Larger head dims are refused, so that no law compiles them."""
     way = replace(way, largest=max(headdims))
     fixed = frozenset(OUTPUTS) - ({"dq"} if way.atomic else set())
@@ -50,14 +52,14 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEAD
         repeatable=fixed,
         equal_heads=fixed,
         precision=Precision(multiply="tf32" if way.tf32 else "operand"),
-        share={"cpu": share},
+        share=share,
         traced=EMULATED,
     )
 
 
 IMPLS = [
     implementation("triton_fa2", FlashAttention2()),
-    implementation("triton_fa2_atomic", FlashAttention2(atomic=True), share=0.05),
-    implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}, SMALL, share=0.05),
-    implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,), share=0.05),
+    implementation("triton_fa2_atomic", FlashAttention2(atomic=True), share=VARIANT),
+    implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}, SMALL, share=VARIANT),
+    implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,), share=VARIANT),
 ]
