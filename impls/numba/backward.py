@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from numba import cuda, float32
 
+from .device import EMULATED
 from .elements import from_float, to_float
 from .launch import launch
 from .memory import matrix
@@ -83,10 +84,11 @@ def backward_bytes(M: int, N: int, D: int) -> int:
 
 
 @functools.cache
-def make_backward(M: int, N: int, D: int, wide: int):
+def make_backward(M: int, N: int, D: int, known_wide: int | None):
     """The kernel with tiles of M queries and N keys, for head dims up to D. One block for each (split, batch, key head).
 
-    wide: Problem.wide of its calls. A kernel for both would need more registers than a thread has.
+    known_wide: Problem.wide of its calls, as a kernel for both would need more registers than a thread has. None: for both,
+    as in the emulator, where compiling takes longer than anything else.
     """
     TK, TQ, TM, TD = N // GROUPS, M // LANES, M // GROUPS, D // LANES
 
@@ -103,6 +105,7 @@ def make_backward(M: int, N: int, D: int, wide: int):
         V = matrix(shared, (2 * M + N) * (D + PAD), N, D + PAD)
         turned = matrix(shared, 2 * (M + N) * (D + PAD), N, M + PAD)  # P^T, then dS^T
         dS = matrix(shared, 2 * (M + N) * (D + PAD) + N * (M + PAD), M, N + PAD)
+        wide = p.wide if known_wide is None else known_wide
 
         # Under a causal mask more queries see early keys, so the blocks that begin with them start first.
         split, rest = cuda.blockIdx.x // (p.batch * p.nheads_k), cuda.blockIdx.x % (p.batch * p.nheads_k)
@@ -206,7 +209,7 @@ def backward(
     rows = -(-p.batch * p.nheads * p.seqlen_q // GROUPS)  # blocks with a row for each group
     launch(delta_kernel, rows, 0, dout, out, delta, p)
     launch(
-        make_backward(*tile, p.wide), splits * p.batch * p.nheads_k, backward_bytes(*tile),
+        make_backward(*tile, None if EMULATED else p.wide), splits * p.batch * p.nheads_k, backward_bytes(*tile),
         dout, q, k, v, bias, lse, delta, dq_sums, dk, dv, np.float32(softmax_scale), splits, p,
     )  # fmt: skip
     launch(sum_dq_kernel, rows, 0, dq_sums, dq, tile.M, tile.N, splits, p)

@@ -18,8 +18,7 @@ MUTANTS = [
         "launch.py",
         ((LAUNCH, "kernel[THREADS, blocks, 0, bytes_]"),),
         "kernel[threads, blocks]: with a single thread in a block no race is left, and most of a tile is never loaded",
-        FORWARD,
-        {},
+        FORWARD | dict(devices={"cpu"}, unavailable={}),  # launches on a GPU are in another file
     ),
     planted(
         "sizes_are_frozen_from_globals",

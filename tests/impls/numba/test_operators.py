@@ -33,7 +33,7 @@ def printed(program):
     return run.stdout.strip()
 
 
-@each
+@pytest.mark.parametrize("name", (pytest.param("fa1", marks=pytest.mark.thorough), "fa2"))
 @pytest.mark.parametrize("bias", (None, (1, 4, 20, 37)), ids=("", "bias"))
 def test_operators_pass_opcheck(name, bias):
     """torch.library's own check of schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
