@@ -19,9 +19,13 @@ class Dense:
 
     def __init__(self, tensor: torch.Tensor):
         self.order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
+        self.elements, self.strides = tensor.numel(), tensor.stride()
+        self.gapless = tensor.permute(self.order).is_contiguous()
 
     def row(self, tensor: torch.Tensor) -> torch.Tensor:
         """The elements in the order of memory; a copy only if the tensor is stored otherwise than the first one."""
+        if self.gapless and tensor.stride() == self.strides:  # in one step, because each repeat takes it
+            return tensor.as_strided((self.elements,), (1,))
         return tensor.permute(self.order).contiguous().view(-1)
 
     def like(self, row: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -42,16 +46,14 @@ class Comparison:
         self.counts = {name: torch.zeros_like(row, dtype=torch.int32) for name, row in self.rows.items()}
         self.differed = torch.zeros((len(first), n), dtype=torch.int32, device=device)
         self.most = torch.zeros(len(first), dtype=torch.float32, device=device)
-        self._compare = _compare
+        way = ByTorch
         if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
-            from races.compare_kernel import compare  # here, as importing Triton takes a second
-
-            self._compare = compare
+            from races.compare_kernel import ByKernel as way  # here, as importing Triton takes a second
+        self._compare = way([*self.rows.values()], [*self.counts.values()], self.differed, self.most)
 
     def see(self, repeat: int, results: dict[str, torch.Tensor]) -> None:
         """Compare the results of a repeat. Nothing waits."""
-        rows = [self.dense[name].row(results[name]) for name in self.rows]
-        self._compare(rows, [*self.rows.values()], [*self.counts.values()], self.differed, self.most, repeat)
+        self._compare([dense.row(results[name]) for name, dense in self.dense.items()], repeat)
 
     def which(self) -> dict[str, list[int]]:
         """By output that differed: the repeats in which it did. Waits for the device."""
@@ -68,22 +70,23 @@ class Comparison:
         return float(self.most[list(self.first).index(name)])
 
 
-def _compare(
-    got: list[torch.Tensor],
-    first: list[torch.Tensor],
-    counts: list[torch.Tensor],
-    differed: torch.Tensor,
-    most: torch.Tensor,
-    repeat: int,
-) -> None:
-    """Rows of elements of each output -> adds to counts, and writes differed[:, repeat] and most."""
-    for n, (a, b) in enumerate(zip(got, first, strict=True)):
-        differs = bits(a) != bits(b)
-        any_ = differs.any()
-        if a.device.type == "cpu" and not any_:  # on a GPU this question would wait
-            continue
-        off = (a.double() - b.double()).abs().masked_fill(~differs, 0.0).nan_to_num(math.inf)
-        counts[n] += differs
-        differed[n, repeat] = any_
-        if off.numel():
-            most[n] = torch.maximum(most[n], off.max().float())
+class ByTorch:
+    """Compares rows of elements of each output: adds to counts, and writes differed[:, repeat] and most."""
+
+    def __init__(
+        self, first: list[torch.Tensor], counts: list[torch.Tensor], differed: torch.Tensor, most: torch.Tensor
+    ):
+        self.first, self.counts, self.differed, self.most = first, counts, differed, most
+
+    def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
+        """Compare the rows of a repeat with the first ones."""
+        for n, (a, b) in enumerate(zip(got, self.first, strict=True)):
+            differs = bits(a) != bits(b)
+            any_ = differs.any()
+            if a.device.type == "cpu" and not any_:  # on a GPU this question would wait
+                continue
+            off = (a.double() - b.double()).abs().masked_fill(~differs, 0.0).nan_to_num(math.inf)
+            self.counts[n] += differs
+            self.differed[n, repeat] = any_
+            if off.numel():
+                self.most[n] = torch.maximum(self.most[n], off.max().float())

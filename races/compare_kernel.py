@@ -1,15 +1,16 @@
-"""One launch that compares all outputs of a call with the first ones, as `_compare` in compare.py does, which has the words.
+"""One launch that compares all outputs of a call with the first ones, as ByTorch in compare.py does, which has the words.
 
 A program reads its part of one output twice, here and there, and ends where no bit differs: one pass over memory.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
 
 import torch
 import triton
 import triton.language as tl
 
 BLOCK = 4096
+ALIGNED = 16  # bytes: Triton compiles a kernel for pointers that are so, and another one for others
 
 
 @triton.jit
@@ -50,27 +51,28 @@ def compare_kernel(
                 tl.atomic_max(differed_ptr + n * repeats + repeat, 1, sem="relaxed")
 
 
-@lru_cache(maxsize=100)
-def _starts(sizes: tuple[int, ...], device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
-    """How many programs there are; the first one of each output, and how many elements that has."""
-    starts = [0]
-    for size in sizes:
-        starts.append(starts[-1] + triton.cdiv(size, BLOCK))
-    return starts[-1], *(torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (starts, sizes))
+class ByKernel:
+    """As ByTorch. Once the kernel is compiled, a repeat launches it at once: Triton would look at each argument again."""
 
+    def __init__(
+        self, first: list[torch.Tensor], counts: list[torch.Tensor], differed: torch.Tensor, most: torch.Tensor
+    ):
+        sizes, starts = [row.numel() for row in first], [0]
+        for size in sizes:
+            starts.append(starts[-1] + triton.cdiv(size, BLOCK))
+        tables = (torch.tensor(numbers, dtype=torch.int64, device=differed.device) for numbers in (starts, sizes))
+        self.grid = (starts[-1], 1, 1)
+        self.fixed = (tuple(first), tuple(counts), differed, most.view(torch.int32), *tables)
+        self.constants = (differed.shape[1], len(first), BLOCK)
+        self.launch: Callable | None = None
 
-def compare(
-    got: list[torch.Tensor],
-    first: list[torch.Tensor],
-    counts: list[torch.Tensor],
-    differed: torch.Tensor,
-    most: torch.Tensor,
-    repeat: int,
-) -> None:
-    """As `_compare` in compare.py."""
-    programs, starts, sizes = _starts(tuple(row.numel() for row in first), differed.device)
-    if programs:
-        compare_kernel[(programs,)](
-            tuple(got), tuple(first), tuple(counts), differed, most.view(torch.int32), starts, sizes,
-            repeat, differed.shape[1], len(first), BLOCK,
-        )  # fmt: skip
+    def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
+        """Compare the rows of a repeat with the first ones."""
+        arguments = (tuple(got), *self.fixed, repeat, *self.constants)
+        aligned = all(row.data_ptr() % ALIGNED == 0 for row in got)  # which the kernel may be compiled for
+        if self.launch and aligned:
+            self.launch(*arguments)
+        elif self.grid[0]:
+            compiled = compare_kernel[self.grid](*arguments)
+            if aligned:
+                self.launch = compiled[self.grid]

@@ -7,6 +7,7 @@ any number in the rest. So each is active alone, and each pair together, as repe
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -39,6 +40,8 @@ def choose(known: Mapping[str, Perturbation], text: str, device: str, emulated: 
 
 def rounds(perturbations: Sequence[Perturbation], seed: int) -> Iterator[tuple[Perturbation, ...]]:
     """Without end: the perturbations that are active in each repeat, in the order in which they are applied."""
+    if not perturbations:
+        yield from itertools.repeat(())
     number = 0
     while True:
         draw = random.Random(f"{seed} {number}")

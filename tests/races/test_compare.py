@@ -18,9 +18,16 @@ def _kernel():
 
     if not activate():
         pytest.skip("TRITON_INTERPRET is set")
-    from races.compare_kernel import compare
+    from races.compare_kernel import ByKernel
 
-    return compare
+    return ByKernel
+
+
+def by(way, first, n):
+    """A Comparison that compares in this way."""
+    made = Comparison(first, n)
+    made._compare = way([*made.rows.values()], [*made.counts.values()], made.differed, made.most)
+    return made
 
 
 @pytest.fixture(params=["torch", "kernel"])
@@ -30,14 +37,9 @@ def comparison(request):
         request.getfixturevalue("gxx")
         own = _kernel()
     else:
-        own = compare._compare
+        own = compare.ByTorch
 
-    def made(first, n):
-        made = Comparison(first, n)
-        made._compare = own
-        return made
-
-    return made
+    return lambda first, n: by(own, first, n)
 
 
 def results(**changed) -> dict[str, torch.Tensor]:
@@ -125,9 +127,22 @@ def test_a_kernel_is_compiled_once_for_cases_of_any_size(gxx):
 
     compiled = set()
     for n in (64, 17, 1, 4097):
-        made = Comparison({"out": torch.zeros(n), "lse": torch.zeros(n)}, 20)
-        made._compare = own
+        made = by(own, {"out": torch.zeros(n), "lse": torch.zeros(n)}, 20)
         for repeat in (0, 1, 2, 16):
             made.see(repeat, {"out": torch.zeros(n), "lse": torch.zeros(n)})
         compiled.add(tuple(len(caches[0]) for caches in compare_kernel.device_caches.values()))
     assert len(compiled) == 1
+
+
+def test_results_that_are_not_aligned_are_compared_by_a_kernel_for_them(gxx):
+    """The kernel that is launched at once may be compiled for pointers that are multiples of 16."""
+    first = {"out": torch.arange(5000.0)}
+    made = by(_kernel(), first, 4)
+    unaligned = torch.empty(5001)[1:]
+    unaligned.copy_(first["out"])
+    for repeat, seen in enumerate((first["out"], unaligned, first["out"], unaligned)):
+        made.see(repeat, {"out": seen})
+    assert made._compare.launch is not None and made.which() == {}
+    unaligned[4999] += 1
+    made.see(3, {"out": unaligned})
+    assert made.which() == {"out": [3]} and made.elements("out").nonzero().tolist() == [[4999]]
