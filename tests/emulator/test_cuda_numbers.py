@@ -1,4 +1,4 @@
-"""The shim computes the same as a GPU: 16-bit floats, rounding, intrinsics on bits, sizes; and its names are CUDA's.
+"""The shim computes the same as a GPU: 16-bit floats, rounding, intrinsics on bits, sizes.
 
 Expected values come from numpy (half), torch (bfloat16) and fractions (operations that neither rounds once). Everything is
 compiled by one call of g++, without the runtime.
@@ -19,7 +19,6 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 INCLUDE = ROOT / "emulator" / "cuda" / "include"
-NAMES = Path(__file__).parent / "cuda_sources" / "names.cu"
 NUMBERS = Path(__file__).parent / "cuda_sources" / "numbers.cpp"
 GXX = shutil.which("g++")
 
@@ -372,22 +371,3 @@ def test_intrinsics_on_64_bits(shim, random):
     assert shim("brevll", np.uint64, x).tolist() == [int(f"{a:064b}"[::-1], 2) for a, _ in rows]
     assert shim("umul64hi", np.uint64, x, y).tolist() == [a * b >> 64 for a, b in rows]
     assert np.array_equal(shim("d_parts", np.float64, x.view(np.float64)).view(np.uint64), x)
-
-
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
-def test_names_are_known_to_the_shim(tmp_path):
-    command = [GXX, "-std=c++17", "-x", "c++", "-O1", "-w", "-isystem", INCLUDE, "-include", "cuda_shim.h"]
-    # Nothing in it is launched, so kernels can be functions and shared memory static.
-    subprocess.run(
-        [*command, "-D__global__=", "-D__device__=", "-D__shared__=static", "-c", NAMES, "-o", tmp_path / "names.o"],
-        check=True,
-    )
-
-
-def test_names_are_those_of_cuda(tmp_path):
-    """nvcc compiles the same file: a name or a type that only the shim has fails here."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc here; the names were CUDA's when it was last run with one")
-    subprocess.run(["nvcc", "-c", "-arch=sm_80", "-o", tmp_path / "names.o", NAMES], check=True)

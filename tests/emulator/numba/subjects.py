@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from races.tracing import trace
-from tests.emulator.numba import kernels, more_kernels
+from tests.emulator.numba import kernels, more_kernels, warps_and_atomics
 
 DRAWN = torch.Generator()
 
@@ -41,7 +41,7 @@ class Subject:
 
     @property
     def module(self) -> ModuleType:
-        return kernels if hasattr(kernels, self.kernel) else more_kernels
+        return next(file for file in (kernels, warps_and_atomics, more_kernels) if hasattr(file, self.kernel))
 
     def arguments(self) -> tuple:
         """Of a launch, new ones each time; the last is the output."""

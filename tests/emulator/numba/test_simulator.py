@@ -36,7 +36,7 @@ PROGRAM = """if True:
         spec.loader.exec_module(module)
         return vars(module)
 
-    known = {**kernels(sys.argv[1]), **kernels(sys.argv[2])}
+    known = {name: kernel for file in sys.argv[1:] for name, kernel in kernels(file).items()}
     outputs = {}
     for name, grid, block, shared, arguments in pickle.load(sys.stdin.buffer):
         known[name][grid, block, 0, shared](*arguments)
@@ -56,7 +56,7 @@ def simulated(request) -> dict[str, np.ndarray]:
     names = SAMPLE + THOROUGH * request.config.getoption("--thorough")
     asked = [(name, RIGHT[name].grid, RIGHT[name].block, RIGHT[name].shared, arguments_of(name)) for name in names]
     made = subprocess.run(
-        [sys.executable, "-c", PROGRAM, HERE / "kernels.py", HERE / "more_kernels.py"],
+        [sys.executable, "-c", PROGRAM, *(HERE / f"{name}.py" for name in ("kernels", "warps_and_atomics", "more_kernels"))],
         input=pickle.dumps(asked), capture_output=True, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
     )  # fmt: skip
     assert made.returncode == 0, made.stderr.decode()
