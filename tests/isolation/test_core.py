@@ -64,7 +64,7 @@ def test_what_ends_its_process_fails_and_its_neighbours_are_judged(act, ending, 
     assert neighbour.verdict == PASS
 
 
-def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path):
+def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path, patient):
     impl = hostile(os.abort)
     with isolated(tmp_path, impl) as judging:
         found = judging.law(LAW, impl)
@@ -76,6 +76,21 @@ def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path):
     with isolated(tmp_path, impl, case=case) as judging:
         again = judging.law(LAW, impl)
     assert (again.verdict, again.reason, again.smallest) == (found.verdict, found.reason, found.smallest)
+
+
+@pytest.mark.thorough
+def test_a_smaller_case_that_does_not_return_leaves_time_for_others(tmp_path, monkeypatch):
+    def forward(q, k, v):
+        if q.shape[1] > 64:
+            os.abort()
+        time.sleep(1000 if q.shape[1] > 40 else 0)
+        return good.forward(q, k, v)
+
+    monkeypatch.setattr(crashes, "MOST_SECONDS", 4.0)
+    impl, case = replace(good.IMPL, name="hostile", forward=forward), LONG.but(seqlen_q=90, seqlen_k=90)
+    with isolated(tmp_path, impl) as judging:
+        found = crashes.result(judging, LAW, impl, judging.ended_by(LAW, impl, case, 60.0))
+    assert parse_case(found.smallest).seqlen_q in range(65, 90)
 
 
 def test_a_crash_that_does_not_come_back_says_so(tmp_path):

@@ -68,7 +68,7 @@ def test_laws_are_judged_without_the_size_that_loses_the_gpu(tmp_path, gpu):
     assert neighbour.verdict == PASS
 
 
-def test_a_law_that_loses_the_gpu_shrinks_in_processes_of_their_own(tmp_path, gpu):
+def test_a_law_that_loses_the_gpu_shrinks_in_processes_of_their_own(tmp_path, gpu, patient):
     impl = faulty(gpu, lambda q: q.shape[1] > 40 and q.shape[1] != 64)  # 64 is what the contract check tries
     with isolated(tmp_path, impl) as judging:
         contract, law, after = judging.contract(impl), judging.law(LAW, impl), judging.contract(impl)
