@@ -47,9 +47,11 @@ class Limits:
         small: on a CPU a tile of 64 and the beginning of the next, and few heads, as an emulator takes long for each.
         """
         if small and device == "cpu":
-            return cls(70, 70, int(2**14 * share), heads=6, stretch=4)
-        if device == "cpu":  # an emulator takes as long for each head, however short its sequences are
-            return cls(130, 130, int(2**18 * share), heads=cls.heads if share == 1 else 12)
+            return cls(70, 70, int(2**14 * share), heads=6, stretch=LONG // 2)
+        if device == "cpu":
+            # An emulator takes as long for each head, however short its sequences are, and seconds for a thousand keys.
+            heads = cls.heads if share == 1 else 12
+            return cls(130, 130, int(2**18 * share), heads, stretch=LONG if share >= 0.5 else LONG // 2)
         return cls(1100, 256, int(2**23 * share))
 
     def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from impls import ContractError, torch_math
-from properties.cases.strategies import Limits
+from properties.cases.strategies import LONG, Draws, Limits
 from properties.judging.plan import Plan
 from tests.impls.runs import python, results
 
@@ -40,6 +40,13 @@ def test_a_share_may_be_for_one_device():
 def test_cases_have_a_share_of_the_elements():
     assert Limits.on("cpu", 0.1).elements == Limits.on("cpu").elements // 10
     assert Limits.on("cpu", 0.1).seqlen == Limits.on("cpu").seqlen
+
+
+def test_sequences_of_emulated_kernels_get_half_as_long_where_a_law_stretches_them():
+    want = Draws.of(stretch=LONG)
+    longest = {share: Limits.on("cpu", share).longest(want, None) for share in (1, 0.5, 0.2, 0.05)}
+    assert longest == {1: 1040, 0.5: 1040, 0.2: 520, 0.05: 520}
+    assert Limits.on("cuda", 0.1).longest(want, None) == Limits.on("cuda").longest(want, None)
 
 
 def test_results_show_the_share(tmp_path):
