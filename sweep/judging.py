@@ -49,7 +49,7 @@ class Judging:
         changes = {"case": case, "perturbations": perturbations, "repeats": repeats}
         if isinstance(self._judge, Isolated):
             result = self._judge.law(law, impl, **changes)
-            self._judge.forget_timeouts()
+            self._judge.forget_troubles()
         else:
             with self._judge.changed(**changes):
                 result = self._judge.law(law, impl)

@@ -27,21 +27,18 @@ OUTSIDE = "the call is outside of what the implementation declares: it should ra
 
 def result(isolated: Isolated, law: Law, impl: Implementation, ending: Ending) -> Result:
     """The verdict of fail for a law in which the implementation ended the process."""
-    case, smallest, same = parse_case(ending.case), ending, 0
+    case, smallest, made, same = parse_case(ending.case), ending, 0, 0
     stop = time.perf_counter() + MOST_SECONDS
-    for _ in range(REPEATS):
-        again = isolated.ended_by(law, impl, case, isolated.limit)
-        same += ending.same_as(again)
-        if time.perf_counter() > stop:
-            break
-    if same == REPEATS:
+    while made < REPEATS and (made == 0 or time.perf_counter() < stop):
+        same += ending.same_as(isolated.ended_by(law, impl, case, isolated.limit))
+        made += 1
+    repeats = f"{same} of {made} repeats, each in a fresh process, end in the same way"
+    if same < made:
+        repeats += ": what it does hangs on earlier calls, on memory that it does not own, or on the order of threads"
+    elif isolated.judge.plan.case is None:
         case, smallest = _smallest(
             isolated, law, impl, case, ending, lambda found: found if ending.same_as(found) else None, stop
         )
-        repeats = f"{REPEATS} of {REPEATS} repeats, each in a fresh process, end in the same way"
-    else:
-        repeats = f"{same} of {REPEATS} repeats, each in a fresh process, end in the same way: what it does hangs on "
-        repeats += "earlier calls, on memory that it does not own, or on the order of threads"
     replay = isolated.replay(law, impl, case)
     advice = OUTSIDE if smallest.called_with else ADVICE
     found = Result(impl.name, law.chapter, law.name, FAIL, smallest.headline, cases=ending.seen.cases + 1)

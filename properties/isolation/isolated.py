@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from impls.contract import Implementation
 from properties.calling import device_works
@@ -16,6 +16,7 @@ from properties.isolation.endings import Ending, Kind
 from properties.isolation.parent import JudgingProcess
 from properties.judging import conformance
 from properties.judging.explain import replay_command
+from properties.judging.judge import device_of
 from properties.judging.plan import Lost, contract_test
 from properties.judging.search import lost_in
 from properties.judging.verdict import FAIL, UNKNOWN, Result
@@ -25,7 +26,10 @@ from properties.plugin.session import Judge, contract_result, suite_raised
 MOST_TIMED_OUT = 3  # calls of one law that do not return, after which it is given up
 MOST_TIMED_OUT_IN_ALL = 9  # of one implementation
 MOST_LOST = 12  # cases that end the process while the contract is tried
-START_LIMIT = 300.0  # seconds for a process to come up: the first use of a GPU
+PAUSE = 5.0  # seconds before a process that did not come up is started again: others may fill the GPU for a moment
+
+
+Place = tuple[str, str]  # an implementation, and the device on which a law judges it
 
 
 class Isolated:
@@ -45,10 +49,10 @@ class Isolated:
         self.device_name = ""
         self._process: JudgingProcess | None = None
         self._judges = ""  # what the process judges
-        self._last = ""  # test id of the law that it judged last
+        self._last = ("", "")  # what it judged last: the implementation, the test id of the law
         self._changes: dict[str, object] = {}  # of the plan, for the law in progress
-        self._lost: dict[str, dict[str, Lost]] = {}  # by implementation: cases that did not come back from the contract
-        self._timed_out: dict[str, int] = {}
+        self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
+        self._timed_out: Counter[Place] = Counter()
         self._not_up = ""  # why no process can be started
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
@@ -62,10 +66,10 @@ class Isolated:
 
     def _law(self, law: Law, impl: Implementation) -> Result:
         began, hung = time.perf_counter(), []
-        lost = dict(self._lost.get(impl.name, {}))
+        place = self._place(impl, law)
+        lost = dict(self._lost.get(place, {}))
         while True:
-            if self._timed_out.get(impl.name, 0) >= MOST_TIMED_OUT_IN_ALL:
-                n = self._timed_out[impl.name]
+            if (n := self._timed_out[place]) >= MOST_TIMED_OUT_IN_ALL:
                 return self._undecided(
                     law, impl, f"not judged: {n} calls did not return in time", Reason.TIMED_OUT, began
                 )
@@ -74,8 +78,8 @@ class Isolated:
             )
             if isinstance(answer, str):
                 return self._undecided(law, impl, answer, Reason.WORKER_DIED, began)
-            if self._contract_lost(impl, answer):
-                lost |= self._lost[impl.name]
+            if self._contract_lost(impl, place, answer):
+                lost |= self._lost[place]
                 continue
             if not isinstance(answer, Ending):
                 result = crashes.smaller(self, law, impl, as_result(answer["result"]), answer["gpu_lost"])
@@ -87,7 +91,7 @@ class Isolated:
                 result = self._found(law, impl, answer) or self._ended(law, impl, answer, Reason.WORKER_DIED)
                 break
             hung.append(answer)
-            self._timed_out[impl.name] = self._timed_out.get(impl.name, 0) + 1
+            self._timed_out[place] += 1
             lost[answer.case] = Lost(answer.headline, breaks=False)
             if len(hung) == MOST_TIMED_OUT or self.judge.plan.case is not None:
                 result = self._found(law, impl, answer) or self._hung(law, impl, hung, answer.seen.cases, "")
@@ -102,10 +106,10 @@ class Isolated:
         began = time.perf_counter()
         if not isinstance(impl, Implementation):
             return self.judge.contract(impl)
+        place = self._place(impl)
         while True:
-            lost = self._lost.get(impl.name, {})
-            answer = self._ask({"kind": "contract", "lost": _as_lists(lost)}, None, impl)
-            if isinstance(answer, str) or not self._contract_lost(impl, answer):
+            answer = self._ask({"kind": "contract", "lost": _as_lists(self._lost.get(place, {}))}, None, impl)
+            if isinstance(answer, str) or not self._contract_lost(impl, place, answer):
                 break
         if isinstance(answer, Ending):
             answer = answer.sentence
@@ -113,17 +117,17 @@ class Isolated:
             result = contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED)
         else:
             result = as_result(answer["result"])
-            result.message = _with_cases(result.message, self._lost.get(impl.name, {}))
+            result.message = _with_cases(result.message, self._lost.get(place, {}))
         result.seconds = time.perf_counter() - began
         return result
 
     def ended_by(self, law: Law, impl: Implementation, case: object, limit: float) -> Ending | dict:
         """What becomes of one case in a process of its own."""
-        process = self._new_process(limit)
+        process = self._new_process(impl, limit)
         try:
             alone = {"case": str(case), "try_contract": False, "goes_on": False}
-            request = {"kind": "law", "law": id(law), "impl": id(impl), "lost": {}, "plan": self._changes | alone}
-            return process.begin() or process.ask(request)
+            request = {"kind": "law", "law": id(law), "lost": {}, "plan": self._changes | alone}
+            return process.begin() or process.ask(request | self._of(impl, law))
         finally:
             process.end()
 
@@ -131,9 +135,10 @@ class Isolated:
         """The command that judges one case again."""
         return replay_command(law, impl, case, self.judge.options.get(impl.name, ""), self.judge.plan.perturbations)
 
-    def forget_timeouts(self) -> None:
-        """For who judges for hours, and decides itself how many calls that do not return are too many."""
+    def forget_troubles(self) -> None:
+        """For who judges for hours, and decides itself how many calls that do not return, or processes, are too many."""
         self._timed_out.clear()
+        self._not_up = ""
 
     def close(self) -> None:
         """End the process."""
@@ -146,7 +151,7 @@ class Isolated:
 
     def answer(self, request: dict) -> dict:
         """Judge what is asked for."""
-        impl, device = self.objects[request["impl"]], self.judge.plan.device
+        impl, device = self.objects[request["impl"]], request["device"]
         lost = {case: Lost(*words) for case, words in request["lost"].items()}
         with self.judge.changed(lost=lost, **request.get("plan", {})):
             if request["kind"] == "contract":
@@ -157,7 +162,7 @@ class Isolated:
         gpu_lost = bool(lost_in())
         return {
             "result": record_of(result),
-            "kept": tried.judged and not tried.problems,
+            "kept": tried.judged and not tried.problems and tried.undecided is None,
             "lost": [tried.lost, tried.problems[0]] if tried.lost else [],  # the case of the contract, what happened
             "gpu_lost": gpu_lost,
             "over": gpu_lost or (result.why is Reason.SUITE and not device_works(device)),
@@ -171,12 +176,12 @@ class Isolated:
         process = self._for(impl, [law, impl] if law else [impl])
         if isinstance(process, str):
             return process
-        answer, self._last = process.ask(request | {"impl": id(impl)}), test
+        answer, self._last = process.ask(request | self._of(impl, law)), (impl.name, test)
         if isinstance(answer, Ending):
             self._process = None
         else:
             if answer["kept"]:  # the next process need not try it again
-                conformance.know(impl, self.judge.plan.device, conformance.Tried([]))
+                conformance.know(impl, self._place(impl, law)[1], conformance.Tried([]))
             if answer["over"]:
                 process.end()
                 self._process = None
@@ -184,24 +189,25 @@ class Isolated:
 
     def _for(self, impl: Implementation, objects: list[object]) -> JudgingProcess | str:
         """The process that judges this implementation; why there is none."""
-        judges = impl.name if self.judge.options.get(impl.name) else ""
+        judges = self._alone(impl)
         new = {id(each): each for each in objects if id(each) not in self.objects}
         self.objects |= new
         if self._process is not None and not self._process.alive():
             ending = self._process.ended()
             self._process = None
-            died = f"after its verdict on {self._last} the process ended: {ending.words}"
-            if judges == self._judges:  # a thread, perhaps, which the implementation has left
+            died = f"after its verdict on {self._last[1]} the process ended: {ending.words}"
+            if impl.name == self._last[0]:  # a thread, perhaps, which the implementation has left
                 return died
             self.remarks.append(died)
         if self._process is not None and (new or judges != self._judges):
             self._process.end()
             self._process = None
         if self._process is None and not self._not_up:
-            process = replace(self._new_process(self.limit), kept=bool(judges))
-            if (ending := process.begin()) and (
-                ending := process.begin()
-            ):  # once more: what died may still hold the GPU
+            process = self._new_process(impl, self.limit)
+            if ending := process.begin():
+                time.sleep(PAUSE)  # what died may still hold the GPU
+                ending = process.begin()
+            if ending:
                 said = "; ".join(["", *ending.printed[-1:]])
                 self._not_up = f"no judging process comes up: {ending.words}{said}"
             else:
@@ -209,14 +215,26 @@ class Isolated:
                 self.device_name = process.hello.get("device_name", "")
         return self._process or self._not_up
 
-    def _new_process(self, limit: float) -> JudgingProcess:
-        return JudgingProcess(self.start, self.answer, limit, self.keeps_streams)
+    def _new_process(self, impl: Implementation, limit: float) -> JudgingProcess:
+        return JudgingProcess(self.start, self.answer, limit, self.keeps_streams, kept=bool(self._alone(impl)))
+
+    def _alone(self, impl: Implementation) -> str:
+        """The implementation that has a process to itself, as plug-ins have; "" if it shares one with others."""
+        return impl.name if self.judge.options.get(impl.name) else ""
+
+    def _place(self, impl: Implementation, law: Law | None = None) -> Place:
+        plan = self.judge.plan
+        return impl.name, device_of(law, impl, plan) if law else plan.device
+
+    def _of(self, impl: Implementation, law: Law | None) -> dict:
+        """What each request says of the implementation."""
+        return {"impl": id(impl), "device": self._place(impl, law)[1]}
 
     # --- verdicts -------------------------------------------------------------------------------------------------------
 
-    def _contract_lost(self, impl: Implementation, answer: Ending | dict) -> bool:
+    def _contract_lost(self, impl: Implementation, place: Place, answer: Ending | dict) -> bool:
         """Note what took the process, or its GPU, down while the contract was tried; False if nothing did, or again."""
-        lost = self._lost.setdefault(impl.name, {})
+        lost = self._lost.setdefault(place, {})
         if isinstance(answer, Ending):
             case = answer.case if answer.of_contract and answer.seen.in_call else ""
             words, breaks = answer.headline, answer.breaks
@@ -228,7 +246,7 @@ class Isolated:
         timed_out = sum(not each.breaks for each in lost.values())
         if len(lost) >= MOST_LOST or timed_out >= MOST_TIMED_OUT:
             problems = list(dict.fromkeys(each.words for each in lost.values()))
-            conformance.know(impl, self.judge.plan.device, conformance.Tried(problems, judged=False))
+            conformance.know(impl, place[1], conformance.Tried(problems, judged=False))
         return True
 
     def _ended(self, law: Law, impl: Implementation, ending: Ending, why: Reason, more: str = "") -> Result:

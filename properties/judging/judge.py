@@ -45,8 +45,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     """The verdict of one law on one implementation. Never raises for what the implementation does."""
     started = time.perf_counter()
     meter = Meter()
-    if law.device == "cpu" and not missing(impl, law.needs):  # every machine with a GPU has a CPU, too
-        plan = replace(plan, device="cpu")
+    plan = replace(plan, device=device_of(law, impl, plan))
     outcome = _outcome(law, impl, plan, meter)
     result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
     result.beside, result.findings = outcome.beside, list(outcome.findings)
@@ -58,6 +57,11 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
         result.smallest = str(outcome.case)
         result.replay = replay_command(law, impl, outcome.case, plan.origin, plan.perturbations)
     return result
+
+
+def device_of(law: Law, impl: Implementation, plan: Plan) -> str:
+    """Where a law judges: every machine with a GPU has a CPU, too."""
+    return "cpu" if law.device == "cpu" and not missing(impl, law.needs) else plan.device
 
 
 def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcome:

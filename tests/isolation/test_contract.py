@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from properties.failures import Reason
+from properties.judging import conformance
 from properties.judging.verdict import FAIL, PASS, UNKNOWN
 from tests.isolation.judging import LAW, hostile, isolated
 from tests.plugins import good
@@ -51,6 +52,18 @@ def test_laws_are_judged_without_what_ends_the_process(tmp_path):
     assert contract.verdict == FAIL
     assert contract.reason == "forward ends the process: signal 6 (abort)   [with dtype float16]"
     assert (law.verdict, law.reason) == (PASS, "judged without dtype float16, where the contract is broken")
+
+
+def test_what_ends_the_process_on_a_cpu_is_no_problem_on_a_gpu(tmp_path):
+    """On a GPU runner some laws judge on the CPU."""
+    impl = replace(good.IMPL, name="emulated", devices={"cpu", "cuda"}, forward=lambda q, k, v: os.abort())
+    law = replace(LAW, device="cpu")
+    with isolated(tmp_path, impl, device="cuda") as judging:
+        judging.objects[id(law)] = law
+        conformance.know(impl, "cuda", conformance.Tried([]))  # kept there
+        found = judging.law(law, impl)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.CONTRACT)
+    assert conformance.known(impl, "cuda").problems == [] and not judging._lost.get(("emulated", "cuda"))
 
 
 def test_a_call_that_does_not_return_leaves_the_contract_unknown(tmp_path):

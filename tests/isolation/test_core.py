@@ -22,6 +22,7 @@ from emulator.build_cache import counted
 from properties.cases.case import parse_case
 from properties.failures import Reason
 from properties.isolation import crashes
+from properties.isolation import isolated as module
 from properties.isolation.status import NOW
 from properties.judging.verdict import FAIL, PASS, UNKNOWN
 from tests.isolation.judging import LAW, OTHER, descriptors, hostile, isolated
@@ -76,6 +77,51 @@ def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path, patien
     with isolated(tmp_path, impl, case=case) as judging:
         again = judging.law(LAW, impl)
     assert (again.verdict, again.reason, again.smallest) == (found.verdict, found.reason, found.smallest)
+
+
+def test_a_given_case_that_ends_the_process_is_not_shrunk(tmp_path):
+    found, _ = judged(os.abort, tmp_path, case=LONG)
+    assert (found.verdict, found.smallest) == (FAIL, str(LONG)) and "3 of 3 repeats" in found.message
+
+
+def test_repeats_that_take_long_are_fewer(tmp_path, monkeypatch):
+    monkeypatch.setattr(crashes, "MOST_SECONDS", 0.0)
+    found, _ = judged(os.abort, tmp_path, case=LONG)
+    assert "1 of 1 repeats, each in a fresh process, end in the same way\n" in found.message
+
+
+def test_what_kills_its_parent_does_not_end_the_run(tmp_path):
+    """Neither at first nor in the repeats."""
+
+    def kill():
+        os.kill(os.getppid(), signal.SIGABRT)
+        time.sleep(10)  # it ends with its parent
+
+    found, neighbour = judged(kill, tmp_path, case=LONG)
+    assert found.verdict == FAIL and "3 of 3 repeats" in found.message and neighbour.verdict == PASS
+
+
+def test_a_process_that_does_not_come_up_is_started_once_more(tmp_path, monkeypatch):
+    """As when the GPU is full for a moment; and again after forget_troubles, which a sweep calls."""
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    starts = tmp_path / "starts"
+    starts.write_text("")
+    with isolated(tmp_path, good.IMPL) as judging:
+        start = judging.start
+
+        def full_at_first():
+            starts.write_text(starts.read_text() + ".")
+            if len(starts.read_text()) < 4:
+                raise RuntimeError("CUDA error: out of memory")
+            return start()
+
+        judging.start = full_at_first
+        first, second = judging.law(LAW, good.IMPL), judging.law(LAW, good.IMPL)
+        tried = len(starts.read_text())
+        judging.forget_troubles()
+        third = judging.law(LAW, good.IMPL)
+    said = "no judging process comes up: exit status 1; RuntimeError: CUDA error: out of memory"
+    assert first.reason == second.reason == said and tried == 2 and third.verdict == PASS
 
 
 @pytest.mark.thorough
@@ -159,10 +205,22 @@ def test_a_process_that_it_forks_does_not_judge(tmp_path):
     assert found.verdict == PASS and len(set(told.read_text().split())) == 1
 
 
-def test_a_thread_that_ends_the_process_later_is_found(tmp_path):
-    def later():
-        threading.Timer(0.2, os.abort).start()
+def later():
+    threading.Timer(0.2, os.abort).start()
 
+
+def test_a_thread_that_ends_the_process_later_costs_no_neighbour_its_verdict(tmp_path):
+    """In a process that both share, as the implementations of this repository do."""
+    impl = hostile(later)
+    with isolated(tmp_path, impl, good.IMPL, case=LONG, plugins=False) as judging:
+        judging.law(LAW, impl)
+        time.sleep(0.5)
+        neighbour = judging.law(LAW, good.IMPL)
+    assert neighbour.verdict == PASS
+    assert judging.remarks == [f"after its verdict on {LAW.test_id('hostile')} the process ended: signal 6 (abort)"]
+
+
+def test_a_thread_that_ends_the_process_later_is_found(tmp_path):
     impl = hostile(later)
     with isolated(tmp_path, impl, good.IMPL, case=LONG) as judging:
         judging.law(LAW, impl)
