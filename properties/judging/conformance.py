@@ -46,6 +46,7 @@ class Tried:
     left_out: tuple[LeftOut, ...] = ()
     judged: bool = True
     lost: str = ""  # the case in which this process lost its GPU context, so that it could try nothing more
+    undecided: Undecided | None = None  # why some feature could not be tried: the emulator does not cover it, say
 
     @property
     def without(self) -> str:
@@ -87,13 +88,16 @@ def tried(
     key = (id(impl), device)
     if key not in _known:
         try:
-            _known[key] = (impl, _try_out(impl, device, write_down, lost))
+            found = _try_out(impl, device, write_down, lost)
+            if found.undecided and found.undecided.why is Reason.RESOURCES:  # memory may suffice the next time
+                return found
+            _known[key] = (impl, found)
         except ContractError as error:
             _known[key] = (impl, Tried(error.problems, judged=False))
         except ContextLost as end:
             _known[key] = (impl, Tried(_told(end.broken), judged=False, lost=str(end.case)))
         except Undecided as undecided:
-            if undecided.why is not Reason.NO_CASE:  # memory may suffice the next time
+            if undecided.why is not Reason.NO_CASE:
                 raise
             _known[key] = (impl, undecided)
         except RuntimeError as error:
@@ -147,17 +151,23 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
         shown(at_first, clue.words)
     else:
         found |= {problem: [] for problem in at_first}
+    undecided: list[Undecided] = []
     for feature, value, case in _of_features(impl, plain):
-        if any(group.holds(case) for group in left_out) or not (problems := wrong(case)):
+        if any(group.holds(case) for group in left_out):
             continue
-        shown(problems, feature.words(value))
-        if not set(problems) <= {problem for problem, words in found.items() if not words}:
-            left_out.append(LeftOut((_all_values(impl, feature, value, case, plain, wrong),)))
+        try:
+            if problems := wrong(case):
+                shown(problems, feature.words(value))
+                if not set(problems) <= {problem for problem, words in found.items() if not words}:
+                    left_out.append(LeftOut((_all_values(impl, feature, value, case, plain, wrong),)))
+        except Undecided as reason:  # the laws that draw this value say so, too; others can be judged
+            undecided.append(reason)
     if stale := sorted(set(impl.known_failures) - set(laws())):
         found[f"known_failures names {', '.join(stale)}: there is no such law"] = []
     listed = [f"{problem}   [with {', '.join(words)}]" if words else problem for problem, words in found.items()]
     listed += left.values()
-    return Tried(listed, tuple(left_out), judged=size is not None or not at_first)
+    judged = size is not None or not at_first
+    return Tried(listed, tuple(left_out), judged, undecided=undecided[0] if undecided else None)
 
 
 def _all_values(impl: Implementation, feature: Feature, value: Any, case: Case, plain: Case, wrong: Callable) -> Clue:

@@ -90,7 +90,7 @@ class Judge:
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """The verdict of the contract check, in the same form as a law's."""
         result = contract_result(impl.name, PASS)
-        started, judged = time.perf_counter(), NOT_JUDGED
+        started, found, judged = time.perf_counter(), [], NOT_JUDGED
         if isinstance(impl, Unloadable):
             found, result.verdict = [impl.problem], FAIL
         elif isinstance(impl, Absent):
@@ -101,8 +101,10 @@ class Judge:
             try:
                 tried = conformance.tried(impl, self.plan.device, self.write_down, self.plan.lost)
                 found, judged = tried.problems, _judged(tried)
+                if tried.undecided is not None:
+                    raise tried.undecided
             except Undecided as undecided:
-                found, result.verdict, result.reason, result.why = [], UNKNOWN, str(undecided), undecided.why
+                result.verdict, result.reason, result.why = UNKNOWN, str(undecided), undecided.why
             except Exception as error:
                 return suite_raised(error, result)
         if found:

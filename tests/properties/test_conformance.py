@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from emulator.errors import NotCovered
 from impls import torch_math
 from properties.cases.case import parse_case
+from properties.cases.strategies import Draws
 from properties.failures import Reason
 from properties.judging import conformance
 from properties.judging.judge import judge
@@ -64,6 +66,22 @@ def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
     result = judge(OUT, impl, Plan(examples=12))
     assert (result.verdict, result.cases) == (PASS, 12), result.message
     assert result.reason == f"judged without {part}, where the contract is broken"
+
+
+def test_what_one_feature_leaves_undecided_costs_no_other_its_verdict(tmp_path):
+    """As what the emulator does not cover, where a kernel does it with a scale only."""
+
+    def forward(q, k, v, **options):
+        if options["softmax_scale"] is not None:
+            raise NotCovered("brkpt is not covered")
+        return torch_math.forward(q, k, v, **options)
+
+    impl = replace(torch_math.IMPL, name="tested", forward=forward)
+    contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    assert (contract.verdict, contract.why) == (UNKNOWN, Reason.NOT_COVERED) and "brkpt" in contract.reason
+    scaled = replace(OUT, draws=Draws.of(softmax_scale=True))
+    plain = replace(OUT, draws=Draws.of(softmax_scale=False))
+    assert [judge(law, impl, Plan(examples=4)).verdict for law in (plain, scaled)] == [PASS, UNKNOWN]
 
 
 def test_a_defect_is_found_beside_a_problem_of_the_contract():
