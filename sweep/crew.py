@@ -33,15 +33,12 @@ class Crew:
         self._workers: dict[str, SpawnProcess] = {}
         self._deaths: Counter[str] = Counter()
         self._done_at_death: dict[str, int] = {}
-        self._left = job.most
+        self._most: dict[str, int] = {}  # runs that each worker is to make; 0: as many as it can
 
     def work(self) -> str:
         """Until the time is over: how it ended."""
         try:
-            share, more = divmod(self.job.most, len(self.places))
-            for n, name in enumerate(self.places):
-                if not self.job.most or share + (n < more):
-                    self._start(name, share + (n < more))
+            self._share_out()
             while self._workers and not self.trouble and time.monotonic() < self.job.stop + GRACE:
                 self._watch()
             self._end_all()
@@ -65,8 +62,18 @@ class Crew:
             return f"{done} of {self.job.most} runs were made: see what has no verdict"
         return "" if self.job.most else "nothing is left to draw: see what has no verdict"
 
-    def _start(self, name: str, most: int) -> None:
-        job = replace(self.job, most=most)
+    def _share_out(self) -> None:
+        """Start every worker, with its share of the runs."""
+        share, more = divmod(self.job.most, len(self.places))
+        self._most = {name: share + (n < more) for n, name in enumerate(self.places)}
+        for name in self.places:
+            self._start(name, 0)
+
+    def _start(self, name: str, done: int) -> None:
+        """Unless it has made all of its runs."""
+        if self.job.most and done >= self._most[name]:
+            return
+        job = replace(self.job, most=self._most[name] - done if self.job.most else 0)
         process = self._context.Process(target=worker.main, args=(job, name, self.places[name], os.getpid()), name=name)
         process.start()
         self._workers[name] = process
@@ -99,7 +106,7 @@ class Crew:
             if not self._workers:
                 self.trouble = "no worker is left: see standard error"
             return
-        self._start(name, max(1, self.job.most // len(self.places) - done) if self.job.most else 0)
+        self._start(name, done)
 
     def _done(self, name: str) -> int:
         sql = "SELECT count(*) FROM runs WHERE session = ? AND worker = ? AND state = 'done'"

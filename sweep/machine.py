@@ -9,6 +9,7 @@ import torch
 from properties.gpus import visible_gpus
 from properties.isolation.endings import Ending
 from properties.isolation.parent import answer_of, possible
+from properties.isolation.status import NOW
 from properties.plugin.report import environment
 from races.perturb import chosen
 
@@ -25,6 +26,10 @@ def facts(device: str) -> dict:
     """device_name, free bytes of each GPU, and by device the perturbations that can be done here."""
 
     def ask() -> dict:
+        with NOW.call():  # what takes longer than the limit is a driver that hangs
+            return asked()
+
+    def asked() -> dict:
         gpus = range(torch.cuda.device_count()) if device == "cuda" else ()
         return {
             "device_name": torch.cuda.get_device_name() if device == "cuda" else environment("cpu")["device_name"],

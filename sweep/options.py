@@ -21,8 +21,8 @@ EPILOG = """\
   python -m sweep --hours 8 --seed 7 --shard 1/2 --db one.db   on one host, --shard 2/2 on another; then
   python -m sweep.merge one.db two.db --into both.db           their files together (docs/sweep.md)
 
-Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 the file cannot be written;
-130 interrupted.
+Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 stopped before the end, as the file
+cannot be written, say; 130 interrupted.
 """
 MOST_HOURS = 24 * 365
 

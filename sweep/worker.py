@@ -77,7 +77,7 @@ class Worker:
             if layer.turns[job.device] and not layer.not_applicable(entry.impl, job.device)
         ]
         self.left = list(self.pairs)  # without those that are drawn no more
-        self.without: Counter[tuple[str, str]] = Counter()  # runs without a verdict in a row
+        self.without: Counter[tuple[str, str, str]] = Counter()  # runs in a row that were refused, or unknown
 
     def work(self) -> None:
         """Until the time is over."""
@@ -130,12 +130,13 @@ class Worker:
     def _note(self, run: Run) -> None:
         """Draw a pair no more that has no verdict again and again."""
         place = (run.impl, run.layer)
+        for other in {*GIVEN_UP} - {run.verdict}:
+            self.without[(*place, other)] = 0
         if run.verdict in (PASS, FAIL):
-            self.without[place] = 0
             return
-        self.without[place] += 1
-        if self.without[place] >= GIVEN_UP[run.verdict]:
-            times = f"{self.without[place]} runs in a row without a verdict, the last: {run.reason}"
+        self.without[(*place, run.verdict)] += 1
+        if (n := self.without[(*place, run.verdict)]) >= GIVEN_UP[run.verdict]:
+            times = f"{n} runs in a row without a verdict, the last: {run.reason}"
             for pair in [pair for pair in self.left if (pair[0].name, pair[1].name) == place]:
                 self._give_up(pair, times)
 

@@ -56,3 +56,4 @@ class Result:
         """Escape what terminals and files do not take: an implementation may have written the text (plain_text.py)."""
         for name in ("reason", "message", "replay", "beside", "known"):
             setattr(self, name, plain(getattr(self, name)))
+        self.findings = [plain(finding) for finding in self.findings]

@@ -22,6 +22,30 @@ def test_a_sweep_without_workers_does_not_end_as_if_all_were_well(tmp_path, othe
     assert crew.trouble == trouble and "worker w0 is not started again" in said[-1]
 
 
+@pytest.mark.parametrize("done, again", [(0, 3), (2, 1), (3, None)])
+def test_a_worker_that_died_is_started_again_with_what_is_left_of_its_share(tmp_path, done, again):
+    """Of 10 runs the first two of four workers make three."""
+    started = []
+    with closing(store(tmp_path / "sweep.db")) as there:
+        crew = Crew(
+            replace(job(tmp_path), most=10),
+            [(f"w{n}", None) for n in range(4)],
+            there,
+            SimpleNamespace(tell=lambda text: None),
+        )
+        crew._context = SimpleNamespace(
+            Process=lambda args, **_: SimpleNamespace(start=lambda: started.append(args[0]))
+        )
+        crew._share_out()
+        assert [job.most for job in started] == [3, 3, 2, 2]
+        started.clear()
+        for number in range(done):
+            there.launch(passed(number, worker="w0"))
+            there.done(passed(number, worker="w0"), [])
+        crew._died("w0", -9)
+    assert [job.most for job in started] == ([again] if again else [])
+
+
 @pytest.mark.parametrize(
     "most, done, state, trouble",
     [

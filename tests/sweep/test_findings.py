@@ -1,6 +1,7 @@
 """What becomes of a failure: how often it is repeated, how it is reduced, and the line that replays it."""
 
 import math
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from properties.judging.verdict import FAIL, PASS, Result
 from sweep import findings
 from sweep.findings import Examiner, findings_of
 from sweep.plan import LAYERS, Job
-from tests.sweep.sweeps import finding, run
+from tests.sweep.sweeps import finding, run, store
 
 IMPL: Implementation = replace(
     torch_math.IMPL, supports=Supports(headdims={8, 16}, dtypes=set(torch_math.IMPL.supports.dtypes))
@@ -138,6 +139,17 @@ def test_every_finding_of_a_run_is_kept():
     assert [(each.key, each.state) for each in made] == [("race: a[#]", "found"), ("race: b[#]", "found")]
     known = replace(IMPL, known_failures={"test_repeats_agree": "atomics, #3"})
     assert {(each.known, each.state) for each in findings_of(run(0), result, known)} == {("atomics, #3", "reported")}
+
+
+def test_words_that_no_file_takes_are_escaped_and_kept(tmp_path):
+    """An implementation wrote them, into an exception say."""
+    result = Result("mine", "test_races", "test_repeats_agree", FAIL, "raises: \x1b[31m \udcff")
+    result.findings = [result.reason]
+    result.made_plain()
+    with closing(store(tmp_path / "sweep.db")) as there:
+        there.launch(run(0))
+        there.done(run(0), findings_of(run(0), result, IMPL))
+        assert [each.headline for each in there.findings()] == [r"raises: \x1b[31m \udcff"]
 
 
 def test_a_crash_is_a_finding_by_how_it_ended():

@@ -37,6 +37,17 @@ def test_a_pair_that_is_drawn_no_more_is_in_the_file(tmp_path, monkeypatch):
         ]
 
 
+def test_runs_that_are_refused_and_runs_that_are_unknown_are_counted_apart(tmp_path):
+    with closing(store(tmp_path / "sweep.db")) as there:
+        one = worker.Worker(job(tmp_path), "w0", there, [ENTRIES[0]], judging=None)
+        one.pairs = one.left = [(ENTRIES[0], LAYERS["copies"])]
+        for verdict in [UNKNOWN] * 2 + [REFUSED] * 10 + [UNKNOWN] * 2:
+            one._note(run(0, impl="one", layer="copies", verdict=verdict, reason="out of memory"))
+        assert len(one.left) == 1
+        one._note(run(0, impl="one", layer="copies", verdict=UNKNOWN, reason="out of memory"))
+        assert one.left == []
+
+
 def test_its_end_is_not_taken_for_one_of_the_implementation(tmp_path, monkeypatch):
     """Where kernels run in the worker, its SystemExit would be a finding."""
 
