@@ -11,6 +11,7 @@ import math
 
 import torch
 
+from emulator.triton import interpreted
 from races.bits import bits
 
 
@@ -46,10 +47,7 @@ class Comparison:
         self.counts = {name: torch.zeros_like(row, dtype=torch.int32) for name, row in self.rows.items()}
         self.differed = torch.zeros((len(first), n), dtype=torch.int32, device=device)
         self.most = torch.zeros(len(first), dtype=torch.float32, device=device)
-        way = ByTorch
-        if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
-            from races.compare_kernel import ByKernel as way  # here, as importing Triton takes a second
-        self._compare = way([*self.rows.values()], [*self.counts.values()], self.differed, self.most)
+        self._compare = _way(device)([*self.rows.values()], [*self.counts.values()], self.differed, self.most)
 
     def see(self, repeat: int, results: dict[str, torch.Tensor]) -> None:
         """Compare the results of a repeat. Nothing waits."""
@@ -68,6 +66,15 @@ class Comparison:
     def largest(self, name: str) -> float:
         """The largest difference of an output; inf if a NaN appeared or disappeared."""
         return float(self.most[list(self.first).index(name)])
+
+
+def _way(device: torch.device) -> type:
+    """What compares on a device. Where Triton's interpreter runs kernels, it would take seconds for each."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None or interpreted():
+        return ByTorch
+    from races.compare_kernel import ByKernel  # here, as importing Triton takes a second
+
+    return ByKernel
 
 
 class ByTorch:

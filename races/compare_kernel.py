@@ -44,7 +44,7 @@ def compare_kernel(
             differs = word(a) != word(b)
             if tl.max(differs.to(tl.int32), 0) > 0:
                 tl.store(counts[n] + i, tl.load(counts[n] + i, mask=differs, other=0) + 1, mask=differs)
-                off = tl.abs(a.to(tl.float32) - b.to(tl.float32))
+                off = tl.abs(a.to(tl.float64) - b.to(tl.float64)).to(tl.float32)
                 off = tl.where(differs, tl.where(off != off, float("inf"), off), 0.0)
                 # Bits of floats that are not negative are ordered as the floats.
                 tl.atomic_max(most_ptr + n, tl.max(off, 0).to(tl.int32, bitcast=True), sem="relaxed")

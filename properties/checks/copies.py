@@ -47,10 +47,10 @@ def inputs_of(trial: Trial, many: bool) -> Inputs:
     But not where all batches share a bias: the oracle would sum its gradient over them.
     """
     case, times = trial.case, 1
-    if many and (case.bias is None or case.bias_batch == case.batch):
+    if many and (case.bias is None or case.bias_batch == case.batch > 1):
         fits = MOST_ELEMENTS // (case.nheads * case.headdim * max(case.seqlen_q, case.seqlen_k))
         batch = max(case.batch, min(-(-HEADS // case.nheads), fits))
-        bias_batch = case.bias_batch if case.bias_batch == 1 else batch
+        bias_batch = batch if case.bias else 1
         if unsupported(trial.impl, case.but(batch=batch, bias_batch=bias_batch)) is None:
             times = batch
     return Inputs(**{name: _equal(name, tensor, times) for name, tensor in trial.x.items()})

@@ -148,6 +148,14 @@ def test_inputs_are_equal_in_every_head(bias_batch):
             assert torch.equal(tensor.flatten()[:1], getattr(trial.x, name).flatten()[:1])
 
 
+def test_a_bias_of_one_batch_is_that_of_all():
+    """The oracle would hold all of them at once."""
+    case = Case(batch=1, seqlen_q=5, seqlen_k=5, nheads=2, nheads_k=2, headdim=8, dtype=torch.float32, bias="matrix")
+    supports = dict(dtypes={torch.float32}, headdims={8}, bias={"matrix"})
+    trial = Trial(implementation(supports=supports, lse="natural"), case, "cpu")
+    assert copies.inputs_of(trial, many=True).q.shape[0] == copies.inputs_of(trial, many=True).bias.shape[0] == 1
+
+
 def test_many_heads_are_only_asked_of_what_takes_them():
     case = Case(batch=2, seqlen_q=5, seqlen_k=5, nheads=2, nheads_k=2, headdim=8, dtype=torch.float32)
     declared = dict(dtypes={torch.float32}, headdims={8}, accepts=lambda case: "one batch" if case.batch > 2 else None)

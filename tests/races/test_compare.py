@@ -42,6 +42,14 @@ def comparison(request):
     return lambda first, n: by(own, first, n)
 
 
+def test_what_compares_on_a_device(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    ways = [compare._way(torch.device(device)).__name__ for device in ("cpu", "cuda")]
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert [*ways, compare._way(torch.device("cuda")).__name__] == ["ByTorch", "ByKernel", "ByTorch"]
+
+
 def results(**changed) -> dict[str, torch.Tensor]:
     """Outputs of several dtypes and layouts, one without elements, one of more than one block."""
     generator = torch.Generator().manual_seed(0)
@@ -74,6 +82,13 @@ def test_what_differs_is_counted_by_element(comparison):
     assert made.elements("out").nonzero().tolist() == [[0, 29, 2, 3]]
     assert made.elements("dq").nonzero().tolist() == [[0, 7, 1, 2], [0, 7, 1, 3]] and made.elements("dq").max() == 2
     assert 0.49 < made.largest("out") < 0.51 and 1.9 < made.largest("dq") < 2.1
+
+
+def test_a_difference_in_float64_that_float32_does_not_have_has_a_size(comparison):
+    lse = torch.ones(1, 3, 30, dtype=torch.float64)
+    made = comparison(results(lse=lse), 1)
+    made.see(0, results(lse=lse + 1e-9))
+    assert 0.9e-9 < made.largest("lse") < 1.1e-9
 
 
 @pytest.mark.parametrize("name", ["out", "lse", "dq", "dk"])
