@@ -40,6 +40,7 @@ class Meter:
     kernels: set[str] = field(default_factory=set)  # those that a sanitizer watched
     without_kernels: int = 0  # cases that launch none that a sanitizer would watch
     refusals: int = 0  # calls that raised, in a law that allows it
+    promises_broken: int = 0  # cases that say nothing, as the promised call is wrong, too
     note: str = ""  # what the law says beside its verdict: "none in 300 repeats, p < 1 %"
 
     def saw(self, name: str, z: float) -> None:

@@ -43,8 +43,11 @@ class Traced:
 
 
 def trace_failure(law: Law, impl: Implementation, case: Case) -> Traced | None:
-    """Trace a failing case on the CPU. None where no kernel can be traced, or the law has traced it."""
-    if not impl.traced or "traced" in law.needs:
+    """Trace a failing case on the CPU. None where no kernel can be traced, or the law has traced it.
+
+    Nor where the law makes calls outside of the promise: a finding would be that of any of them.
+    """
+    if not impl.traced or {"traced", "outside"} & {*law.needs}:
         return None
     if case.products > MOST_PRODUCTS:
         return Traced(why_not="the case is too large")

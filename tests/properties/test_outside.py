@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from impls import Implementation, Supports, torch_math
-from properties.cases.case import Case
+from properties.cases.case import Case, parse_case
 from properties.cases.outside import probes
 from properties.failures import Reason
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
-from properties.judging.verdict import PASS, REFUSED
+from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from properties.law import laws
 from properties.trial import Trial
 from tests.trials import broken
@@ -217,3 +217,20 @@ def test_no_probe_is_inside_the_promise_of_everything():
         "a bias of three dimensions",
         "a bias in float64",
     ]
+
+
+def test_a_promise_that_is_broken_is_not_blamed_on_what_is_outside():
+    found = verdict(lambda q, k, v: 1 + unchecked(q, k, v))
+    assert (found.verdict, found.reason) == (UNKNOWN, "what is promised is wrong, too: other laws say how")
+
+
+def test_what_is_wrong_outside_is_found_beside_a_broken_promise():
+    """The last key is left out, unless the keys are a multiple of 8; and float16, which is not declared, gives zeros."""
+
+    def forward(q, k, v):
+        n = k.shape[1] - (k.shape[1] % 8 > 0)
+        return unchecked(q, k[:, :n], v[:, :n]) if q.dtype != torch.float16 else torch.zeros_like(q)
+
+    found = verdict(forward)
+    assert (found.verdict, parse_case(found.smallest).seqlen_k) == (FAIL, 8)
+    assert "called with dtype float16, it raises no error" in found.reason
