@@ -23,6 +23,7 @@ from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 from properties.plain_text import all_plain
 from properties.plugin import times
 from properties.plugin.folder import ANOTHER, Folder, FolderError, Pace
+from properties.plugin.outcomes import EXCUSED
 from properties.plugin.saved import JOURNAL, RESULTS
 from properties.untrusted.observed import sentences
 
@@ -177,11 +178,14 @@ def by_chapter(results: list[dict]) -> dict[str, list[dict]]:
 
 def _line(chapter: str, laws: list[dict]) -> dict:
     shown = Counter("known failure" if law["known"] else law["verdict"] for law in laws)
+    applicable = {law["verdict"] for law in laws if law["why"] not in EXCUSED and not law["known"]}
     zs = [(float(z), tensor) for law in laws for tensor, z in law["worst_z"].items()]
     z, tensor = max(zs, default=(None, ""))
     return {
         "chapter": chapter.removeprefix("test_"),
-        "verdict": next((v for v in WORST_FIRST if shown[v]), "known failure"),
+        "verdict": next(
+            (v for v in WORST_FIRST if v in applicable), "known failure" if shown["known failure"] else UNKNOWN
+        ),
         "laws": "  ".join(f"{n} {v}" for v in (*COUNTED, "known failure") if (n := shown[v])),
         "cases": sum(law["cases"] for law in laws),
         "worst_z": "" if z is None else f"{z:.3g} {tensor}",
@@ -212,8 +216,9 @@ def print_table(report: Report, console: Console) -> None:
                              ("cases", "right"), ("worst z", "right"), ("seconds", "right")]:  # fmt: skip
         table.add_column(heading, justify=justify, no_wrap=True)
     for impl, lines in by_chapter(report.results).items():
-        judged = [line for line in lines if line["verdict"] != UNKNOWN]
-        for n, line in enumerate(judged):
+        if all(line["verdict"] == UNKNOWN for line in lines):
+            continue
+        for n, line in enumerate(lines):
             verdict = f"[{COLOURS[line['verdict']]}]{line['verdict']}[/]"
             table.add_row(impl if n == 0 else "", line["chapter"], verdict, line["laws"], str(line["cases"]),
                           line["worst_z"], f"{line['seconds']:.1f}")  # fmt: skip

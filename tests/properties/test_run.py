@@ -75,6 +75,8 @@ def test_refusals_say_why(good):
 def test_the_table_shows_chapters_cases_and_worst_z(good):
     run, _ = good
     assert re.search(r"always_causal\s+backward\s+pass\s+.*\d+ pass.*\s\d+\s+\d\.?\d* d[qkv]\s", run.stdout), run.stdout
+    for chapter in ("calling", "memory", "races"):  # each has a law that applies on a GPU only
+        assert re.search(rf"{chapter}\s+pass\s+.*\d+ pass  1 unknown", run.stdout), run.stdout
     assert "seed 0" in run.stdout and "judges on cpu" in run.stdout
 
 
