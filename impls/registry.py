@@ -144,11 +144,19 @@ def _declared(module, name: str | None, path: Path) -> list[Implementation | Abs
         return impls
     what = name or "IMPL or IMPLS"
     defined = sorted(k for k, value in vars(module).items() if isinstance(value, Implementation))
-    hint = f"; it has {', '.join(defined)}" if defined else ""
+    hint = f"; it has {', '.join(defined)}" if defined else _what_is_there(found)
     problem = f"{path}: {what} should be an Implementation, or a list of them{hint}"
     if name is not None and not hasattr(module, name):
         raise RegistryError(f"--impl-from {path}:{name}: there is no {name} in it{hint}")
     return [Unloadable(as_name(path.stem), problem)]
+
+
+def _what_is_there(found: object) -> str:
+    """What stands in the place of an Implementation, for a message; "" for nothing."""
+    if isinstance(found, (list, tuple)):
+        kinds = dict.fromkeys(type(impl).__name__ for impl in found if not isinstance(impl, (Implementation, Absent)))
+        return f"; the list holds {', '.join(kinds)}" if found else "; the list is empty"
+    return "" if found is None else f"; it is a {type(found).__name__}{': call it' if callable(found) else ''}"
 
 
 def _import_problem(path: Path, error: BaseException) -> str:

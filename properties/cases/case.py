@@ -119,7 +119,10 @@ def parse_case(text: str) -> Case:
     for word in text.split():
         name, equals, value = word.partition("=")
         if not equals or name not in known:
-            raise CaseError(f"--case: {word!r} is no field=value; the fields are {', '.join(known)}")
+            what = f"there is no field {name!r}" if equals else f"{word!r} is no field=value"
+            raise CaseError(f"--case: {what}; the fields are {', '.join(known)}")
+        if "," in value:
+            raise CaseError(f"--case: {word}: fields are separated by spaces, not by commas")
         if name in values:
             raise CaseError(f"--case: {name} is given twice")
         values[name] = _read(name, value)

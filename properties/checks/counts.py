@@ -38,7 +38,7 @@ def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
         where(trial, "lse", bad),
         f"{element_at('lse', at)} is {number(lse[at].item())}, should be ln {w} "
         "(every score is 0, so exp(lse) counts the keys)",
-        suggests=_count_pattern(got - want, bad),
+        suggests=_count_pattern(trial, got, want, bad),
         investigate=lambda: _picture_or_meaning(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
     )
 
@@ -48,12 +48,21 @@ def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple) 
     return what_lse_is(trial, phrase) if phrase == LSE_ITSELF else (phrase, lines)
 
 
-def _count_pattern(off: torch.Tensor, bad: torch.Tensor) -> str | None:
-    """A guess at the cause, if every wrong count is off by the same number."""
-    values = off[bad].unique().tolist()
+def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
+    """A guess at the cause, if the counts are those of the other alignment, or each wrong one is off by the same number."""
+    case, guesses = trial.case, []
+    if case.causal and case.seqlen_q != case.seqlen_k:
+        other = "top_left" if trial.impl.causal_alignment == "bottom_right" else "bottom_right"
+        past = 0 if other == "top_left" else case.seqlen_k - case.seqlen_q
+        counts = (torch.arange(case.seqlen_q, device=got.device) + 1 + past).clamp(0, case.seqlen_k)
+        if bool((got == counts).all()):
+            guesses.append(f"aligned {other}: see test_alignment_is_as_declared")
+    values = (got - want)[bad].unique().tolist()
     if values == [-1]:
-        return "one short: `<` where `<=` was meant"
-    return "one too many: the mask's bound, or a padding key" if values == [1] else None
+        guesses.append("one short: `<` where `<=` was meant")
+    if values == [1]:
+        guesses.append("one too many: the mask's bound, or a padding key")
+    return "\nor ".join(guesses) or None
 
 
 def countable(case: Case) -> bool:

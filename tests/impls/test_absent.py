@@ -1,5 +1,7 @@
 """An Absent enters through every door, is known by its name, and is refused with its reason."""
 
+import pytest
+
 from impls import Absent, torch_math
 from impls.registry import Entry, from_file, from_hook, select
 from properties.judging.plan import Plan
@@ -30,3 +32,20 @@ def test_an_absent_is_refused_and_not_run():
     judge.plan = Plan(device="cpu")
     result = Judge.contract(judge, GONE)
     assert (result.verdict, result.reason, result.message) == (REFUSED, GONE.reason, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", ""),
+        ("IMPLS = []", "; the list is empty"),
+        ("IMPLS = [1, 2]", "; the list holds int"),
+        ("def IMPL(): ...", "; it is a function: call it"),
+        ("IMPL = {}", "; it is a dict"),
+    ],
+)
+def test_what_is_there_in_place_of_an_implementation_is_named(tmp_path, text, words):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    (entry,) = from_file(str(file))
+    assert entry.impl.problem == f"{file}: IMPL or IMPLS should be an Implementation, or a list of them{words}"

@@ -232,6 +232,12 @@ def test_a_constant_factor_is_recognized(factor, words):
     assert words in guess(x * factor, x)
 
 
+def test_a_single_wrong_row_is_no_constant_factor():
+    """Whatever is wrong with its sum is one in all columns."""
+    x = normal(1, 1, 1, 8)
+    assert guess(x * 0.9, x) is None
+
+
 def test_noise_gets_no_guess():
     assert guess(normal(*SHAPE), normal(*SHAPE, seed=1)) is None
 

@@ -12,7 +12,7 @@ WRONG = [
     (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),
     (["--impl", ""], "--impl '': no name given; known are cuda_fa1, "),
     (["--impl", ","], "--impl ,: no name given; known are cuda_fa1, "),
-    (["--case", "seqlen=65"], "'seqlen=65' is no field=value; the fields are batch, seqlen_q"),
+    (["--case", "seqlen=65"], "there is no field 'seqlen'; the fields are batch, seqlen_q"),
     (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
     (["--case-timeout=-1"], "--case-timeout -1: should be a number of seconds, or 0 for no limit"),
     (["--case-timeout", "nan"], "--case-timeout nan: should be a number of seconds, or 0 for no limit"),

@@ -1,12 +1,14 @@
 """Counts of visible keys, and what a failure says about the keys that a query attends to."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from impls import torch_math
 from properties.cases.case import Case
-from properties.checks.counts import check_counts
+from properties.checks.counts import _count_pattern, check_counts
 from properties.failures import LawBroken
 from properties.trial import Trial
 from tests.trials import broken, implementation, lines
@@ -78,6 +80,28 @@ def test_a_wrong_count_is_located_by_batch_and_head():
 def test_an_off_by_one_is_guessed(n, words):
     guess = miscounted(first(n)).suggests
     assert guess is None if words is None else words in guess
+
+
+@pytest.mark.parametrize(
+    ("declared", "seqlen_q", "sees", "guess"),
+    [
+        ("bottom_right", 2, [1, 2], "aligned top_left: see test_alignment_is_as_declared"),
+        ("top_left", 2, [4, 5], "aligned bottom_right: see test_alignment_is_as_declared"),
+        ("bottom_right", 4, [1, 2, 3, 4], "aligned top_left: see test_alignment_is_as_declared\nor one short: "),
+        ("bottom_right", 2, [3, 4], "one short: `<` where `<=` was meant"),
+    ],
+)
+def test_the_other_alignment_is_guessed(declared, seqlen_q, sees, guess):
+    case = Case(seqlen_q=seqlen_q, seqlen_k=5, headdim=8, causal=True)
+    impl = replace(torch_math.IMPL, causal_alignment=declared)
+    got, want = torch.tensor(sees)[None, None], expected(case, declared)
+    assert _count_pattern(Trial(impl, case, "cpu"), got, want, got != want).startswith(guess)
+
+
+def expected(case, alignment):
+    """How many keys each query sees."""
+    past = 0 if alignment == "top_left" else case.seqlen_k - case.seqlen_q
+    return (torch.arange(case.seqlen_q)[None, None] + 1 + past).clamp(0, case.seqlen_k)
 
 
 @pytest.mark.parametrize(
