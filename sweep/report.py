@@ -75,8 +75,8 @@ def print_table(made: dict, console: Console) -> None:
         "found",
         "unknown",
         "refused",
-        "p of a case",
-        "p of a repeat",
+        "a drawn case",
+        "a repeat",
         "clean since",
     ):
         table.add_column(
@@ -89,7 +89,7 @@ def print_table(made: dict, console: Console) -> None:
                 escape(name) if n == 0 else "", row["layer"], row["device"], str(row["runs"]), str(row["repeats"]),
                 f"[bold red]{row['failed']}[/]" if row["failed"] else "0",
                 f"[yellow]{row['undecided']}[/]" if row["undecided"] else "0", str(row["refused"]),
-                bound(row["bound_of_a_case"]), bound(row["bound_of_a_repeat"]), since if n == 0 else "",
+                bound(row["bound_of_a_case"]), bound(row["bound_of_a_repeat"]), since,
             )  # fmt: skip
     console.print(table)
     for row in made["given_up"]:
