@@ -34,6 +34,8 @@ IN_OTHER_PLACES = {  # by kernel and Python line, where tiles are not copied ahe
     ("dbias_kernel", LOAD), ("dbias_kernel", "qk = product(q, tl.trans(k), PRECISION)"),
 }  # fmt: skip
 
+AGAIN = "right after another barrier: no shared memory is accessed in between"
+
 MEMORY = re.compile(r"\b(ldmatrix|cp\.async|(ld|st)\.shared|bar\.sync|atom|red)\b[^;]*")
 
 
@@ -43,12 +45,20 @@ def reason(taken: Taken, n: int) -> str:
     after = [found[0] for line in taken.lines[n + 1 :] if (found := MEMORY.search(line))]
     if before[:1] and before[0].split() == ["cp.async.wait_group", "0"]:
         return END_OF_LOOP
+    if before[:1] and before[0].startswith("bar.sync") and not joins(taken.lines[:n]):
+        return AGAIN
     if before[:1] == ["cp.async.commit_group"] and after[0].startswith("cp.async"):
         return FURTHER_SLOT
     loaded, stored = places("ld.shared", before), places("st.shared", after)
     if stored and stored <= loaded:
         return BACK_AGAIN
     return OTHER_PLACES if (taken.name, taken.python_text(n)) in IN_OTHER_PLACES else ""
+
+
+def joins(lines: list[str]) -> bool:
+    """Whether another way through the kernel leads to a place after the last barrier of these lines."""
+    after = takewhile(lambda line: not re.search(r"\bbar\.sync\b", line), reversed(lines))
+    return any(line.startswith("$L__BB") for line in after)
 
 
 def places(opcode: str, instructions: list[str]) -> set[str]:
@@ -110,7 +120,7 @@ def unneeded(way: Way) -> tuple[int, list[tuple[str, str, str]]]:
         known = [keys(taken.run()[0]) for taken in same]
         for n in same[0].barriers:
             count += 1
-            edited, place = same[0].without(n), (same[0].name, same[0].python_place(n))
+            edited, place = same[0].without(n), (same[0].name, same[0].python_line(n))
             if not any(is_reached(taken, n) for taken in same):
                 unreached.add(place)
                 continue
@@ -145,6 +155,7 @@ def test_the_reasons_occur():
     ways = [
         Way("float16", 128, bias=True),
         *(Way("float16", 32, tile=tile) for tile in [(64, 32, 4, 3), (32, 32, 4, 1)]),
+        Way("float32", 32, atomic=True, tf32=True, bias=True),
     ]
     seen = {entry[-1] for way in ways for entry in unneeded(way)[1]}
-    assert seen == {END_OF_LOOP, FURTHER_SLOT, BACK_AGAIN, OTHER_PLACES}
+    assert seen == {END_OF_LOOP, FURTHER_SLOT, BACK_AGAIN, OTHER_PLACES, AGAIN}

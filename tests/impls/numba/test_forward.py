@@ -19,7 +19,12 @@ from impls.numba.tuning import TILES, Tile
 
 DEVICE = torch.device("cpu" if EMULATED else "cuda")
 FORWARDS = {"fa1_forward": fa1, "fa2_forward": fa2}
-EVERY = [(name, tile) for name in FORWARDS for tile in TILES[name]]
+EVERY = [  # but for one that sm_80, which the emulator is, has too little shared memory for
+    (name, tile)
+    for name, module in FORWARDS.items()
+    for tile in TILES[name]
+    if module.forward_bytes(*tile) <= tuning.shared_memory_limit(DEVICE)
+]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

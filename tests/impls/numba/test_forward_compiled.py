@@ -23,6 +23,7 @@ RESERVED = 1024  # bytes of shared memory for each block
 
 def forward(monkeypatch, name: str, tile: Tile, dtype: torch.dtype = torch.float32) -> Compiled:
     monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
+    monkeypatch.setattr(tuning, "shared_memory_limit", lambda device: MULTIPROCESSOR[1] - RESERVED)
     x = torch.zeros(1, 1, 1, tile.D, dtype=dtype, device=DEVICE)
     return compiled(monkeypatch, FORWARDS[name], lambda: attention.Algorithm(name[:3]).forward(x, x, x))
 
