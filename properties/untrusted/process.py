@@ -43,12 +43,14 @@ class KernelProcess:
         self.argument = argument
         self.number = 0  # of the last request
         self._folder = tempfile.TemporaryDirectory(prefix="attest-kernel-")
+        # Without a name: in a folder that the kernel may write, it could put a link to another file in its place.
+        self._printed_to = tempfile.TemporaryFile()  # noqa: SIM115
         self._process: subprocess.Popen | None = None
         self._owner = 0
 
     @property
     def folder(self) -> Path:
-        """Where it may write, and where its output goes."""
+        """Where it may write."""
         return Path(self._folder.name)
 
     def ask(
@@ -132,13 +134,14 @@ class KernelProcess:
             "folder": str(self.folder),
             "caches": caches,
         }
-        with open(self.folder / "printed", "ab") as printed:
-            os.ftruncate(printed.fileno(), 0)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__.replace("process", "kernel"), json.dumps(facts)],
-                cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
-                pass_fds=(request_read, answer_write), start_new_session=True,
-            )  # fmt: skip
+        printed = self._printed_to
+        os.ftruncate(printed.fileno(), 0)
+        os.lseek(printed.fileno(), 0, os.SEEK_SET)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__.replace("process", "kernel"), json.dumps(facts)],
+            cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
+            pass_fds=(request_read, answer_write), start_new_session=True,
+        )  # fmt: skip
         os.close(request_read)
         os.close(answer_write)
         self._owner = os.getpid()
@@ -171,10 +174,8 @@ class KernelProcess:
         return KernelEnded(ending_of(status)[1], status, self._printed())
 
     def _printed(self) -> tuple[str, ...]:
-        with contextlib.suppress(OSError), open(self.folder / "printed", "rb") as printed:
-            printed.seek(max(0, os.fstat(printed.fileno()).st_size - (1 << 14)))
-            return last_lines(printed.read().decode(errors="replace"))
-        return ()
+        printed, most = self._printed_to.fileno(), 1 << 14
+        return last_lines(os.pread(printed, most, max(0, os.fstat(printed).st_size - most)).decode(errors="replace"))
 
 
 def _status(process: subprocess.Popen) -> int:

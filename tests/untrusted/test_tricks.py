@@ -42,6 +42,7 @@ CAUGHT_BY = {
 # What ends or spoils its process: named, and the next call gets a new one.
 ENDS = {
     "ends_with_status_0": "forward ends the kernel process: exit status 0",
+    "links_its_output_to_another_file": "forward ends the kernel process: exit status 0",
     "writes_to_every_pipe": "which is no message",
     "answers_with_a_pickle": "it answers with a header that is no JSON (JSONDecodeError), which is no message",
     "promises_a_huge_answer": "it answers with a header of 1152921504606846976 bytes, which is no message",
@@ -90,6 +91,7 @@ def test_a_kernel_process_that_ends_is_named_and_replaced(impls, name):
     law = laws()[DEFINITION]
     assert ENDS[name] in broken(law.hold, Trial(impls[name], case, "cpu")).headline
     law.hold(Trial(impls["calls_pytorch"], case, "cpu"))
+    assert not tricks.MARK.exists()
 
 
 def test_pytorchs_own_attention_is_right_and_observed(impls):
