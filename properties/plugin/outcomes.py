@@ -8,7 +8,7 @@ from pathlib import Path
 from impls.registry import Entry
 from properties.failures import Reason
 from properties.judging.explain import replay_of
-from properties.judging.plan import CALLED_WITH
+from properties.judging.plan import CALLED_WITH, contract_test
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.plugin import sources
 
@@ -50,6 +50,8 @@ def died(report, directory: Path, entries: Iterable[Entry]) -> dict | None:
     chapter, law, impl = judged
     last = directory / f"last-case-{report.attest_worker}.txt"
     case = last.read_text().strip() if last.exists() else ""
+    if not case.startswith((report.nodeid, contract_test(impl))):  # it is that of the law before
+        case = ""
     known = f"the last case launched was {case}" if case else "it had launched no case"
     reason = f"worker {report.attest_worker} died; {known}"
     option = next((entry.option for entry in entries if entry.name == impl), "")

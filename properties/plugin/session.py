@@ -137,8 +137,11 @@ def suite_raised(error: Exception, result: Result) -> Result:
 
 
 def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable) -> None:
-    """A failure listed in known_failures is expected. A pass that is listed there fails: the list is out of date."""
-    known = getattr(impl, "known_failures", {}).get(result.law)
+    """A failure listed in known_failures is expected. A pass that is listed there fails: the list is out of date.
+
+    A broken contract is no law: what is not judged because of it would look as if it were.
+    """
+    known = getattr(impl, "known_failures", {}).get(result.law) if result.chapter != "test_contract" else None
     if result.verdict == FAIL and known:
         result.known = known
     if result.verdict == PASS and known:

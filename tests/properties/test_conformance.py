@@ -15,7 +15,7 @@ from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from properties.law import laws
-from properties.plugin.session import Judge
+from properties.plugin.session import Judge, compare_with_known
 
 OUT = laws()["test_out_matches_the_definition"]
 BIASED = laws()["test_biased_attention_matches_the_definition"]
@@ -138,3 +138,11 @@ def test_a_kept_contract_costs_one_call_for_each_feature():
     impl = raising(counted)
     assert conformance.problems(impl, "cpu") == []
     assert count[0] == len(conformance.sample(impl))
+
+
+def test_a_broken_contract_is_no_known_failure(tmp_path):
+    """What is not judged because of it would look as if it were."""
+    impl = raising(PARTS["causal"], known_failures={"test_contract_is_kept": "causal, #1"})
+    result = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    compare_with_known(result, impl)
+    assert (result.verdict, result.known) == (FAIL, "")
