@@ -29,6 +29,7 @@ SAME = (
     "versions",
     "sources",
 )  # what all parts of a run have in common
+OPTIONS = ("impl", "untrusted", "case", "perturb")  # also; a file of --impl-from may lie elsewhere, and is in `sources`
 OWN = ("command", "started", "seconds", "workers", "device_name", "platform")  # what each part has of its own
 
 
@@ -51,6 +52,11 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
     if twice:
         raise MergeError(f"{twice[0][0]}[{twice[0][1]}] is in two parts")
     first = environments[0]
+    if len(results) != (whole := first["shard"]["tests_of_all"]):
+        raise MergeError(
+            f"the parts have {len(results)} of {whole} results: their machines split the run at other places, as those that "
+            "can run other implementations do"
+        )
     joined = {key: value for key, value in first.items() if key != "shard"}
     joined |= {
         "command": _without_shard(first["command"]),
@@ -81,6 +87,10 @@ def _check_all(environments: dict[str, dict]) -> None:
         for key in SAME:
             if other.get(key) != one.get(key):
                 raise MergeError(f"{key} differs: {_difference(one.get(key), other.get(key), first, name)}")
+        for key in OPTIONS:
+            was, now = (environment.get("options", {}).get(key) for environment in (one, other))
+            if was != now:
+                raise MergeError(f"the option --{key} differs: {_difference(was, now, first, name)}")
         if other["shard"]["of"] != one["shard"]["of"]:
             raise MergeError(
                 f"the number of parts differs: {one['shard']['of']} in {first}, {other['shard']['of']} in {name}"

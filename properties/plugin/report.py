@@ -178,7 +178,7 @@ def by_chapter(results: list[dict]) -> dict[str, list[dict]]:
 
 def _line(chapter: str, laws: list[dict]) -> dict:
     shown = Counter("known failure" if law["known"] else law["verdict"] for law in laws)
-    applicable = {law["verdict"] for law in laws if law["why"] not in EXCUSED and not law["known"]}
+    applicable = {law["verdict"] for law in laws if law.get("why") not in EXCUSED and not law["known"]}
     zs = [(float(z), tensor) for law in laws for tensor, z in law["worst_z"].items()]
     z, tensor = max(zs, default=(None, ""))
     return {

@@ -188,6 +188,8 @@ def shard_of(record: dict, **facts) -> dict:
         (lambda one, two: [one, change(two, repeats=10)], "repeats differs: 100 in 0, 10 in 1"),
         (lambda one, two: [one, change(two, sources={"the suite": "b"})], "the suite a in 0, the suite b in 1"),
         (lambda one, two: [one, change(two, versions={"torch": "2.8", "triton": None})], "torch 2.9 in 0, torch 2.8 in 1"),
+        (lambda one, two: [one, change(two, options={"case": "seqlen_q=1"})], "--case differs: None in 0, seqlen_q=1 in 1"),
+        (lambda one, two: [shard_of(one, tests_of_all=4), shard_of(two, tests_of_all=4)], "the parts have 3 of 4 results"),
         (lambda one, two: [one, shard_of(two, of=3)], "the number of parts differs: 2 in 0, 3 in 1"),
         (lambda one, two: [one], "shard 2/2 missing: all 2 parts are needed"),
         (lambda one, two: [shard_of(one, of=4), shard_of(two, of=4)], "shards 3/4, 4/4 missing: all 4 parts are needed"),
