@@ -18,6 +18,7 @@ from mutants.mutant import CONTRACT, Mutant, build, elsewhere
 from mutants.power.child import PEER, SEARCH, Begins, How, Judged, NeedsAnother, items, judge_items
 from mutants.power.records import Entry, Record
 from properties.cases.support import not_here
+from properties.isolation.endings import FROM_OUTSIDE
 from properties.judging.verdict import FAIL, UNKNOWN
 from properties.law import laws
 
@@ -130,7 +131,9 @@ class Matrix:
         except (EOFError, OSError):
             one.process.join()
             if self.missing(self.record.entries[one.name]):
-                self._lost(one, CRASH, f"the process ended with status {one.process.exitcode}")
+                status = one.process.exitcode
+                killed = -status in FROM_OUTSIDE  # for want of memory, say
+                self._lost(one, UNKNOWN if killed else CRASH, f"the process ended with status {status}")
             else:
                 self._finish(one)
             return

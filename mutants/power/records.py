@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 
 import torch
@@ -67,8 +67,19 @@ def environment(device: str, profile: str, cases: int, seed: int) -> dict[str, s
 
 def entry_of(mutant: Mutant, elsewhere: str) -> Entry:
     """An entry without verdicts."""
-    key = key_of(edited_source(mutant), repr(sorted(mutant.declares)), mutant.impl, mutant.law)
+    key = key_of(edited_source(mutant), _stable(mutant.declares), mutant.impl, mutant.law)
     return Entry(mutant.law, mutant.family.name, mutant.story, key, elsewhere)
+
+
+def _stable(declared: object) -> str:
+    """What a mutant declares, as the same text in every process."""
+    if isinstance(declared, dict):
+        return str({name: _stable(declared[name]) for name in sorted(declared)})
+    if isinstance(declared, (set, frozenset)):
+        return str(sorted(map(_stable, declared)))
+    if is_dataclass(declared):
+        return _stable({each.name: getattr(declared, each.name) for each in fields(declared)})
+    return getattr(declared, "__qualname__", None) or repr(declared)
 
 
 def read(file: Path) -> Record:
@@ -93,7 +104,7 @@ def resumed(file: Path, fresh: Record) -> Record:
             raise RecordError(f"{file} has {name} {was}, and this run has {now}: name another file, or remove it")
     for name, entry in fresh.entries.items():
         before = old.entries.get(name)
-        if before is not None and before.key == entry.key and not entry.elsewhere:
+        if before is not None and before.key == entry.key and not entry.elsewhere and not before.elsewhere:
             fresh.entries[name] = before
     for name, entry in old.entries.items():  # of other names on the command line
         fresh.entries.setdefault(name, entry)
@@ -110,9 +121,20 @@ def merged(files: list[Path]) -> list[Record]:
             records.append(new)
             continue
         for name, entry in new.entries.items():
-            known = same.entries.setdefault(name, entry)
+            known = same.entries.get(name)
+            if known is None or (known.elsewhere and not entry.elsewhere):
+                same.entries[name] = entry
+                continue
+            if entry.elsewhere:  # what it was judged with was not installed yet
+                continue
             if known.key != entry.key:
                 raise RecordError(f"{file} has another edit of {name} than the files before it: judge it again")
+            if differ := [
+                item
+                for item in entry.verdicts
+                if known.verdicts.get(item, entry.verdicts[item]) != entry.verdicts[item]
+            ]:
+                raise RecordError(f"{file} has another verdict of {differ[0]} on {name} than the files before it")
             known.verdicts |= entry.verdicts
             known.details |= entry.details
             known.searched = known.searched or entry.searched

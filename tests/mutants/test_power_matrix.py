@@ -1,17 +1,19 @@
 """The matrix: each planted bug in a process of its own, and results on disk."""
 
 import os
+import signal
 import time
 from dataclasses import replace
 
 import pytest
 
+from impls import Supports
 from mutants.mutant import CONTRACT
 from mutants.power import matrix as rooms
 from mutants.power.child import SEARCH, Begins, How, Judged, NeedsAnother, items
 from mutants.power.matrix import Matrix, killers, missing_items, peer_killers
-from mutants.power.records import Record, RecordError, merged, read, resumed
-from tests.mutants.power_records import ALLCLOSE, NAMES, TWO_LAWS, WHERE, record_lacking
+from mutants.power.records import Record, RecordError, entry_of, merged, read, resumed
+from tests.mutants.power_records import ALLCLOSE, NAMES, TWO_LAWS, WHERE, mutant_called, record_lacking
 
 HOW = How("cpu", cases=3, repeats=3, small=True, seed=0)
 
@@ -39,6 +41,14 @@ def dies_in_one_law(pipe, name, how, wanted):
 def dies_always(pipe, name, how, wanted):
     pipe.send(Begins(wanted[0]))
     os._exit(3)
+
+
+def is_killed_in_one_law(pipe, name, how, wanted):
+    for item in wanted:
+        pipe.send(Begins(item))
+        if item == TWO_LAWS[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        pipe.send(Judged(item, "pass", "", 0.0))
 
 
 def hangs_in_one_law(pipe, name, how, wanted):
@@ -102,6 +112,12 @@ def test_a_process_that_dies_gives_its_law_a_verdict_and_another_goes_on():
     assert killers(entry) == [TWO_LAWS[0]]
 
 
+def test_a_process_that_is_killed_has_caught_nothing():
+    """As for want of memory."""
+    entry = run(record_lacking(*TWO_LAWS, names=NAMES[:1]), NAMES[:1], judge=is_killed_in_one_law).entries[NAMES[0]]
+    assert [entry.verdicts[law] for law in TWO_LAWS] == ["unknown", "pass"] and killers(entry) == []
+
+
 def test_a_process_that_hangs_is_ended_and_nothing_is_caught_by_it():
     record = record_lacking(*TWO_LAWS, names=NAMES[:1])
     entry = run(record, NAMES[:1], judge=hangs_in_one_law, seconds=3.0).entries[NAMES[0]]
@@ -151,6 +167,33 @@ def test_verdicts_of_another_edit_are_not_kept(tmp_path):
     old.save(file)
     entries = resumed(file, record_lacking(*items())).entries
     assert entries[NAMES[0]].verdicts == {} and entries[NAMES[1]].verdicts != {}
+
+
+def test_verdicts_of_another_declaration_are_not_kept():
+    mutant = mutant_called(NAMES[0])
+    narrower = replace(mutant, declares=mutant.declares | {"supports": Supports(headdims={8})})
+    assert entry_of(mutant, "").key == entry_of(replace(mutant), "").key != entry_of(narrower, "").key
+
+
+def test_what_could_not_be_judged_there_is_judged_where_it_can(tmp_path):
+    files = [tmp_path / f"{n}.json" for n in range(2)]
+    without, with_ = record_lacking(names=NAMES[:1]), record_lacking(names=NAMES[:1])
+    without.entries[NAMES[0]].elsewhere, without.entries[NAMES[0]].verdicts = "no nvcc found here", {}
+    without.save(files[0])
+    with_.save(files[1])
+    for order in (files, files[::-1]):
+        assert merged(order)[0].entries[NAMES[0]].elsewhere == "" != merged(order)[0].entries[NAMES[0]].searched
+    assert resumed(files[0], record_lacking(*items(), names=NAMES[:1])).entries[NAMES[0]].elsewhere == ""
+
+
+def test_files_that_contradict_each_other_are_refused(tmp_path):
+    files = [tmp_path / f"{n}.json" for n in range(2)]
+    for file, verdict in zip(files, ("pass", "fail"), strict=True):
+        record = record_lacking(names=NAMES[:1])
+        record.entries[NAMES[0]].verdicts[TWO_LAWS[0]] = verdict
+        record.save(file)
+    with pytest.raises(RecordError, match=f"another verdict of {TWO_LAWS[0]} on {NAMES[0]}"):
+        merged(files)
 
 
 def test_a_file_of_another_run_is_refused(tmp_path):
