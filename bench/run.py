@@ -107,6 +107,8 @@ class Bench:
             got = run(impl, x, causal=case.causal, backward=backward)
         finally:
             self.first_calls += time.perf_counter() - began
+        if changed := workload.changed(impl, x):
+            return {"verdict": WRONG, "reason": f"{', '.join(changed)} modified: inputs should come back as they were"}
         if reason := mistake(got, want, NAMES if backward else NAMES[:1]):
             closer = f"pytest {entry.option or f'--impl {impl.name}'} --case '{case}'"
             return {"verdict": WRONG, "reason": f"{reason}; for a closer look:  {closer}"}
@@ -155,8 +157,13 @@ class Workload:
         return reference(self.inputs, self.case.causal, self.backward)
 
     def handed_to(self, impl: Implementation) -> Inputs:
-        """The inputs in the implementation's layout."""
-        return Inputs(**{name: to_layout(impl, tensor) for name, tensor in self.inputs.items()})
+        """A copy of the inputs in the implementation's layout: what it writes there is no neighbour's input."""
+        return Inputs(**{name: to_layout(impl, tensor).clone() for name, tensor in self.inputs.items()})
+
+    def changed(self, impl: Implementation, handed: Inputs) -> list[str]:
+        """The names of the inputs that a call has written to."""
+        given = dict(handed.items())
+        return [name for name, tensor in self.inputs.items() if not torch.equal(to_layout(impl, tensor), given[name])]
 
 
 def describe(case: Case, which: str, name: str) -> dict:

@@ -75,6 +75,16 @@ def test_a_wrong_implementation_is_wrong_and_not_timed(bench, benched, mistake, 
     assert "wrong" in text and reason in text
 
 
+def test_what_writes_to_its_inputs_is_wrong_and_its_neighbours_are_not(bench, benched):
+    file = benched("q.detach().mul_(0.5)")
+    status, _, found = bench("--impl-from", file, "--impl", "mine,torch_math", "--full")
+
+    assert status == 1
+    reasons = {c["reason"] for c in found["results"] if c["impl"] == "mine" and c["pass"] == "forward"}
+    assert reasons == {"q modified: inputs should come back as they were"}
+    assert verdicts(found, "torch_math") == {"forward": "timed", "backward": "timed"}
+
+
 def test_a_wrong_gradient_is_wrong_where_the_forward_is_right(bench, benched):
     file = benched("out = out + 0.5 * (out - out.detach())")
     status, _, found = bench("--impl-from", file, "--impl", "mine", "--full")
