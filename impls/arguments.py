@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 
 ALIGNMENTS = ("bottom_right", "top_left")
 LARGEST_SCALE = 2.0**127  # times log2(e) it is still a float32
+LARGEST_SIZE = 2**30  # so that kernels' 32 bits hold the number of a query plus seqlen_k, or plus a tile
 
 
 class Sizes(NamedTuple):
@@ -50,6 +51,13 @@ def check_tensor(name: str, x: object) -> None:
         raise ValueError(f"{name} is a {type(x).__name__}: should be a tensor")
     if x.layout != torch.strided:
         raise ValueError(f"{name} has layout {x.layout}: should be torch.strided")
+
+
+def check_sizes(sizes: Sizes) -> None:
+    """Raises ValueError unless each size is at most LARGEST_SIZE."""
+    for name, size in zip(sizes._fields, sizes, strict=True):
+        if size > LARGEST_SIZE:
+            raise ValueError(f"{name} is {size}: should be at most {LARGEST_SIZE}")
 
 
 def check_headdim(headdim: int, largest: int, where: str = "") -> None:

@@ -14,6 +14,7 @@ from impls.arguments import (
     check_headdim,
     check_one_device,
     check_options,
+    check_sizes,
     sizes_of,
     unit_stride,
 )
@@ -26,7 +27,6 @@ WIDEST_HEADDIM = 1024  # of the forward in float32
 TILE = 64  # least keys for a block of the backward
 MANY_BLOCKS = 768  # three times as many as an H200 runs at once
 MOST_SPLITS = 8  # times the memory of dq
-LARGEST_LENGTH = 2**30  # so that the kernels' ints hold a query's number plus seqlen_k
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,7 @@ def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool 
         check_headdim(sizes.headdim, LARGEST_HEADDIM, f" in {q.dtype}")
     else:
         check_headdim(sizes.headdim, WIDEST_HEADDIM)
-    for name, size in zip(sizes._fields, sizes, strict=True):
-        if size > LARGEST_LENGTH:
-            raise ValueError(f"{name} is {size}: should be at most {LARGEST_LENGTH}")
+    check_sizes(sizes)
     check_bias(bias, q, sizes.scores)
     check_one_device(q=q, k=k, v=v, bias=bias)
     if q.device.type not in ("cpu", "cuda"):

@@ -6,12 +6,19 @@ from typing import NamedTuple
 
 import torch
 
-from impls.arguments import check_bias, check_dtypes, check_headdim, check_one_device, check_options, sizes_of
+from impls.arguments import (
+    check_bias,
+    check_dtypes,
+    check_headdim,
+    check_one_device,
+    check_options,
+    check_sizes,
+    sizes_of,
+)
 
 from .device import EMULATED
 
 LARGEST_HEADDIM = 256
-LARGEST_LENGTH = 2**30  # as in our other families; a position plus a tile fits into 32 bits
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -74,9 +81,7 @@ def check(q, k, v, bias, causal, softmax_scale, alignment) -> None:
     sizes = sizes_of(q, k, v)
     check_dtypes(q, k, v, DTYPES)
     check_headdim(sizes.headdim, LARGEST_HEADDIM)
-    for name, size in zip(sizes._fields, sizes, strict=True):
-        if size > LARGEST_LENGTH:
-            raise ValueError(f"{name} is {size}: should be at most {LARGEST_LENGTH}")
+    check_sizes(sizes)
     check_bias(bias, q, sizes.scores)
     check_one_device(q=q, k=k, v=v, bias=bias)
     check_device(q)

@@ -14,6 +14,7 @@ from impls.arguments import (
     check_like,
     check_one_device,
     check_options,
+    check_sizes,
     sizes_of,
     unit_stride,
 )
@@ -132,6 +133,7 @@ def problem_of(
 ) -> Problem:  # fmt: skip
     """Check a call and return its Problem. Raises ValueError, with the values, for a call that is not supported."""
     sizes = sizes_of(q, k, v)
+    check_sizes(sizes)
     check_headdim(sizes.headdim, largest)
     check_dtypes(q, k, v, DTYPES)
     check_bias(bias, q, sizes.scores)

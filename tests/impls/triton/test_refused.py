@@ -45,6 +45,9 @@ REFUSED = {
     "nheads_of_v": (dict(v=zeros(2, 7, 4, 8)), r"v \(2, 7, 4, 8\)"),
     "headdim_of_v": (dict(v=zeros(2, 7, 2, 16)), r"v \(2, 7, 2, 16\)"),
     "headdim_of_q": (dict(q=zeros(2, 5, 4, 16)), r"q \(2, 5, 4, 16\)"),
+    "too_long": (
+        dict(q=zeros(0, 5, 4, 8), k=zeros(0, 2**30 + 1, 2, 8), v=zeros(0, 2**30 + 1, 2, 8)),
+        "seqlen_k is 1073741825: should be at most 1073741824"),
     "headdim_0": (dict(q=zeros(2, 5, 4, 0), k=zeros(2, 7, 2, 0), v=zeros(2, 7, 2, 0)), "headdim is 0: should be 1 to 256"),
     "headdim_257": (
         dict(q=zeros(2, 5, 4, 257), k=zeros(2, 7, 2, 257), v=zeros(2, 7, 2, 257)), "headdim is 257: should be 1 to 256"),
