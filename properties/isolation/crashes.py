@@ -55,21 +55,32 @@ def message(law: Law, impl: Implementation, headline: str, case: Case | None, ob
     return "\n".join(parts).rstrip() + "\n"
 
 
-def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, gpu_lost: bool) -> Result:
-    """The result; where the process has lost its GPU in a drawn case, and shrunk nothing, that of the smallest case."""
-    if result.verdict != FAIL or not gpu_lost or isolated.judge.plan.case is not None:
+def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, lost_gpu: str) -> Result:
+    """The result; where the process lost its GPU in its case, a drawn one, that of the smallest case. lost_gpu: in which."""
+    if (
+        result.verdict != FAIL
+        or not result.smallest
+        or lost_gpu != result.smallest
+        or isolated.judge.plan.case is not None
+    ):
         return result
 
     def same(answer: Ending | dict) -> Result | None:
-        if isinstance(answer, Ending) or not answer["gpu_lost"]:
+        if isinstance(answer, Ending):
             return None
         found = as_result(answer["result"])
-        return found if (found.verdict, found.reason) == (FAIL, result.reason) else None
+        lost = found.verdict == FAIL and answer["lost_gpu"] == found.smallest
+        return found if lost and _cause(found.reason) == _cause(result.reason) else None
 
     stop = time.perf_counter() + MOST_SECONDS
     _, found = _smallest(isolated, law, impl, parse_case(result.smallest), result, same, stop)
     found.cases = result.cases
     return found
+
+
+def _cause(reason: str) -> str:
+    """What the GPU says. Before it stands which library noticed, which depends on what the process has called before."""
+    return reason.rpartition("CUDA error: ")[2]
 
 
 def _smallest(
@@ -80,9 +91,11 @@ def _smallest(
 
     same: what `Isolated.ended_by` gives for a step -> the like of `found`; None if it is something else.
     """
-    trials, left = 0, steps_from(law, impl, case)
-    while (step := next(left, None)) is not None and trials < MOST_TRIALS and time.perf_counter() < stop:
-        trials += 1
+    seen, left = set(), steps_from(law, impl, case)
+    while (step := next(left, None)) is not None and len(seen) < MOST_TRIALS and time.perf_counter() < stop:
+        if step in seen:
+            continue
+        seen.add(step)
         limit = max(1.0, (stop - time.perf_counter()) / 2)  # a step that does not return leaves time for others
         if again := same(isolated.ended_by(law, impl, step, min(limit, isolated.limit or limit))):
             case, found, left = step, again, steps_from(law, impl, step)

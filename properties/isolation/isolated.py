@@ -18,7 +18,7 @@ from properties.judging import conformance
 from properties.judging.explain import replay_command
 from properties.judging.judge import device_of
 from properties.judging.plan import Lost, contract_test
-from properties.judging.search import lost_in
+from properties.judging.search import lost_case, lost_in
 from properties.judging.verdict import FAIL, UNKNOWN, Result
 from properties.law import Law
 from properties.plugin.session import Judge, contract_result, suite_raised
@@ -82,7 +82,7 @@ class Isolated:
                 lost |= self._lost[place]
                 continue
             if not isinstance(answer, Ending):
-                result = crashes.smaller(self, law, impl, as_result(answer["result"]), answer["gpu_lost"])
+                result = crashes.smaller(self, law, impl, as_result(answer["result"]), answer["lost_gpu"])
                 break
             if answer.breaks:
                 result = crashes.result(self, law, impl, answer)
@@ -159,13 +159,12 @@ class Isolated:
             else:
                 result = self.judge.law(self.objects[request["law"]], impl)
         tried = conformance.known(impl, device) or conformance.Tried([], judged=False)
-        gpu_lost = bool(lost_in())
         return {
             "result": record_of(result),
             "kept": tried.judged and not tried.problems and tried.undecided is None,
             "lost": [tried.lost, tried.problems[0]] if tried.lost else [],  # the case of the contract, what happened
-            "gpu_lost": gpu_lost,
-            "over": gpu_lost or (result.why is Reason.SUITE and not device_works(device)),
+            "lost_gpu": lost_case(),
+            "over": bool(lost_in()) or (result.why is Reason.SUITE and not device_works(device)),
         }
 
     # --- the process ----------------------------------------------------------------------------------------------------

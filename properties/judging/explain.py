@@ -15,7 +15,7 @@ from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from properties.judging.beside import Beside
 from properties.judging.plan import REPEATS, Plan
-from properties.judging.search import trial_of
+from properties.judging.search import ContextLost, check_context, trial_of
 from properties.judging.traced import trace_failure
 from properties.law import Law
 
@@ -41,14 +41,11 @@ def explain(
     """
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
     traced = trace_failure(law, impl, case) if again and plan.goes_on else None
-    if again and not unsteady:
-        same, repeated = _repeats(law, impl, case, broken, plan)
-        if same:
-            observed += _investigated(broken) + _neighbours(law, impl, case, plan)
-        observed += [NO_RACE] if repeated == [SAME_AGAIN] and traced is None else repeated
-    elif again and flaky:  # a law about races has already repeated the call, more often
-        same, repeated = _repeats(law, impl, case, broken, plan)
-        observed += [] if same else repeated
+    if again and (flaky or not unsteady):  # a law about races has already repeated the call, more often
+        try:
+            observed += _by_further_calls(law, impl, case, broken, plan, unsteady, traced is not None)
+        except ContextLost as lost:
+            observed.append(f"a further call loses the GPU: {lost.broken.headline}, with {lost.case}")
     if traced is not None:
         observed += traced.lines
     if traced is not None and traced.findings:
@@ -91,13 +88,30 @@ def _beside(law: Law, impl: Implementation, beside: Beside | None, plan: Plan) -
     return section(f"Also wrong without {beside.without}", lines)
 
 
-def _investigated(broken: LawBroken) -> list[str]:
+def _by_further_calls(
+    law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan, unsteady: bool, traced: bool
+) -> list[str]:
+    """Whether it fails again, and where it does not. Raises ContextLost."""
+    same, repeated = _repeats(law, impl, case, broken, plan)
+    if unsteady:
+        return [] if same else repeated
+    found = []
+    if same:
+        found += _investigated(law, impl, case, broken, plan)
+        found += _neighbours(law, impl, case, plan)
+    return found + ([NO_RACE] if repeated == [SAME_AGAIN] and not traced else repeated)
+
+
+def _investigated(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> list[str]:
     """What the check finds out by further calls. Its phrase is added to the headline."""
     if broken.investigate is None:
         return []
     try:
         phrase, lines = broken.investigate()
-    except (LawBroken, Undecided, ContractError):
+    except LawBroken as another:
+        check_context(trial_of(impl, case, plan), another, law.test_id(impl.name))
+        return []
+    except (Undecided, ContractError):
         return []
     except RuntimeError as error:
         if is_out_of_memory(error):
@@ -117,10 +131,12 @@ def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> Exceptio
     """LawBroken; None where the law holds; AnotherCase or Undecided where it says nothing."""
     if str(case) in plan.lost:
         return AnotherCase()
-    plan.write_down(f"{law.test_id(impl.name)} {case}")
+    test, trial = law.test_id(impl.name), trial_of(impl, case, plan)
+    plan.write_down(f"{test} {case}")
     try:
-        law.hold(trial_of(impl, case, plan))
+        law.hold(trial)
     except LawBroken as broken:
+        check_context(trial, broken, test)
         return broken
     except (AnotherCase, Undecided) as nothing:
         return nothing

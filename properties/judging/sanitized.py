@@ -33,8 +33,13 @@ def kernels_of(trial: Trial) -> list[str]:
         raise Undecided(str(error)) from error
 
 
+_refused: list[str] = []  # why the tools do not run on this machine, once that is known
+
+
 def sanitized(trial: Trial, program: str, kernels: Iterable[str], tools: Iterable[Tool] = tuple(Tool)) -> list[Finding]:
     """What the tools report of these kernels. Raises Undecided if a tool says nothing and none has found anything."""
+    if _refused:
+        raise Undecided(_refused[0], Reason.NO_SANITIZER)
     target = alone.command(trial.device, trial.impl.name, str(trial.case), shlex.split(trial.origin))
     watched = sanitizer.watch(program, target, kernels, tools, LIMIT, NOW.lives)
     findings: list[Finding] = []
@@ -45,5 +50,6 @@ def sanitized(trial: Trial, program: str, kernels: Iterable[str], tools: Iterabl
         why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES
         if all(each.refuses_device for each in watched):
             why = Reason.NO_SANITIZER
+            _refused.append("; ".join(undecided))
         raise Undecided("; ".join(undecided), why)
     return findings

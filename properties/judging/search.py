@@ -29,7 +29,7 @@ class ContextLost(BaseException):
         self.broken, self.case = broken, case
 
 
-_lost_in = ""  # the test in which this process lost its GPU context
+_lost_in = _lost_case = ""  # the test, and its case, in which this process lost its GPU context
 
 
 def lost_in() -> str:
@@ -37,11 +37,16 @@ def lost_in() -> str:
     return _lost_in
 
 
+def lost_case() -> str:
+    """The case in which it did."""
+    return _lost_case
+
+
 def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
     """Raise ContextLost if nothing can be launched after this failure."""
     if not trial.device_works():
-        global _lost_in
-        _lost_in = test
+        global _lost_in, _lost_case
+        _lost_in, _lost_case = test, str(trial.case)
         raise ContextLost(broken, trial.case) from None
 
 

@@ -6,6 +6,7 @@ tests/torture/on_gpu.py has the like on a real one.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -76,6 +77,38 @@ def test_a_law_that_loses_the_gpu_shrinks_in_processes_of_their_own(tmp_path, gp
     assert (law.verdict, law.reason) == (FAIL, RAISES)
     assert law.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32") and law.cases > 1
     assert "--case 'seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32" in law.replay and law.replay in law.message
+
+
+def test_the_library_that_notices_may_be_another_one_in_each_process(tmp_path, gpu, patient):
+    """The GPU's own words decide whether it is the same failure."""
+    impl = faulty(gpu, lambda q: q.shape[1] > 40 and q.shape[1] != 64)
+    forward = impl.forward
+
+    def noticed(q, k, v):
+        try:
+            return forward(q, k, v)
+        except RuntimeError as error:
+            raise RuntimeError(f"CUBLAS_STATUS {os.getpid()} when calling cublasCreate(handle): {error}") from None
+
+    with isolated(tmp_path, impl := replace(impl, forward=noticed)) as judging:
+        law = judging.law(LAW, impl)
+    assert law.verdict == FAIL and law.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
+
+
+def test_a_gpu_that_is_lost_while_a_failure_is_explained_costs_no_verdict(tmp_path, gpu):
+    """Wrong at length 3, and an illegal access at a neighbouring one."""
+    impl = faulty(gpu, lambda q: q.shape[1] == 16)
+    forward = impl.forward
+
+    def wrong(q, k, v):
+        return forward(q, k, v) + (q.shape[1] == 3)
+
+    with isolated(tmp_path, impl := replace(impl, forward=wrong), good.IMPL) as judging:
+        law = judging.law(LAW, impl, case="seqlen_q=3 seqlen_k=3 headdim=16 dtype=float32", goes_on=True)
+        neighbour = judging.law(LAW, good.IMPL)
+    assert law.verdict == FAIL and "times what rounding explains" in law.reason and neighbour.verdict == PASS
+    lost = f"a further call loses the GPU: {RAISES}, with seqlen_q=16 seqlen_k=16 headdim=16 dtype=float32"
+    assert lost in law.message
 
 
 def test_a_given_case_that_loses_the_gpu_is_not_shrunk(tmp_path, gpu):

@@ -39,6 +39,7 @@ def installed(tmp_path, monkeypatch):
 
     def install(**how) -> None:
         program = fake(tmp_path, **how)
+        monkeypatch.setattr(sanitized, "_refused", [])
         monkeypatch.setattr(sanitized.sanitizer, "find", lambda: program)
         monkeypatch.setattr(test_races, "kernels_of", lambda trial: ["forward"])
 

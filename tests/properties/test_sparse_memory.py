@@ -190,6 +190,7 @@ def test_an_error_after_which_the_device_does_not_work_is_a_failure(monkeypatch)
         return torch_math.forward(q, k, v, **options)
 
     monkeypatch.setattr(Trial, "device_works", lambda self: False)
-    monkeypatch.setattr(search, "_lost_in", "")  # put back afterwards: this process has lost nothing
+    for name in ("_lost_in", "_lost_case"):
+        monkeypatch.setattr(search, name, "")  # put back afterwards: this process has lost nothing
     result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=20))
     assert result.verdict == FAIL and "illegal memory access" in result.reason

@@ -20,7 +20,7 @@ GPU = (
     "--case-timeout",
     5.0,
     "-k",
-    f"{LAW} or contract or {STREAM} and (good or wrong or after)",
+    f"{LAW} or test_contract_is_kept or {STREAM} and (good or wrong or after)",
 )
 WORKERS = ("0", "2")
 
@@ -68,7 +68,8 @@ def test_no_neighbour_on_the_gpu_loses_a_verdict(judged, n):
 def test_an_illegal_access_in_every_call_breaks_the_contract(judged, n):
     contract, law = (judged(n)[test, NO_CONTRACT.name] for test in ("test_contract_is_kept", LAW))
     assert contract["verdict"] == FAIL and "illegal memory access" in contract["reason"]
-    assert (law["verdict"], law["why"]) == (UNKNOWN, "contract") and contract["reason"] in law["reason"]
+    # Which library notices it depends on the process.
+    assert (law["verdict"], law["why"]) == (UNKNOWN, "contract") and "illegal memory access" in law["reason"]
 
 
 def test_drawn_cases_of_an_illegal_access_shrink_in_processes_of_their_own(tmp_path):
