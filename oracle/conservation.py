@@ -28,6 +28,10 @@ n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of
 rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
 the adding-up to x, as its total there is the larger of two sizes (here their sum, which is no smaller).
 
+With GQA dk and dv may be stored for each query head h before those of a group are summed, as FlashAttention-2 does, so
+that rounding(dk_h) and rounding(dv_h) are added, with the sizes of what they are multiplied with. Where the heads cancel
+each other, these are larger than that of the sum.
+
 The roundings of outputs are measured. Everything else is summed over every row: a single row can carry all the error, so rows
 are not sampled.
 """
@@ -44,12 +48,12 @@ from .noise import noise
 from .rounding import FLUSH, roundoff, smallest_subnormal, units
 from .variant import Variant
 
-# The sums over j that each law needs.
+# The sums over j that each law needs; and dk, dv of each query head.
 PARTS = {
-    "sum_dk": ("t", "delta", "size_t", "lost", "cut"),
+    "sum_dk": ("t", "delta", "size_t", "lost", "cut", "dk_heads"),
     "sum_dbias": ("t", "delta", "size_t", "lost", "cut"),
-    "q_dq": ("r", "terms_r"),
-    "v_dv": ("dp", "terms_dp", "lost"),
+    "q_dq": ("r", "terms_r", "dk_heads"),
+    "v_dv": ("dp", "terms_dp", "lost", "dv_heads"),
 }
 
 
@@ -93,6 +97,13 @@ def conservation(
         """What matrix units lose of one side of a law by truncating sums of n products (noise.py): all of it one way."""
         return size(side) * (algebra.truncation(n) if un.matrix else 0.0)
 
+    def of_heads(name: str, factor: torch.Tensor | None = None) -> torch.Tensor | float:
+        """The rounding of dk or dv of each query head, times the size of `factor` (batch, nheads, seqlen_k, headdim)."""
+        if p.group == 1:
+            return 0.0
+        e = size(sums[name]) * unit(un.u_out) + unit(un.tiny_out)
+        return p.sum_group(e.sum(2) if factor is None else (e * size(factor)).sum((2, 3)))
+
     laws = {}
     n_queries = seqlen_q * p.group
     all_q, all_k, all_v, all_dout = (measured(x) for x in (q, k, v, dout))
@@ -103,7 +114,7 @@ def conservation(
         e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2))
         for one_sided in (sums["lost"], sums["cut"]):
             e += size(p.scale * p.sum_group((one_sided.unsqueeze(-1) * p.q).sum(2)))
-        laws["sum_dk"] = (dk.sum(2), algebra.sigma(e + rounding(dk, n_queries).sum(2)))
+        laws["sum_dk"] = (dk.sum(2), algebra.sigma(e + of_heads("dk_heads") + rounding(dk, n_queries).sum(2)))
     if "sum_dbias" in only and bias is not None and getattr(got, "dbias", None) is not None:
         laws["sum_dbias"] = _sum_dbias(got.dbias, bias, sums, algebra, un)
     if "q_dq" in only and got.dq is not None and dk is not None:
@@ -112,7 +123,7 @@ def conservation(
         residual = left - right
         e = over_rows(2 * sums["r"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_r"])
         e = e + p.sum_group((size(all_q) * rounding(dq, seqlen_k)).sum((2, 3)))
-        e = e + cut(seqlen_k, left) + cut(n_queries, right)
+        e = e + cut(seqlen_k, left) + cut(n_queries, right) + of_heads("dk_heads", p.k)
         laws["q_dq"] = (residual, algebra.sigma(e + (size(all_k) * rounding(dk, n_queries)).sum((2, 3))))
     if "v_dv" in only and got.dv is not None and got.out is not None:
         out, dv = measured(got.out), measured(got.dv)
@@ -121,14 +132,21 @@ def conservation(
         e = over_rows(sums["dp"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_dp"])
         e = e + p.sum_group((size(all_dout) * rounding(out, seqlen_k)).sum((2, 3)))
         e = e + cut(n_queries, left) + cut(seqlen_k, right) + 2 * size(over_rows(sums["lost"]))
+        e = e + of_heads("dv_heads", p.v)
         laws["v_dv"] = (residual, algebra.sigma(e + (size(all_v) * rounding(dv, n_queries)).sum((2, 3))))
     return laws
 
 
 def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]:
-    """-> (batch, nheads, seqlen_q) each: those of the sums over j in the formulas above that are wanted."""
+    """-> (batch, nheads, seqlen_q) each: those of the sums over j in the formulas above that are wanted.
+
+    dk_heads, dv_heads, with several query heads for a key head: (batch, nheads, seqlen_k, headdim).
+    """
     size, unit = algebra.size, algebra.unit
-    sums = {name: p.q.new_zeros(p.q.shape[:3]) for name in wanted}
+    of_keys = wanted & {"dk_heads", "dv_heads"}
+    sums = {name: p.q.new_zeros(p.q.shape[:3]) for name in wanted - of_keys}
+    if p.group > 1:
+        sums |= {name: torch.zeros_like(p.k) for name in of_keys}
     for chunk in p.chunks():
         n = noise(p, chunk, algebra, un, of_out=False)
         r, e_delta, e_norm = n.products, n.e_delta.squeeze(-1), n.e_norm.squeeze(-1)
@@ -152,6 +170,10 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
             if n.e_parts is not None:
                 sums["dp"][:, :, chunk] += n.e_parts.squeeze(-1)
             sums["terms_dp"][:, :, chunk] = (n.size_p * n.dov).sum(-1)
+        if "dk_heads" in sums:
+            sums["dk_heads"] += p.scale * (n.t.mT @ p.q[:, :, chunk])
+        if "dv_heads" in sums:
+            sums["dv_heads"] += n.probs.mT @ p.dout[:, :, chunk]
         if "lost" in wanted and n.lost_delta is not None:
             sums["lost"][:, :, chunk] = n.lost_delta.squeeze(-1)
         if "cut" in wanted and n.cut_t is not None:

@@ -92,14 +92,18 @@ def test_alignment_is_as_declared(trial):
 
 @law(causal=True, bias=False, needs=("causal",), bug="masks")
 def test_row_that_sees_one_key_copies_it(trial):
-    """A query with one visible key puts all its weight there: out is that row of v, bit for bit."""
+    """A query with one visible key puts all its weight there: out is that row of v, bit for bit.
+
+    In half dtypes but for scores so large that one float32 rounding of them changes what P is cast to.
+    """
     seen = trial.visible()
     alone = (seen.sum(dim=1) == 1)[None, :, None, None]  # (1, sq, 1, 1)
     trial.needs(bool(alone.any()))
     key = seen.int().argmax(dim=1)
     want = trial.x.v.repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2)[:, key]
     got = trial.run().out
-    check_copied(trial, torch.where(alone, got, want), want, "should be v of the only key that its query sees:")
+    alone_got = torch.where(alone, got, want)
+    check_copied(trial, alone_got, want, "should be v of the only key that its query sees:", trial.want().lse)
 
 
 def _same_rows(trial: Trial, x, x_changed, rows: torch.Tensor, should: str) -> None:

@@ -74,11 +74,14 @@ def test_rows_without_keys_leave_the_others_alone(trial):
 
 @law(seqlen_k=(1, 1), cross=True, needs=("cross",), bug="boundaries")
 def test_single_key_is_copied(trial):
-    """One key takes all the weight of every query that sees it: out is its v, bit for bit, whatever the score."""
+    """One key takes all the weight of every query that sees it: out is its v, bit for bit, whatever the score.
+
+    In half dtypes but for scores so large that one float32 rounding of them changes what P is cast to.
+    """
     got = trial.run().out
     sees = ~_empty_rows(trial).transpose(1, 2)[..., None]
     want = trial.x.v.repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2).expand_as(got)
-    check_copied(trial, torch.where(sees, got, want), want, "should be v of the only key:")
+    check_copied(trial, torch.where(sees, got, want), want, "should be v of the only key:", trial.want().lse)
 
 
 @law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries")

@@ -2,7 +2,7 @@
 
 import torch
 
-import oracle
+from properties.checks import bits
 from properties.checks.comparisons import check_budget, check_copied
 from properties.law import law
 
@@ -36,9 +36,7 @@ def test_winning_key_is_copied(trial):
     v = x.v.repeat_interleave(case.nheads // case.nheads_k, dim=2)
     want = v.gather(1, winner[..., None].expand(-1, -1, -1, case.headdim)) if case.seqlen_k else trial.x.q
     decided = (trial.want().out == want.double()).all(dim=-1, keepdim=True)  # (b, i, h, 1)
-    if case.dtype != torch.float32:
-        score = trial.want().lse.transpose(1, 2).unsqueeze(-1)  # the winner's, as it takes all the weight
-        decided &= score.abs() <= oracle.roundoff(case.dtype) / 4 * 2.0**24
+    decided &= bits.copied_whatever_rounds(trial, trial.want().lse)  # of the winner, as it takes all the weight
     trial.needs(bool(decided.any()) or not decided.numel())
     got = trial.run().out
 

@@ -43,7 +43,10 @@ def test_ragged_sizes_match_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(causal=False, bias=False, softmax_scale=False, needs=("not causal",), regime=("spread", "large"), bug="boundaries")
+@law(
+    causal=False, bias=False, softmax_scale=False, needs=("not causal",), regime=("spread", "large"), stretch=LONG,
+    bug="boundaries",
+)  # fmt: skip
 def test_every_column_of_headdim_matters(trial):
     """Key j is the unit vector of column c(j), each column at most once; query i is 128/scale times that of one of them.
 

@@ -1,6 +1,11 @@
 """Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries: docs/bugs.md#boundaries."""
 
+import torch
+
+from impls import Supports
 from mutants.tiled.build import planted
+
+FORWARD = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 131), cross=True))
 
 MUTANTS = [
     planted(
@@ -128,6 +133,23 @@ MUTANTS = [
         ),
         smallest=dict(batch=3, nheads=3, seqlen_q=92, seqlen_k=92),
         story="an offset in too few bits, here 6 where it was 16 or 32: only long sequences wrap around",
+    ),
+    planted(
+        name="ring_of_tiles_wraps_around",
+        law="test_every_column_of_headdim_matters",
+        declares=FORWARD,
+        edits=(
+            (
+                "            kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)",
+                "            kj = load_tile(k.transpose(1, 2), j0 % 400, BLOCK_N)",
+            ),
+            (
+                "            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)",
+                "            vj = load_tile(v.transpose(1, 2), j0 % 400, BLOCK_N)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=600),
+        story="late tiles of k and v are earlier ones again: every sum of gradients is as it should be",
     ),
     planted(
         name="last_split_of_a_single_query_is_dropped",

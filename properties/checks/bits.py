@@ -41,6 +41,20 @@ def copied_within(trial: Trial) -> float:
     return 4 * oracle.roundoff(dtype) if precision.statistics == "operand" else 0.0
 
 
+def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
+    """score (b, h, i) of the one key of each row -> (b, i, h, 1): whether P is cast to 1 whatever a float32 score rounds to.
+
+    The exponent score - max may be off by an ulp of the score (a fused multiply-add in base 2), so that P = 1 + x. Up to half
+    a roundoff of the dtype P is cast to 1, but is divided by l = 1 + x: out would be off by as much. So in half dtypes
+    scores are small enough (2048 in float16) that x is at most a quarter of the roundoff.
+    """
+    dtype = trial.case.dtype
+    small = (
+        score.abs() <= oracle.roundoff(dtype) / 4 * 2.0**24 if dtype != torch.float32 else torch.ones_like(score) > 0
+    )
+    return small.transpose(1, 2).unsqueeze(-1)
+
+
 def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
     """By how many keys exp(lse) may be off where it counts them: none, unless l and lse are rounded to a half dtype.
 

@@ -186,8 +186,15 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
         )
 
 
-def check_copied(trial: Trial, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
-    """out is a row of v: the same values, or within what bits.py derives (float32, tf32, narrow statistics)."""
+def check_copied(
+    trial: Trial, got: torch.Tensor, want: torch.Tensor, should: str, lse: torch.Tensor | None = None
+) -> None:
+    """out is a row of v: the same values, or within what bits.py derives (float32, tf32, narrow statistics).
+
+    lse: of the rows (b, h, i), which where one key takes all the weight is its score; None where scores are small.
+    """
+    if lse is not None:
+        got = torch.where(bits.copied_whatever_rounds(trial, lse), got, want)
     if allowed := bits.copied_within(trial):
         got = torch.where((got.double() - want.double()).abs() <= allowed * want.double().abs(), want, got)
     check_same(trial, "out", got, want, should)

@@ -48,6 +48,22 @@ def test_a_fused_exponent_does_not_fail_where_scores_are_large(dtype, plan, verd
     )
     result = judge(laws()["test_winning_key_is_copied"], fused, plan)
     assert result.verdict == verdict, result.message
+    alone = replace(plan, case=plan.case and plan.case.but(seqlen_q=1, seqlen_k=1, batch=1, nheads=1, nheads_k=1))
+    result = judge(laws()["test_single_key_is_copied"], fused, alone)
+    assert result.verdict == PASS, result.message
+
+
+def test_dv_may_be_stored_for_each_query_head():
+    """As FlashAttention-2 does: where the heads of a group cancel each other, their roundings are larger than the sum's."""
+
+    def forward(q, k, v, **options):
+        group = q.shape[2] // k.shape[2]
+        return torch_math.forward(q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2), **options)
+
+    case = parse_case("seqlen_q=1 seqlen_k=2 headdim=1 nheads=4 nheads_k=1 regime=flat dtype=bfloat16 seed=8")
+    expanded = replace(torch_math.IMPL, name="expanded", forward=forward)
+    result = judge(laws()["test_v_dv_equals_out_dout"], expanded, Plan(case=case))
+    assert result.verdict == PASS and result.worst_z["<v,dv>-<out,dout>"] < 6.5, result.message
 
 
 @pytest.mark.parametrize("lengths", ["seqlen_q=513 seqlen_k=3", "seqlen_q=513 seqlen_k=512"])
