@@ -107,6 +107,7 @@ class Call:
         self.impl, self.x, self.backward, self.options = impl, x, backward, options
         self.phase = Phase.FORWARD
         self.enters: Callable[[str], None] = lambda phase: None  # called with each phase when it begins
+        self.between: Callable[[], None] = lambda: None  # called between the two phases
         self.around: Callable[[str], AbstractContextManager] = (
             nullcontext  # of a phase: entered while it has the process
         )
@@ -137,6 +138,7 @@ class Call:
             out, lse = (_plain(name, t) for name, t in zip(("out", "lse"), returned, strict=True))
         _check_forward(impl, x, out, lse)
         if self.backward:
+            self.between()
             self.phase = Phase.BACKWARD
             self.enters(self.phase.value)
         gradients: dict[str, torch.Tensor] = {}

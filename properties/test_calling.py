@@ -121,6 +121,18 @@ def _is_wrong(trial: Trial, got: Outputs, x: Inputs, name: str) -> bool:
     return False
 
 
+@law(needs=("backward", "same process"), share=0.2, softmax_scale=False, toward=short, bug="calling")
+def test_backward_belongs_to_its_own_forward(trial):
+    """In a model all forwards run before the first backward: forward(x), forward(y), backward(y), backward(x).
+
+    The gradients for x are those that a backward right after its forward gives: what the forward keeps belongs to its call.
+    """
+    usual = trial.run(backward=True)
+    other = trial.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
+    got = trial.call(trial.laid_out(), backward=True, between=lambda: trial.call(other, backward=True)).copy()
+    check_unchanged(trial, usual, got, "with another call between its forward and its backward; without, it was")
+
+
 def small(case: Case) -> Case:
     """The case with more than one batch and head, so that wrong strides show, and short."""
     return short(case).but(batch=2, nheads=3, nheads_k=3)

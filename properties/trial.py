@@ -148,19 +148,37 @@ class Trial:
         backward: bool = False,
         wrt: tuple[str, ...] | None = None,
         then: Callable[[Outputs], Outputs] = lambda outputs: outputs,
+        between: Callable[[], object] = lambda: None,
         **changed,
     ) -> Outputs:
         """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done.
+
+        between: called between forward and backward, for another call there.
 
         Raises Undecided if memory runs out, or a kernel uses what the emulator does not cover.
         """
         before = places(handed)
         made = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
         made.enters, made.around = NOW.enters, self.watch
-        with self._judged(made):
-            got = then(made.run())
-            if self.device == "cuda":
-                torch.cuda.synchronize()
+        of_another: list[Exception] = []
+
+        def aside() -> None:
+            try:
+                between()
+            except (LawBroken, Undecided) as error:  # of the other call, whose words they are
+                of_another.append(error)
+                raise
+
+        made.between = aside
+        try:
+            with self._judged(made):
+                got = then(made.run())
+                if self.device == "cuda":
+                    torch.cuda.synchronize()
+        except (LawBroken, Undecided):
+            if of_another:
+                raise of_another[0] from None
+            raise
         if resized := [name for name, place in places(handed).items() if place != before[name]]:
             raise LawBroken(f"{made.phase.value} resizes {', '.join(resized)}: inputs should come back as they were")
         if self.judges_state and (changed := unnamed(self.impl.name, self.watch.changes)):

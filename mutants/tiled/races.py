@@ -64,6 +64,17 @@ MUTANTS = [
         story="a kernel that adds to its output is wrong the second time it is called (autotuning calls it twice)",
     ),
     planted(
+        name="lse_of_all_calls_has_one_place",
+        law="test_backward_belongs_to_its_own_forward",
+        edits=(
+            KEPT,
+            ("    return out, lse\n", "    KEPT[q.shape] = lse\n    return out, lse\n"),
+            ("lse = lse.masked_fill(dead, INF)", "lse = KEPT.get(q.shape, lse).masked_fill(dead, INF)"),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
+        story="what the forward keeps for the backward is kept by module: right until a model has two layers",
+    ),
+    planted(
         name="delta_is_that_of_the_call_before",
         law="test_repeats_agree",
         edits=(

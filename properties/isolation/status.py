@@ -95,6 +95,7 @@ class Status:
 
         If it forks, its child returns from the call like its parent, and must not go on judging.
         """
+        within = self._get(_BEGAN) > 0  # another call, between its forward and its backward
         self._set(_COMPILED, 0)
         self._set(_BEGAN, time.monotonic())
         try:
@@ -102,7 +103,7 @@ class Status:
         finally:
             if self.isolated and os.getpid() != self.judging_process:
                 os._exit(0)
-            self._set(_BEGAN, 0)
+            self._set(_BEGAN, time.monotonic() if within else 0)
             self._set(_ALIVE, time.monotonic())
 
     @contextmanager
