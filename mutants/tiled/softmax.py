@@ -32,6 +32,18 @@ MUTANTS = [
         story="alpha is applied to O but not to l",
     ),
     planted(
+        name="row_maximum_starts_at_ten_thousand_below",
+        law="test_biased_attention_matches_the_definition",
+        edits=(
+            (
+                "m = qi.new_full((batch, nheads, BLOCK_M, 1), -INF)",
+                "m = qi.new_full((batch, nheads, BLOCK_M, 1), -1e4)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2),
+        story="-1e4 in place of -inf: a row whose keys are all masked by a lower number counts as dead",
+    ),
+    planted(
         name="row_maximum_starts_at_zero",
         law="test_huge_scores_match_the_definition",
         edits=(("BLOCK_M, 1), -INF)", "BLOCK_M, 1), 0.0)"),),

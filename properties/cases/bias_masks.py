@@ -22,7 +22,8 @@ def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
     if kind in ("none", "alibi") or keys == 0 or rows == 0:
         return None
     j, i = torch.arange(keys, device=random.device), torch.arange(rows, device=random.device)
-    start = random.integers((batch, nheads, 1, 1), 0, keys - 1)
+    # A number in place of -inf may hide every key: that leaves no row empty.
+    start = random.integers((batch, nheads, 1, 1), -1 if kind == "finite" else 0, keys - 1)
     if kind == "dead_row":
         dead = random.integers((batch, nheads, 1, 1), 0, rows - 1)
         hidden = (i[:, None] == dead).expand(batch, nheads, rows, keys)

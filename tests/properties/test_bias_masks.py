@@ -10,7 +10,7 @@ from oracle import ALIGNMENTS
 from properties.cases.bias_masks import hidden_by_bias, may_have_empty_rows
 from properties.cases.case import BIAS_MASKS, Case
 from properties.cases.features import mask_of
-from properties.cases.inputs import FINITE_MASK, build
+from properties.cases.inputs import FINITE_MASKS, build
 from properties.cases.random_tensors import RandomTensors
 
 INF = math.inf
@@ -100,10 +100,15 @@ def test_dead_row_masks_one_whole_row():
     assert torch.equal(rows.all(-1).sum(-1), torch.ones(2, 3)) and torch.equal(rows.any(-1), rows.all(-1))
 
 
-def test_finite_marks_the_same_keys_as_right_with_a_finite_number():
-    finite, right = build(biased("finite"), "cpu").bias, build(biased("right"), "cpu").bias
-    assert torch.equal(finite == FINITE_MASK, right == -INF) and torch.equal(finite[right > -INF], right[right > -INF])
-    assert (finite == FINITE_MASK).any()
+def test_finite_marks_the_last_keys_or_all_with_a_finite_number():
+    seen = []
+    for seed in range(40):
+        bias = build(biased("finite", seqlen_k=3, seed=seed), "cpu").bias
+        (value,) = bias[bias < -100].unique().tolist() or [0.0]
+        marked = bias == value
+        assert bool((marked.int().diff(dim=-1) >= 0).all()) and (bias[~marked].abs() < 100).all()
+        seen += [value, *marked.sum(-1).flatten().tolist()]
+    assert {*seen} >= {*FINITE_MASKS, 0, 1, 2, 3}
 
 
 def test_alibi_slopes_depend_on_the_head():
