@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from impls.call import Inputs, Outputs
+from impls.call import Inputs, Outputs, from_layout
 from properties.cases.case import Case
 from properties.cases.features import FEATURES
 from properties.cases.inputs import build
@@ -19,6 +19,11 @@ from races.poison import PATTERNS, leave_behind
 
 DELAY = (0.03, 0.5)  # seconds by which the inputs are late: three times what a call takes, within these bounds
 CYCLES = 2.0e9  # clock cycles of a GPU in a second, at most
+
+
+def small(case: Case) -> Case:
+    """The case with more than one batch and head, so that wrong strides show, and short."""
+    return short(case).but(batch=2, nheads=3, nheads_k=3)
 
 
 @law(needs=("same process",), device="cuda", share=0.3, softmax_scale=False, bug="calling")
@@ -81,6 +86,26 @@ def test_expanded_dout_equals_its_copy(trial):
     check_all_agree(trial, expanded, copied, budget, "with a copy of dout it is")
 
 
+@law(needs=("strides",), share=0.2, toward=small, gqa=False, bug="calling")
+def test_expanded_inputs_equal_their_copy(trial):
+    """k.expand(b, s, h, d) has one head in memory for all of them, with stride 0: out and gradients are those of its copy.
+
+    So with v and a bias. Within the budget of both, as another layout may take another path. An error is accepted.
+    """
+    heads = 1 if trial.impl.layout == "bhsd" else 2
+    stored = trial.stored(trial.x)
+    one = {"k": stored.k.narrow(heads, 0, 1)[:1], "v": stored.v.narrow(heads, 0, 1)[:1]}
+    one |= {} if stored.bias is None else {"bias": stored.bias[:1, :1]}
+    expanded = stored.with_(**{name: tensor.expand_as(getattr(stored, name)) for name, tensor in one.items()})
+    x = Inputs(**{n: t if n == "bias" else from_layout(trial.impl, t) for n, t in expanded.items()})
+    x = x.with_(**{name: getattr(x, name).contiguous() for name in one})
+    copied = trial.run(x, backward=trial.backward)
+    got = trial.answer(expanded, backward=trial.backward)
+    trial.needs(got is not None)
+    budget = trial.budget(trial.want(x, backward=trial.backward), x, backward=trial.backward)
+    check_all_agree(trial, got, copied, budget, "with copies of k, v and bias it is")
+
+
 @law(share=0.2, softmax_scale=False, toward=short, bug="calling")
 def test_answers_follow_the_values(trial):
     """The values of the inputs decide, not their addresses, shapes or identities: nothing may be kept by these.
@@ -131,11 +156,6 @@ def test_backward_belongs_to_its_own_forward(trial):
     other = trial.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
     got = trial.call(trial.laid_out(), backward=True, between=lambda: trial.call(other, backward=True)).copy()
     check_unchanged(trial, usual, got, "with another call between its forward and its backward; without, it was")
-
-
-def small(case: Case) -> Case:
-    """The case with more than one batch and head, so that wrong strides show, and short."""
-    return short(case).but(batch=2, nheads=3, nheads_k=3)
 
 
 MOST_LOOKS = 5  # cases whose promised call is wrong, too

@@ -121,6 +121,19 @@ MUTANTS = [
         story="out.sum().backward() passes dout with stride 0; rows after the first are read out of bounds",
     ),
     planted(
+        name="heads_of_an_expanded_k_share_a_gradient",
+        law="test_expanded_inputs_equal_their_copy",
+        edits=(
+            (
+                "    dq = (dq * scale).to(q.dtype)\n",
+                "    dk = dk.sum(2, keepdim=True).expand_as(dk) if k.stride(2) == 0 else dk\n"
+                "    dq = (dq * scale).to(q.dtype)\n",
+            ),
+        ),
+        smallest=dict(batch=1, seqlen_q=2, seqlen_k=2, headdim=2),
+        story="dk is stored with the strides of k: with k.expand(...) all heads add to one place",
+    ),
+    planted(
         name="values_are_taken_for_contiguous",
         law="test_any_layout_equals_the_contiguous_one",
         edits=((OUT, "    v = v.as_strided(v.shape, v.new_empty(v.shape).stride())\n" + OUT),),
