@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import signal
 import sys
 import time
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -118,20 +116,10 @@ def _progress_printer(
 def details(device: str) -> dict:
     """What else the figures depend on."""
     if device == "cpu":
-        return {"device_name": _cpu_name(), "threads": 1}
+        return {"threads": 1}
     about = torch.cuda.get_device_properties(0)
     return {"capability": f"{about.major}.{about.minor}", "multiprocessors": about.multi_processor_count,
             "memory_gib": round(about.total_memory / 2**30, 1), "cudnn": torch.backends.cudnn.version()}  # fmt: skip
-
-
-def _cpu_name() -> str:
-    """ "AMD EPYC ..." from /proc/cpuinfo, otherwise the architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _introduce(device: str, measurements: Measurements, console: Console) -> None:

@@ -48,11 +48,22 @@ def environment(device: str, **more: object) -> dict:
     return {
         "versions": versions,
         "device": device,
-        "device_name": platform.processor() or platform.machine(),
+        "device_name": cpu_name(),
         "platform": platform.platform(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **more,
     }
+
+
+@functools.cache
+def cpu_name() -> str:
+    """ "AMD EPYC ..." from /proc/cpuinfo, otherwise the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 class Report:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import platform
 from collections.abc import Iterable
 from pathlib import Path
 
 from properties.judging.verdict import UNKNOWN
+from properties.plugin.report import cpu_name
 from properties.plugin.saved import NoReport, read
 
 # What has to be the same, as the environment in results.json names it.
@@ -64,7 +64,7 @@ def _shown(value: object) -> str:
 
 def machine(device: str) -> str:
     """What judges, by name. GPUs as their driver lists them: the pytest process must not begin to use CUDA."""
-    names = [platform.processor() or platform.machine()]
+    names = [cpu_name()]
     if device == "cuda":
         for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
             with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import sys
@@ -12,7 +13,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("oracle", "impls", "properties", "races", "emulator")  # what a verdict depends on, with conftest.py
-KERNELS = (".cu", ".cuh", ".cpp", ".h", ".hpp", ".ptx")
+KERNELS = (".cu", ".cuh", ".cpp", ".h", ".hpp", ".ptx", ".so")
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
 
 
@@ -50,7 +51,8 @@ def of_ours(file: str) -> str:
 def of_plugin(file: str) -> str:
     """The digest of a plug-in's file, of what it imports (but the suite and what is installed), and of C++ beside these.
 
-    If it is imported in another process only, all Python files beside it stand for what it imports.
+    What it imports is in its text, as a number leaves no trace in the module that imported it, and among its globals. If it
+    is imported in another process only, all Python files beside it count, too.
     """
     found = {Path(file).resolve()}
     waiting = [module for module in list(sys.modules.values()) if _file_of(module) in found]
@@ -62,8 +64,38 @@ def of_plugin(file: str) -> str:
             if path not in found and path is not None and not _elsewhere(path):
                 found.add(path)
                 waiting.append(module)
+    found |= _imported({*found}, Path(file).resolve().parent)
     beside = {kernel for path in found for kernel in path.parent.glob("*") if kernel.suffix in KERNELS}
     return _digest(found | beside, Path(file).resolve().parent)
+
+
+def _imported(files: set[Path], base: Path) -> set[Path]:
+    """The files below `base` that these import, as their text says, and what those import."""
+    found: set[Path] = set()
+    while files := files - found:
+        found |= files
+        named = {base_.joinpath(*name.split(".")) for file in files for base_, name in _names_in(file, base)}
+        files = {path for name in named for path in (name.with_suffix(".py"), name / "__init__.py") if path.is_file()}
+    return found
+
+
+def _names_in(file: Path, base: Path) -> Iterable[tuple[Path, str]]:
+    """(folder, dotted name) of whatever a file may import from there: of a.b.c also a and a.b."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # whoever imports it says so
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names, folder = [alias.name for alias in node.names], base
+        elif isinstance(node, ast.ImportFrom):
+            folder = file.parents[node.level - 1] if 0 < node.level <= len(file.parents) else base
+            names = [".".join(filter(None, (node.module, alias.name))) for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            yield from ((folder, ".".join(parts[:n])) for n in range(1, len(parts) + 1))
 
 
 def _sources_in(folder: Path) -> list[Path]:

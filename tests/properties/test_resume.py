@@ -98,14 +98,31 @@ def loaded(path, name: str):
     return module
 
 
-@pytest.mark.parametrize("changed", ["plugin.py", "attest_helper_a.py", "attest_helper_b.py", "kernel.cu"])
+CHANGED = (
+    "plugin.py",
+    "attest_helper_a.py",
+    "attest_helper_b.py",
+    "attest_sizes.py",
+    "attest_kernels/k.py",
+    "kernel.cu",
+    "k.so",
+)
+
+
+@pytest.mark.parametrize("changed", CHANGED)
 def test_a_plugin_is_its_file_what_it_imports_and_its_kernels(tmp_path, monkeypatch, changed):
     (tmp_path / "plugin.py").write_text("import math, torch, attest_helper_a\nfrom impls import Implementation\n")
-    (tmp_path / "attest_helper_a.py").write_text("from attest_helper_b import function\n")
+    (tmp_path / "attest_helper_a.py").write_text(
+        "from attest_helper_b import function\nfrom attest_sizes import BLOCK\nimport attest_kernels.k\n"
+    )
+    (tmp_path / "attest_sizes.py").write_text("BLOCK = 64\n")
+    (tmp_path / "attest_kernels").mkdir()
+    for name in ("attest_kernels/__init__.py", "attest_kernels/k.py", "k.so"):
+        (tmp_path / name).write_text("")
     (tmp_path / "attest_helper_b.py").write_text("def function(): pass\n")
     (tmp_path / "kernel.cu").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("attest_helper_a", "attest_helper_b", "attest_plugin_of_a_test"):
+    for name in ("attest_helper_a", "attest_helper_b", "attest_sizes", "attest_kernels", "attest_plugin_of_a_test"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     loaded(tmp_path / "plugin.py", "attest_plugin_of_a_test")
     plugin = str(tmp_path / "plugin.py")
@@ -116,6 +133,17 @@ def test_a_plugin_is_its_file_what_it_imports_and_its_kernels(tmp_path, monkeypa
     with open(tmp_path / changed, "a") as file:
         file.write("# changed\n")
     assert sources.of_plugin(plugin) != before
+
+
+def test_a_plugin_of_another_process_is_what_its_text_imports(tmp_path):
+    """With --untrusted."""
+    (tmp_path / "plugin.py").write_text("from kern.k import forward\n")
+    (tmp_path / "kern").mkdir()
+    (tmp_path / "kern/k.py").write_text("from . import sizes\n")
+    (tmp_path / "kern/sizes.py").write_text("BLOCK = 64\n")
+    before = sources.of_plugin(str(tmp_path / "plugin.py"))
+    (tmp_path / "kern/sizes.py").write_text("BLOCK = 128\n")
+    assert sources.of_plugin(str(tmp_path / "plugin.py")) != before
 
 
 def test_the_suite_is_its_rooms():
