@@ -108,6 +108,7 @@ class Call:
         self.phase = Phase.FORWARD
         self.enters: Callable[[str], None] = lambda phase: None  # called with each phase when it begins
         self.between: Callable[[], None] = lambda: None  # called between the two phases
+        self.twice = False  # with autograd: backward runs twice on one graph, and the second one's gradients count
         self.around: Callable[[str], AbstractContextManager] = (
             nullcontext  # of a phase: entered while it has the process
         )
@@ -144,7 +145,7 @@ class Call:
         gradients: dict[str, torch.Tensor] = {}
         if differentiate:
             with self.around(self.phase.value):
-                gradients = _autograd(out, x.dout, leaves, self.wrt)
+                gradients = _autograd(out, x.dout, leaves, self.wrt, self.twice)
         elif self.backward:
             with torch.no_grad():
                 with self.around(self.phase.value):
@@ -204,7 +205,7 @@ def _backward_result(impl: Implementation, x: Inputs, grads: object) -> dict[str
 
 
 def _autograd(
-    out: torch.Tensor, dout: torch.Tensor, leaves: dict[str, torch.Tensor], wrt: tuple[str, ...]
+    out: torch.Tensor, dout: torch.Tensor, leaves: dict[str, torch.Tensor], wrt: tuple[str, ...], twice: bool
 ) -> dict[str, torch.Tensor]:
     if not wrt:
         return {}
@@ -215,7 +216,10 @@ def _autograd(
         )
     grads = [None] * len(wrt)
     if out.requires_grad:
-        grads = torch.autograd.grad(out, [leaves[name] for name in wrt], dout, allow_unused=True)
+        asked_for = [leaves[name] for name in wrt]
+        if twice:
+            torch.autograd.grad(out, asked_for, dout, allow_unused=True, retain_graph=True)
+        grads = torch.autograd.grad(out, asked_for, dout, allow_unused=True)
     empty = out.numel() == 0 or leaves["k"].numel() == 0  # then nothing depends on anything, and None means 0
     grads = [torch.zeros_like(leaves[name]) if g is None and empty else g for name, g in zip(wrt, grads, strict=True)]
     missing = [name for name, grad in zip(wrt, grads, strict=True) if grad is None]

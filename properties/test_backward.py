@@ -3,7 +3,8 @@
 import torch
 
 from impls.contract import GRADIENTS
-from properties.checks.comparisons import NEGLIGIBLE, check_agree, check_budget, check_same
+from properties.cases.strategies import short
+from properties.checks.comparisons import NEGLIGIBLE, check_agree, check_budget, check_same, check_unchanged
 from properties.law import law
 
 
@@ -78,3 +79,15 @@ def test_any_subset_of_inputs_may_require_grad(trial):
         should = f"when only {', '.join(wrt)} require grad it should still be"
         check_agree(trial, "d" + name, getattr(got, "d" + name), getattr(whole, "d" + name),
                     getattr(budget, "d" + name), should)  # fmt: skip
+
+
+@law(needs=("backward", "autograd", "same process"), share=0.2, softmax_scale=False, toward=short, bug="backward")
+def test_backward_may_run_twice_on_one_graph(trial):
+    """With retain_graph=True a second backward gives the gradients of the first one. An error is accepted.
+
+    So what the forward keeps is not overwritten, by dS in the place of P say, to save memory.
+    """
+    usual = trial.run(backward=True)
+    again = trial.answer(trial.laid_out(), backward=True, twice=True)
+    trial.needs(again is not None)
+    check_unchanged(trial, usual, again, "the second time on one graph; the first time it was")

@@ -185,11 +185,11 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
             wrong.append((probe, broken))
             if not trial.device_works():
                 break
+    trial.meter.worst_z = worst_z  # what was tried under either alignment says nothing
     if not wrong:
         return
     if trial.device_works() and not _keeps_promise(trial):
         trial.meter.promises_broken += 1
-        trial.meter.worst_z = worst_z
         if not trial.meter.cases and trial.meter.promises_broken == MOST_LOOKS:
             raise Undecided("what is promised is wrong, too: other laws say how", Reason.CONTRACT)
         trial.needs(False)
@@ -204,10 +204,13 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
 
 def _keeps_promise(trial: Trial) -> bool:
     """Whether the case itself, which is promised, is right."""
+    worst_z = dict(trial.meter.worst_z)
     try:
         check_budget(trial, trial.run(backward=trial.backward))
     except LawBroken:
         return False
+    finally:
+        trial.meter.worst_z = worst_z
     return True
 
 

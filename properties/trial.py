@@ -149,11 +149,13 @@ class Trial:
         wrt: tuple[str, ...] | None = None,
         then: Callable[[Outputs], Outputs] = lambda outputs: outputs,
         between: Callable[[], object] = lambda: None,
+        twice: bool = False,
         **changed,
     ) -> Outputs:
         """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done.
 
-        between: called between forward and backward, for another call there.
+        between: called between forward and backward, for another call there. twice: backward="autograd" runs twice on one
+        graph, and the outputs are those of the second time.
 
         Raises Undecided if memory runs out, or a kernel uses what the emulator does not cover.
         """
@@ -169,7 +171,7 @@ class Trial:
                 of_another.append(error)
                 raise
 
-        made.between = aside
+        made.between, made.twice = aside, twice
         try:
             with self._judged(made):
                 got = then(made.run())
@@ -222,13 +224,13 @@ class Trial:
         with remote.watched() if remote else nullcontext():
             yield remote.look_again if remote else lambda: None
 
-    def answer(self, handed: Inputs, *, backward: bool = False) -> Outputs | None:
+    def answer(self, handed: Inputs, *, backward: bool = False, twice: bool = False) -> Outputs | None:
         """`call`, or None where it raises or runs out of memory: the note beside the verdict then counts the error.
 
         An error after which the device no longer works is raised.
         """
         try:
-            return self.call(handed, backward=backward)
+            return self.call(handed, backward=backward, twice=twice)
         except (Raises, Undecided) as error:
             if not self.device_works():
                 raise

@@ -200,6 +200,21 @@ MUTANTS = [
         story="dbias is stored in whole tiles only",
     ),
     planted(
+        name="probabilities_are_overwritten_by_backward",
+        law="test_backward_may_run_twice_on_one_graph",
+        impl="torch_math",
+        edits=(
+            (
+                "softmax(-1).masked_fill(dead, 0.0)\n",
+                "softmax(-1).masked_fill(dead, 0.0)\n"
+                "    if s.requires_grad:\n"
+                "        s.register_hook(lambda grad: (p.data.mul_(0.5), None)[1])\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=2),
+        story="dS is written over P to save memory: right until a graph is retained for a second backward",
+    ),
+    planted(
         name="bias_gets_no_gradient_when_q_requires_none",
         law="test_any_subset_of_inputs_may_require_grad",
         impl="torch_math",

@@ -234,3 +234,9 @@ def test_what_is_wrong_outside_is_found_beside_a_broken_promise():
     found = verdict(forward)
     assert (found.verdict, parse_case(found.smallest).seqlen_k) == (FAIL, 8)
     assert "called with dtype float16, it raises no error" in found.reason
+
+
+def test_calls_outside_leave_no_z():
+    """A right one is tried under either alignment where none is declared: under the other one it is far off."""
+    found = verdict(unchecked, cross=False)
+    assert found.verdict == PASS and found.worst_z == {}
