@@ -29,8 +29,6 @@ def prepare_to_fork() -> None:
     """Call once, in the process that starts judging processes, or judges: they inherit what this does."""
     keep_freed_memory()
     give_triton_a_folder()
-    if triton_key := getattr(sys.modules.get("triton.runtime.cache"), "triton_key", None):
-        triton_key()  # a digest of all of Triton, which each process that launches a kernel would make anew in half a second
     gc.collect()
     gc.freeze()  # imported modules stay; otherwise each collection walks all of torch, which takes 0.2 s
 
