@@ -14,7 +14,7 @@ from properties.checks.comparisons import check_all_agree, check_budget, check_u
 from properties.checks.outside import wrong_outside
 from properties.failures import LawBroken, Reason, Undecided
 from properties.law import law
-from properties.trial import Trial
+from properties.trial import MOST_LOOKS, Trial
 from races.poison import PATTERNS, leave_behind
 
 DELAY = (0.03, 0.5)  # seconds by which the inputs are late: three times what a call takes, within these bounds
@@ -158,9 +158,6 @@ def test_backward_belongs_to_its_own_forward(trial):
     check_unchanged(trial, usual, got, "with another call between its forward and its backward; without, it was")
 
 
-MOST_LOOKS = 5  # cases whose promised call is wrong, too
-
-
 @law(
     needs=("outside",),
     gqa=False,
@@ -185,12 +182,13 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
             wrong.append((probe, broken))
             if not trial.device_works():
                 break
-    trial.meter.worst_z = worst_z  # what was tried under either alignment says nothing
+    promise_is_broken = bool(wrong) and trial.device_works() and not _keeps_promise(trial)
+    trial.meter.worst_z = worst_z  # what was tried under either alignment, and a broken promise, say nothing
     if not wrong:
         return
-    if trial.device_works() and not _keeps_promise(trial):
-        trial.meter.promises_broken += 1
-        if not trial.meter.cases and trial.meter.promises_broken == MOST_LOOKS:
+    if promise_is_broken:
+        trial.meter.looks += 1
+        if not trial.meter.cases and trial.meter.looks == MOST_LOOKS:
             raise Undecided("what is promised is wrong, too: other laws say how", Reason.CONTRACT)
         trial.needs(False)
     (probe, broken), *others = wrong
@@ -204,13 +202,10 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
 
 def _keeps_promise(trial: Trial) -> bool:
     """Whether the case itself, which is promised, is right."""
-    worst_z = dict(trial.meter.worst_z)
     try:
         check_budget(trial, trial.run(backward=trial.backward))
     except LawBroken:
         return False
-    finally:
-        trial.meter.worst_z = worst_z
     return True
 
 

@@ -3,10 +3,9 @@
 import torch
 
 from impls.call import Outputs
-from properties.cases.features import mask_of
 from properties.checks import bits
 from properties.checks.comparisons import check_agree, check_copied, check_unchanged
-from properties.checks.counts import check_averages, check_counts, countable
+from properties.checks.counts import check_averages, check_counts, countable, counts_if_aligned_otherwise
 from properties.failures import LawBroken
 from properties.law import law
 from properties.trial import Trial
@@ -78,13 +77,11 @@ def test_alignment_is_as_declared(trial):
 
     With q = 0, exp(lse) counts the visible keys of each query, and the counts tell the two apart.
     """
-    case, declared = trial.case, trial.impl.causal_alignment
-    other = {"bottom_right": "top_left", "top_left": "bottom_right"}[declared]
     got = trial.run(trial.zeroed("q")).lse.double().exp().round()
-    counts = mask_of(case, other).visible(case.seqlen_q, case.seqlen_k, device=trial.device).sum(dim=1)
+    other, counts = counts_if_aligned_otherwise(trial)
     if bool((got == counts).all()):
         raise LawBroken(
-            f"causal mask is aligned {other}, but {declared} is declared",
+            f"causal mask is aligned {other}, but {trial.impl.causal_alignment} is declared",
             f'every query sees as many keys as {other} gives it: declare causal_alignment="{other}", or shift the mask',
         )
     check_counts(trial, trial.zeroed("q"), trial.visible())
@@ -102,8 +99,8 @@ def test_row_that_sees_one_key_copies_it(trial):
     key = seen.int().argmax(dim=1)
     want = trial.x.v.repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2)[:, key]
     got = trial.run().out
-    alone_got = torch.where(alone, got, want)
-    check_copied(trial, alone_got, want, "should be v of the only key that its query sees:", trial.want().lse)
+    should = "should be v of the only key that its query sees:"
+    check_copied(trial, torch.where(alone, got, want), want, should, trial.want().lse)
 
 
 def _same_rows(trial: Trial, x, x_changed, rows: torch.Tensor, should: str) -> None:

@@ -25,6 +25,8 @@ from properties.isolation.status import NOW
 from properties.state.watch import Watch, unnamed
 from properties.untrusted.remote import remote_of
 
+MOST_LOOKS = 5  # cases of which a law can say nothing, after which no further one is looked at
+
 
 @dataclass
 class Meter:
@@ -38,9 +40,8 @@ class Meter:
     under: set[str] = field(default_factory=set)  # the perturbations that were active in some repeat
     p: float = 0.0  # the bound of the case with the fewest tries, none of which showed anything
     kernels: set[str] = field(default_factory=set)  # those that a sanitizer watched
-    without_kernels: int = 0  # cases that launch none that a sanitizer would watch
+    looks: int = 0  # cases of which the law can say nothing, though their calls were made (MOST_LOOKS)
     refusals: int = 0  # calls that raised, in a law that allows it
-    promises_broken: int = 0  # cases that say nothing, as the promised call is wrong, too
     note: str = ""  # what the law says beside its verdict: "none in 300 repeats, p < 1 %"
 
     def saw(self, name: str, z: float) -> None:

@@ -48,10 +48,9 @@ def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
     a roundoff of the dtype P is cast to 1, but is divided by l = 1 + x: out would be off by as much. So in half dtypes
     scores are small enough (2048 in float16) that x is at most a quarter of the roundoff.
     """
-    dtype = trial.case.dtype
-    small = (
-        score.abs() <= oracle.roundoff(dtype) / 4 * 2.0**24 if dtype != torch.float32 else torch.ones_like(score) > 0
-    )
+    small = torch.ones_like(score, dtype=torch.bool)
+    if trial.case.dtype != torch.float32:
+        small = score.abs() <= oracle.roundoff(trial.case.dtype) / 4 * 2.0**24
     return small.transpose(1, 2).unsqueeze(-1)
 
 

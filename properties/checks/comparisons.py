@@ -258,9 +258,7 @@ def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str |
     known = w.isfinite() & g.isfinite() & (w.abs() > 1e-6 * w.abs().amax().clamp(min=1e-30))
     if int(known.sum()) < 8 or int(bad.sum()) < 0.5 * bad.numel():
         return None
-    if (
-        got.dim() > 3 and int(bad.any(-1).sum()) < 2
-    ):  # whatever is wrong with the sum of one row is a factor in all columns
+    if got.dim() > 3 and int(bad.any(-1).sum()) < 2:  # a wrong sum of one row is a factor in all of its columns
         return None
     ratio = (g[known] / w[known]).median().item()
     off = ((g[known] - ratio * w[known]).abs().median() / (w[known].abs().median() + 1e-30)).item()

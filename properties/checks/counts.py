@@ -8,6 +8,7 @@ import torch
 
 from impls.call import Inputs
 from properties.cases.case import Case
+from properties.cases.features import mask_of
 from properties.checks import bits
 from properties.checks.comparisons import check_same
 from properties.checks.meanings_of_lse import what_lse_is
@@ -50,11 +51,9 @@ def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple) 
 
 def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
     """A guess at the cause, if the counts are those of the other alignment, or each wrong one is off by the same number."""
-    case, guesses = trial.case, []
-    if case.causal and case.seqlen_q != case.seqlen_k:
-        other = "top_left" if trial.impl.causal_alignment == "bottom_right" else "bottom_right"
-        past = 0 if other == "top_left" else case.seqlen_k - case.seqlen_q
-        counts = (torch.arange(case.seqlen_q, device=got.device) + 1 + past).clamp(0, case.seqlen_k)
+    guesses = []
+    if trial.case.causal and trial.case.seqlen_q != trial.case.seqlen_k:
+        other, counts = counts_if_aligned_otherwise(trial)
         if bool((got == counts).all()):
             guesses.append(f"aligned {other}: see test_alignment_is_as_declared")
     values = (got - want)[bad].unique().tolist()
@@ -63,6 +62,13 @@ def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: tor
     if values == [1]:
         guesses.append("one too many: the mask's bound, or a padding key")
     return "\nor ".join(guesses) or None
+
+
+def counts_if_aligned_otherwise(trial: Trial) -> tuple[str, torch.Tensor]:
+    """The alignment that is not declared, and how many keys it would show to each query (sq,)."""
+    case = trial.case
+    other = {"bottom_right": "top_left", "top_left": "bottom_right"}[trial.impl.causal_alignment]
+    return other, mask_of(case, other).visible(case.seqlen_q, case.seqlen_k, device=trial.device).sum(dim=1)
 
 
 def countable(case: Case) -> bool:

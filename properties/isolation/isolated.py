@@ -28,7 +28,6 @@ MOST_TIMED_OUT_IN_ALL = 9  # of one implementation
 MOST_LOST = 12  # cases that end the process while the contract is tried
 PAUSE = 5.0  # seconds before a process that did not come up is started again: others may fill the GPU for a moment
 
-
 Place = tuple[str, str]  # an implementation, and the device on which a law judges it
 
 

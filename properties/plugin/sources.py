@@ -83,7 +83,7 @@ def _names_in(file: Path, base: Path) -> Iterable[tuple[Path, str]]:
     """(folder, dotted name) of whatever a file may import from there: of a.b.c also a and a.b."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # whoever imports it says so
+    except (OSError, SyntaxError, ValueError):  # importing it raises the error
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

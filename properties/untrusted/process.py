@@ -43,8 +43,6 @@ class KernelProcess:
         self.argument = argument
         self.number = 0  # of the last request
         self._folder = tempfile.TemporaryDirectory(prefix="attest-kernel-")
-        # Without a name: in a folder that the kernel may write, it could put a link to another file in its place.
-        self._printed_to = tempfile.TemporaryFile()  # noqa: SIM115
         self._process: subprocess.Popen | None = None
         self._owner = 0
 
@@ -134,9 +132,8 @@ class KernelProcess:
             "folder": str(self.folder),
             "caches": caches,
         }
-        printed = self._printed_to
-        os.ftruncate(printed.fileno(), 0)
-        os.lseek(printed.fileno(), 0, os.SEEK_SET)
+        # Without a name: in a folder that the kernel may write, it could put a link to another file in its place.
+        self._printed_to = printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__.replace("process", "kernel"), json.dumps(facts)],
             cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
