@@ -11,8 +11,10 @@ from pathlib import Path
 
 from impls import Implementation
 from impls.registry import Entry
+from properties.cases.case import parse_case
 from properties.isolation.isolated import Isolated
 from properties.judging.plan import Plan
+from properties.judging.verdict import Result
 from properties.law import laws
 from properties.plugin.process import prepare
 from properties.plugin.session import Judge
@@ -21,6 +23,7 @@ from tests.plugins import good
 LAW = laws()["test_out_matches_the_definition"]
 OTHER = laws()["test_winning_key_is_copied"]
 ROWS = good.IMPL.supports
+LONG = parse_case("seqlen_q=65 seqlen_k=65 headdim=16 dtype=float32")
 
 
 def hostile(act: Callable[[], object], *, above: int = 40, name: str = "hostile", **declared) -> Implementation:
@@ -46,6 +49,19 @@ def isolated(
         yield judging
     finally:
         judging.close()
+
+
+def judged(act: Callable[[], object], folder: Path, **options) -> tuple[Result, Result]:
+    """The verdicts of a law on an implementation that calls act(), and on a right one after it."""
+    impl = hostile(act)
+    with isolated(folder, impl, good.IMPL, **options) as judging:
+        return judging.law(LAW, impl), judging.law(LAW, good.IMPL)
+
+
+def endless() -> None:
+    """What never returns."""
+    while True:
+        pass
 
 
 def descriptors() -> set[str]:
