@@ -129,12 +129,9 @@ def merged(files: list[Path]) -> list[Record]:
                 continue
             if known.key != entry.key:
                 raise RecordError(f"{file} has another edit of {name} than the files before it: judge it again")
-            if differ := [
-                item
-                for item in entry.verdicts
-                if known.verdicts.get(item, entry.verdicts[item]) != entry.verdicts[item]
-            ]:
-                raise RecordError(f"{file} has another verdict of {differ[0]} on {name} than the files before it")
+            for item in known.verdicts.keys() & entry.verdicts.keys():
+                if known.verdicts[item] != entry.verdicts[item]:
+                    raise RecordError(f"{file} has another verdict of {item} on {name} than the files before it")
             known.verdicts |= entry.verdicts
             known.details |= entry.details
             known.searched = known.searched or entry.searched
