@@ -17,7 +17,7 @@ from emulator.errors import EmulatorError
 from emulator.observation import Observation
 from emulator.runtime import watch
 from emulator.runtime.calls import CallMemory, Dims, memory_of, raise_observed, refuse_large, three
-from emulator.runtime.symbols import base_name, register_shared_variables
+from emulator.runtime.symbols import base_name, register_variables
 
 # The codes of shim/entry.h for the type that a pointer points to -> the dtypes that fit.
 POINTEES = {
@@ -84,8 +84,10 @@ class CudaFile:
                 library.emulator_cuda_module.restype = ctypes.c_void_p
                 library.emulator_cuda_entries.restype = ctypes.POINTER(Entry)
                 self.kernels = tuple(library.emulator_cuda_kernels().decode().split())
-                register_shared_variables(library.emulator_cuda_module(), str(path), self.kernels)
-                self._libraries[traced] = dict(zip(self.names, library.emulator_cuda_entries(), strict=False))
+                register_variables(library.emulator_cuda_module(), str(path), self.kernels)
+                table = library.emulator_cuda_entries()  # copied: in a plain build a kernel may write over it
+                entries = [Entry.from_buffer_copy(table[i]) for i in range(len(self.names))]
+                self._libraries[traced] = dict(zip(self.names, entries, strict=True))
             return self._libraries[traced]
 
     def raise_failed(self) -> None:

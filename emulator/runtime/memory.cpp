@@ -28,7 +28,8 @@ struct Loaded {  // where a module's data are
     uintptr_t code = 0;
     std::vector<Region> globals;
     Region shared = {};
-    std::vector<Variable> variables;
+    std::vector<Variable> variables;  // in shared memory
+    std::vector<Variable> named;  // in the library's data: what a kernel may access there
 };
 std::map<const Module*, Loaded> modules;
 thread_local std::map<const Module*, uintptr_t> shared_of_thread;
@@ -49,6 +50,25 @@ void remove(Region* region) {
     last = nullptr;
 }
 
+// A part of the library's data. In what stays writable a kernel may access the author's variables: the rest is the emulator's
+// and the loader's.
+void add_data(Loaded& loaded, uintptr_t low, uintptr_t high, bool read_only) {
+    if (low >= high) return;
+    Region region = {};
+    region.low = region.margin_low = low;
+    region.high = region.margin_high = high;
+    region.space = MODULE;
+    region.read_only = read_only;
+    region.id = -1;
+    if (!read_only) {
+        region.spans.push_back({low, low});  // nothing, until one is added
+        for (const Variable& variable : loaded.named)
+            if (loaded.code + variable.start >= low && loaded.code + variable.end <= high)
+                region.spans.push_back({loaded.code + variable.start, loaded.code + variable.end});
+    }
+    loaded.globals.push_back(region);
+}
+
 // Finds the module's segments, and its TLS block in this OS thread.
 struct Search {
     uintptr_t inside, tls, tls_bytes;
@@ -63,22 +83,28 @@ int visit(dl_phdr_info* info, size_t, void* data) {
         found |= header.p_type == PT_LOAD && search->inside - (info->dlpi_addr + header.p_vaddr) < header.p_memsz;
     }
     if (!found) return 0;
-    search->loaded->code = info->dlpi_addr;
-    search->loaded->globals.clear();
+    Loaded& loaded = *search->loaded;
+    loaded.code = info->dlpi_addr;
+    loaded.globals.clear();
+    uintptr_t fixed_low = 0, fixed_high = 0;  // writable only until the loader has filled it
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        auto& header = info->dlpi_phdr[i];
+        if (header.p_type != PT_GNU_RELRO) continue;
+        fixed_low = info->dlpi_addr + header.p_vaddr;
+        fixed_high = fixed_low + header.p_memsz;
+    }
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         auto& header = info->dlpi_phdr[i];
         uintptr_t low = info->dlpi_addr + header.p_vaddr, high = low + header.p_memsz;
         if (header.p_type == PT_TLS) {
             search->tls = reinterpret_cast<uintptr_t>(info->dlpi_tls_data);
             search->tls_bytes = header.p_memsz;
+        } else if (header.p_type == PT_LOAD && fixed_low >= low && fixed_high <= high && fixed_low < fixed_high) {
+            add_data(loaded, low, fixed_low, false);
+            add_data(loaded, fixed_low, fixed_high, true);
+            add_data(loaded, fixed_high, high, false);
         } else if (header.p_type == PT_LOAD) {
-            Region region = {};
-            region.low = region.margin_low = low;
-            region.high = region.margin_high = high;
-            region.space = MODULE;
-            region.read_only = !(header.p_flags & PF_W);
-            region.id = -1;
-            search->loaded->globals.push_back(region);
+            add_data(loaded, low, high, !(header.p_flags & PF_W));
         }
     }
     return 1;
@@ -298,8 +324,10 @@ using namespace emulator;
 
 extern "C" {
 
-void emulator_shared_variables(const Module* module, size_t count, const Variable* variables) {
-    modules[module].variables.assign(variables, variables + count);
+// The author's variables in a library: those in shared memory, and the others.
+void emulator_variables(const Module* module, size_t count, const Variable* shared, size_t others, const Variable* named) {
+    modules[module].variables.assign(shared, shared + count);
+    modules[module].named.assign(named, named + others);
 }
 
 // A tensor's storage, with `margin` bytes on both sides and `width` bytes per cell. Python chooses the id.

@@ -247,9 +247,9 @@ struct Region {
     }
 };
 
-struct Variable {  // a static shared variable; plain, as Python fills it (emulator/runtime/symbols.py)
-    uint64_t start, end;  // in the TLS block
-    uint64_t kernel;  // the kernel it belongs to, as an offset in the library; 0: any
+struct Variable {  // of an author's library; plain, as Python fills it (emulator/runtime/symbols.py)
+    uint64_t start, end;  // in the TLS block if it is in shared memory, else in the library
+    uint64_t kernel;  // the kernel that a shared one belongs to, as an offset in the library; 0: any
     int guard;  // the compiler's flag that a constructor has run
 };
 

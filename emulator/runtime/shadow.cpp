@@ -177,6 +177,7 @@ void record_outside(Region* near, uintptr_t address, size_t bytes, What what, ui
     add_record(OUTSIDE, near, address, bytes, 1, side_of(*now, *block, what, pc));
     bool harmless = near && (near->soft ? address >= near->margin_low && address + bytes <= near->margin_high
                                     : address >= near->low && address + bytes <= near->high);
+    if (near && near->space == MODULE) harmless &= what == READ;  // its other data are the emulator's and the loader's
     if (!harmless) stop_launch();
 }
 
@@ -236,7 +237,7 @@ void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
         detect_spinning(address, pc);
     }
     Region* region = region_of(address);
-    if (!region || !region->allows(address, bytes)) {
+    if (!region || !region->allows(address, bytes) || (region->read_only && what != READ)) {
         if (region)
             for (auto& own : region->unwatched)
                 if (address >= own.first && address < own.second) return;

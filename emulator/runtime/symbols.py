@@ -34,7 +34,7 @@ class Variable:
     guard: bool = False  # the compiler's flag that a constructor has run
 
 
-class SharedVariable(ctypes.Structure):
+class LibraryVariable(ctypes.Structure):
     """struct Variable of runtime.h."""
 
     _fields_ = (
@@ -129,14 +129,18 @@ def base_name(function: str) -> str:
     return re.split(r"[<(]", function, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
 
 
-def register_shared_variables(module: int, library: str, kernels: tuple[str, ...]) -> None:
-    """Tell the runtime which shared variables each kernel of a module has. module: the address of its struct Module."""
-    shared, _ = variables(library)
+def register_variables(module: int, library: str, kernels: tuple[str, ...]) -> None:
+    """Tell the runtime what a module's kernels may access in its library. module: the address of its struct Module."""
+    shared, other = variables(library)
     owners = [variable.at if base_name(variable.function) in kernels else 0 for variable in shared]
-    table = (SharedVariable * len(shared))(
-        *[(v.start, v.end, owner, v.guard) for v, owner in zip(shared, owners, strict=True)]
-    )
-    runtime().emulator_shared_variables(ctypes.c_void_p(module), ctypes.c_size_t(len(shared)), table)
+    tables = (_table(shared, owners), _table(other, [0] * len(other)))
+    arguments = [argument for table in tables for argument in (ctypes.c_size_t(len(table)), table)]
+    runtime().emulator_variables(ctypes.c_void_p(module), *arguments)
+
+
+def _table(found: list[Variable], owners: list[int]) -> ctypes.Array:
+    rows = [(v.start, v.end, owner, v.guard) for v, owner in zip(found, owners, strict=True)]
+    return (LibraryVariable * len(rows))(*rows)
 
 
 _sites: dict[tuple[str, int], Site] = {}

@@ -80,12 +80,15 @@ class Case:
         return (self.bias_batch, self.bias_nheads, self.seqlen_q if self.bias == "matrix" else 1, self.seqlen_k)
 
     def but(self, **changed: Any) -> Case:
-        """The same case with some fields changed; sizes that depend on them follow (nheads_k, bias broadcasting)."""
+        """The same case with some fields changed; what depends on them follows (nheads_k, bias broadcasting, bias_dtype)."""
         if "nheads" in changed and "nheads_k" not in changed and changed["nheads"] % self.nheads_k:
             changed["nheads_k"] = changed["nheads"]
         for size, of in (("bias_batch", "batch"), ("bias_nheads", "nheads")):
             if of in changed and size not in changed and getattr(self, size) != 1:
                 changed[size] = changed[of]
+        if "dtype" in changed and "bias_dtype" not in changed:  # a bias is float32 or has q's dtype
+            if self.bias_dtype not in (torch.float32, changed["dtype"]):
+                changed["bias_dtype"] = changed["dtype"]
         return replace(self, **changed)
 
     def __str__(self) -> str:

@@ -150,6 +150,26 @@ def test_global_variables_have_names_and_races(cu):
     assert {(r.kind, r.tensor, r.space) for r in findings} == {(Kind.RACE, "counter", Space.GLOBAL)}
 
 
+@pytest.mark.parametrize(
+    "body, headline",
+    [
+        ("scratch[n - 1] = 1;", "outside: scratch[64], writes 4 bytes right past the end of scratch"),
+        ("out[0] = taps[n - 60];", "outside: taps[5], reads 4 bytes right past the end of taps"),
+    ],
+)
+def test_an_access_past_a_global_variable_is_found_and_harms_nothing(cu, body, headline):
+    """What follows it is the emulator's own."""
+    text = f"""
+    __device__ float scratch[64];
+    __constant__ float taps[5];
+    __global__ void k(float* out, int n) {{ {body} }}
+    """
+    file, out = cu(text, "k"), torch.zeros(1)
+    (finding,) = findings_of(file, "k", out, 65, block=1)
+    assert finding.headline.startswith(headline), finding.headline
+    assert findings_of(file, "k", out, 64 if "scratch" in body else 60, block=1) == []
+
+
 def test_local_arrays_belong_to_their_thread(cu):
     text = """
     __device__ void twice(float* a, int n) { for (int i = 0; i < n; ++i) a[i] *= 2; }
