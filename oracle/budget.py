@@ -123,6 +123,7 @@ def budget(
     # dk and dv of each query head, which may be stored before the heads of a group are summed (as FA2 does)
     dk_heads, dv_heads = (torch.zeros_like(p.k) if backward and p.group > 1 else None for _ in range(2))
     lost_dk, lost_dv, lost_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
+    shared_dk, shared_dv, shared_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     cut_dk, cut_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dbias))
     size_k = size(p.k) if backward else None
     subnormal = p.k.new_zeros(*p.k.shape[:3], 1)  # the sizes of T that meet a q which may be subnormal
@@ -164,8 +165,15 @@ def budget(
             terms_dbias[:, :, where] += sum_broadcast(n.size_t, bias)
         if n.lost is not None:
             lost_dv += n.lost.mT @ p.dout[:, :, chunk]
+        if n.shared is not None:
+            shared_dv += (n.probs * n.shared).mT @ p.dout[:, :, chunk]
+        by_lse = None if n.shared is None else n.t * n.shared
         by_delta = None if n.lost_delta is None else n.probs * n.lost_delta
-        for error_of_t, of_dk, of_dbias in ((by_delta, lost_dk, lost_dbias), (n.cut_t, cut_dk, cut_dbias)):
+        for error_of_t, of_dk, of_dbias in (
+            (by_delta, lost_dk, lost_dbias),
+            (n.cut_t, cut_dk, cut_dbias),
+            (by_lse, shared_dk, shared_dbias),
+        ):
             if error_of_t is not None:
                 of_dk += p.scale * (error_of_t.mT @ p.q[:, :, chunk])
                 if of_dbias is not None:
@@ -185,7 +193,8 @@ def budget(
             e_dv += size(dv_heads) * algebra.unit(un.u_out) + algebra.unit(un.tiny_out)
         e_dk = _summed(p, algebra, un, n_terms, want.dk, e_dk, size_scale * terms_dk)
         e_dv = _summed(p, algebra, un, n_terms, want.dv, e_dv, terms_dv)
-        e_dk += size(p.sum_group(lost_dk)) + size(p.sum_group(cut_dk))
+        e_dk += size(p.sum_group(lost_dk)) + size(p.sum_group(cut_dk)) + size(p.sum_group(shared_dk))
+        e_dv += size(p.sum_group(shared_dv))
         most = n_terms * FLOAT32 * torch.maximum(want.dv.transpose(1, 2).abs(), p.sum_group(terms_dv).sqrt())
         e_dv += size(torch.minimum(p.sum_group(lost_dv).abs(), most))
         e_dk += size(want.dk.transpose(1, 2)) * cut(n_terms)
@@ -194,7 +203,7 @@ def budget(
         broadcast = p.q.shape[:3].numel() // max(1, bias.shape[:3].numel())
         if broadcast > 1:
             e_dbias += algebra.total(broadcast, un.acc, want.dbias, terms_dbias)
-        e_dbias += size(want.dbias) * algebra.steps(1) + size(lost_dbias) + size(cut_dbias)
+        e_dbias += size(want.dbias) * algebra.steps(1) + size(lost_dbias) + size(cut_dbias) + size(shared_dbias)
     return Budget(
         out=sigma(e_out),
         lse=sigma(e_lse, heads_first=False),

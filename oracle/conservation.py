@@ -53,7 +53,7 @@ PARTS = {
     "sum_dk": ("t", "delta", "size_t", "lost", "cut", "dk_heads"),
     "sum_dbias": ("t", "delta", "size_t", "lost", "cut"),
     "q_dq": ("r", "terms_r", "dk_heads"),
-    "v_dv": ("dp", "terms_dp", "lost", "dv_heads"),
+    "v_dv": ("dp", "terms_dp", "lost", "shared", "dv_heads"),
 }
 
 
@@ -131,7 +131,8 @@ def conservation(
         residual = left - right
         e = over_rows(sums["dp"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_dp"])
         e = e + p.sum_group((size(all_dout) * rounding(out, seqlen_k)).sum((2, 3)))
-        e = e + cut(n_queries, left) + cut(seqlen_k, right) + 2 * size(over_rows(sums["lost"]))
+        e = e + cut(n_queries, left) + cut(seqlen_k, right)
+        e = e + 2 * size(over_rows(sums["lost"])) + size(over_rows(sums["shared"]))
         e = e + of_heads("dv_heads", p.v)
         laws["v_dv"] = (residual, algebra.sigma(e + (size(all_v) * rounding(dv, n_queries)).sum((2, 3))))
     return laws
@@ -176,6 +177,8 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
             sums["dv_heads"] += n.probs.mT @ p.dout[:, :, chunk]
         if "lost" in wanted and n.lost_delta is not None:
             sums["lost"][:, :, chunk] = n.lost_delta.squeeze(-1)
+        if "shared" in wanted and n.shared is not None:
+            sums["shared"][:, :, chunk] = (n.shared * n.delta).squeeze(-1)
         if "cut" in wanted and n.cut_t is not None:
             sums["cut"][:, :, chunk] = n.cut_t.sum(-1)
     return sums

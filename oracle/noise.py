@@ -12,7 +12,7 @@ import torch
 
 from . import declared
 from .attention import Operands, softmax
-from .rounding import HEADDIM_SUM, Units
+from .rounding import FLOAT32, HEADDIM_SUM, Units
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Noise:
     qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP. lost: the P that sums
     may lose, all to one side (below), None if there are none; lost_delta (batch, nheads, i, 1): what delta lacks by that and
     by the rounding of out, with its sign. cut_t: what T may gain or lose by truncating, None if nothing truncates.
+    shared (batch, nheads, i, 1): 2^-24 lse, an error of lse that rows may share (a constant such as ln 2 is rounded once for
+    all, and so is a bias that all rows have); None in the linear form, where errors of rows add up anyhow.
     """
 
     products: torch.Tensor
@@ -46,6 +48,7 @@ class Noise:
     e_delta: torch.Tensor | None = None
     e_parts: torch.Tensor | None = None
     e_t: torch.Tensor | None = None
+    shared: torch.Tensor | None = None
     lost: torch.Tensor | None = None
     lost_delta: torch.Tensor | None = None
     cut_t: torch.Tensor | None = None
@@ -183,6 +186,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         "e_norm": e_norm,
         "out": out,
         "lost": lost,
+        "shared": None if form.linear else lse.masked_fill(dead, 0.0) * FLOAT32,
     }
     if p.dout is None:
         return Noise(**common)

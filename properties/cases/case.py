@@ -86,9 +86,9 @@ class Case:
         for size, of in (("bias_batch", "batch"), ("bias_nheads", "nheads")):
             if of in changed and size not in changed and getattr(self, size) != 1:
                 changed[size] = changed[of]
-        if "dtype" in changed and "bias_dtype" not in changed:  # a bias is float32 or has q's dtype
-            if self.bias_dtype not in (torch.float32, changed["dtype"]):
-                changed["bias_dtype"] = changed["dtype"]
+        dtype = changed.get("dtype", self.dtype)
+        if dtype != self.dtype and self.bias_dtype != torch.float32:  # a bias is float32 or has q's dtype
+            changed.setdefault("bias_dtype", dtype)
         return replace(self, **changed)
 
     def __str__(self) -> str:

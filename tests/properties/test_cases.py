@@ -117,6 +117,7 @@ def test_bias_shape_is_1_where_the_bias_is_broadcast(bias, shape):
 
 
 BIASED = Case(batch=2, nheads=6, nheads_k=3, bias="vector", bias_batch=2, bias_nheads=6)
+IN_HALF = replace(BIASED, dtype=torch.float16, bias_dtype=torch.float16)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,10 @@ BIASED = Case(batch=2, nheads=6, nheads_k=3, bias="vector", bias_batch=2, bias_n
         (BIASED, dict(nheads=4), dict(nheads_k=4, bias_nheads=4)),
         (BIASED, dict(nheads=3, nheads_k=1), dict(nheads_k=1, bias_nheads=3)),
         (BIASED, dict(bias_batch=1, batch=5), dict(bias_batch=1)),
+        (BIASED, dict(dtype=torch.bfloat16), dict(bias_dtype=torch.float32)),
+        (IN_HALF, dict(dtype=torch.float32), dict(bias_dtype=torch.float32)),
+        (IN_HALF, dict(dtype=torch.bfloat16), dict(bias_dtype=torch.bfloat16)),
+        (IN_HALF, dict(seqlen_q=3), dict(bias_dtype=torch.float16)),
         (Case(batch=2, nheads=3, nheads_k=3, bias="matrix"), dict(batch=4), dict(bias_batch=1, bias_nheads=1)),
     ],
 )
