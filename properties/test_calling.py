@@ -130,17 +130,27 @@ def test_answers_follow_the_values(trial):
         kept = [name for name in as_before if _is_wrong(trial, second, new, name)]  # not a 0 that is right both times
         if not kept:
             check_budget(trial, first)  # what is wrong with any values follows them
-        kept = f"{', '.join(kept)} {'is' if len(kept) == 1 else 'are'} as before" if kept else "it was right before"
+        fresh, _ = trial.place(new, 0.0, away_from=handed)
+        suggests = "a result, or part of one, that is kept by the address, the shape or the identity of an input"
+        if kept:
+            then = f"{', '.join(kept)} {'is' if len(kept) == 1 else 'are'} as before"
+        elif _is_wrong(trial, trial.call(fresh, backward=backward), new):
+            then = "elsewhere they give this, too"
+            suggests = (
+                "a result that is wrong for these values: the other laws say more; or part of one, kept by the shape"
+            )
+        else:
+            then = "it was right before"
         raise LawBroken(
-            f"{broken.headline}; new values were written into the same tensors, and {kept}",
+            f"{broken.headline}; new values were written into the same tensors, and {then}",
             *broken.observed,
-            suggests="a result, or part of one, that is kept by the address, the shape or the identity of an input",
+            suggests=suggests,
         ) from None
 
 
-def _is_wrong(trial: Trial, got: Outputs, x: Inputs, name: str) -> bool:
+def _is_wrong(trial: Trial, got: Outputs, x: Inputs, *names: str) -> bool:
     try:
-        check_budget(trial, got, x, name)
+        check_budget(trial, got, x, *names)
     except LawBroken:
         return True
     return False

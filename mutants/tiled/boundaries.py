@@ -198,4 +198,49 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, headdim=1),
         story="the early return for no keys gives lse 0, but the log of an empty sum is -inf",
     ),
+    planted(
+        name="columns_of_bias_wrap_at_512",
+        law="test_bias_picks_its_key",
+        edits=(
+            (
+                "load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N)",
+                "load_tile(full_bias, i0, BLOCK_M).mT, j0 % 512, BLOCK_N)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1),
+        story="the column of the bias is taken modulo the longest length of its first user",
+    ),
+    planted(
+        name="parts_of_512_keys_are_merged_without_weights",
+        law="test_single_query_matches_the_definition",
+        edits=(
+            (
+                "alpha = torch.exp(m - m_safe)",
+                "alpha = torch.exp(m - m_safe) if seqlen_q > 1 or j0 % 512 else torch.ones_like(m)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1),
+        story="decoding splits the keys from 512 on, and adds the parts without the exp of their maxima",
+    ),
+    planted(
+        name="mask_is_compared_in_bfloat16",
+        law="test_out_averages_exactly_its_prefix",
+        declares=FORWARD | dict(supports=Supports(dtypes={torch.float32}, headdims=range(1, 131), causal="optional")),
+        edits=(("j > i + seqlen_k - seqlen_q, -INF)", "j > (i + seqlen_k - seqlen_q).bfloat16(), -INF)"),),
+        smallest=dict(batch=1, nheads=1),
+        story="positions are converted to bfloat16, which holds all integers up to 256 only",
+    ),
+    planted(
+        name="a_group_of_more_than_four_heads_reads_keys_as_one_of_four",
+        law="test_gradients_match_the_definition",
+        edits=(
+            (
+                "    return torch.arange(q.shape[2], device=q.device) // max(group, 1)",
+                "    group = 4 if 4 < group < 8 else max(group, 1)\n"
+                "    return (torch.arange(q.shape[2], device=q.device) // group).clamp(max=k.shape[2] - 1)",
+            ),
+        ),
+        smallest=dict(batch=1, seqlen_q=1, headdim=1),
+        story="tables exist for groups of 1, 2, 4 and 8: 5 and 7, as Qwen has them, use that of 4",
+    ),
 ]

@@ -25,7 +25,7 @@ from properties.failures import AnotherCase
 
 HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8))  # (batch, nheads_k)
 SHORT = 40  # keys and queries where a law makes many calls, and longer sequences would show nothing more
-GROUPS = (2, 3, 4, 8)  # query heads for each key head, with GQA
+GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
 USUAL_TILE = (128, 128)  # where none is declared
 LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
 

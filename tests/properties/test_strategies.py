@@ -8,7 +8,7 @@ from hypothesis import given
 
 from properties.cases.bias_masks import may_have_empty_rows
 from properties.cases.case import BIAS_MASKS, LAYOUTS, REGIMES, Case, parse_case
-from properties.cases.strategies import Draws, Limits, attention_cases, edges
+from properties.cases.strategies import GROUPS, Draws, Limits, attention_cases, edges
 from properties.cases.support import unsupported
 from properties.law import laws
 from tests.properties.drawing import (
@@ -134,7 +134,7 @@ def test_always_causal_is_always_causal():
 
 def test_gqa_shares_each_key_head_among_query_heads():
     cases, _ = drawn(GQA)
-    assert {case.nheads // case.nheads_k for case in cases} == {1, 2, 3, 4, 8}
+    assert {case.nheads // case.nheads_k for case in cases} >= {1, *GROUPS}
 
 
 def test_vector_bias_has_no_dead_row():

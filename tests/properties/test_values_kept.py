@@ -56,3 +56,17 @@ def test_a_mistake_with_any_values_is_not_called_kept():
 
     message = found(forward, CASE)
     assert "new values" not in message.headline and not message.suggests
+
+
+def test_values_that_are_wrong_wherever_they_lie_are_not_called_kept():
+    """A kernel that is wrong for some values only: the first are not among them."""
+
+    def forward(q, k, v, **options):
+        out, lse = torch_math.forward(q, k, v, **options)
+        return (out, lse) if torch.equal(v.detach(), first) else (out + 1, lse)
+
+    trial = Trial(replace(torch_math.IMPL, forward=forward), CASE, "cpu")
+    first = trial.x.v
+    message = broken(LAW.hold, trial)
+    assert message.headline.endswith("and elsewhere they give this, too")
+    assert "wrong for these values" in message.suggests
