@@ -130,11 +130,10 @@ def test_answers_follow_the_values(trial):
         kept = [name for name in as_before if _is_wrong(trial, second, new, name)]  # not a 0 that is right both times
         if not kept:
             check_budget(trial, first)  # what is wrong with any values follows them
-        fresh, _ = trial.place(new, 0.0, away_from=handed)
         suggests = "a result, or part of one, that is kept by the address, the shape or the identity of an input"
         if kept:
             then = f"{', '.join(kept)} {'is' if len(kept) == 1 else 'are'} as before"
-        elif _is_wrong(trial, trial.call(fresh, backward=backward), new):
+        elif _is_wrong(trial, trial.call(trial.place(new, 0.0, away_from=handed)[0], backward=backward), new):
             then = "elsewhere they give this, too"
             suggests = (
                 "a result that is wrong for these values: the other laws say more; or part of one, kept by the shape"

@@ -59,8 +59,8 @@ def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: tor
     values = (got - want)[bad].unique().tolist()
     if values == [-1]:
         guesses.append("one short: `<` where `<=` was meant")
-    if values == [-1] and not got[bad].any():
-        guesses.append("a tile that is skipped: no key is left")
+        if not got[bad].any():
+            guesses.append("a tile that is skipped: no key is left")
     if values == [1]:
         guesses.append("one too many: the mask's bound, or a padding key")
     return "\nor ".join(guesses) or None

@@ -134,7 +134,10 @@ def test_always_causal_is_always_causal():
 
 def test_gqa_shares_each_key_head_among_query_heads():
     cases, _ = drawn(GQA)
-    assert {case.nheads // case.nheads_k for case in cases} >= {1, *GROUPS}
+    groups = {case.nheads // case.nheads_k for case in cases if case.batch * case.nheads_k > 1}
+    assert groups == {1, *GROUPS}
+    # Long sequences leave one key head, and as many query heads as fit.
+    assert max(case.nheads for case in cases if case.nheads_k == 1) <= max(GROUPS)
 
 
 def test_vector_bias_has_no_dead_row():
