@@ -18,6 +18,17 @@ def refuses_far_rows(q, k, v, rows=1):
     return FAR_ROWS if far and 1 in (q.shape[rows], k.shape[rows]) else None
 
 
+def refuses_far_columns(q, k, v):
+    """None, or why MKL would be wrong on a CPU: with headdim 1 it multiplies by columns, whose stride it counts in bytes.
+
+    Found by the same law (torch 2.13, float32). Rows 2^31 elements apart and more are right.
+    """
+    far = any(2**29 <= x.stride(2) < 2**31 and x.shape[2] > 1 for x in (q, k, v))
+    if far and q.shape[-1] == 1 and q.dtype == torch.float32:
+        return "with headdim 1, MKL's product by a vector reads other memory where rows lie 2^31 bytes apart or more"
+    return None
+
+
 def refuses_bias_with_causal(case):
     """scaled_dot_product_attention does not take attn_mask together with is_causal."""
     if case.causal and case.bias:

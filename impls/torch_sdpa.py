@@ -19,6 +19,7 @@ from impls.torch_refusals import (
     refuses_causal_scale_not_positive,
     refuses_cudnn_beyond_2_31,
     refuses_empty,
+    refuses_far_columns,
     refuses_far_rows,
     refuses_flash_beyond_2_31,
     refuses_half_gqa,
@@ -53,6 +54,8 @@ def flash(q, k, v, causal, bias, softmax_scale):
 
 def flash_cpu(q, k, v, causal, bias, softmax_scale):
     """(b, h, s, d) x 3 -> out, lse (b, h, sq). ATen's own kernel for CPUs; causal is top left."""
+    if reason := refuses_far_columns(q, k, v):
+        raise ValueError(f"torch_sdpa_flash_cpu: {reason}")
     out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
         q, k, v, 0.0, causal, attn_mask=bias, scale=softmax_scale
     )

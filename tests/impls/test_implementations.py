@@ -326,6 +326,19 @@ def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths)
             torch.testing.assert_close(got, want)
 
 
+def test_far_rows_are_refused_where_mkl_misreads_them():
+    """A product by a column whose elements are far apart: 4 keys with headdim 1. With headdim 2 there is no column."""
+    (impl,) = (entry.impl for entry in ours() if entry.name == "torch_sdpa_flash_cpu")
+    for headdim in (1, 2):
+        near = [torch.randn(1, 1, seqlen, headdim) for seqlen in (2, 4, 4)]
+        far = [spread(x, 2) for x in near]
+        if headdim == 1:
+            with pytest.raises(ValueError, match="torch_sdpa_flash_cpu: with headdim 1, MKL"):
+                impl.forward(*far)
+        else:
+            torch.testing.assert_close(impl.forward(*far), impl.forward(*near))
+
+
 def test_forward_refuses_what_accepts_refuses(tested):
     impl, device = tested
     refusals = {}
