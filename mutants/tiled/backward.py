@@ -43,7 +43,7 @@ MUTANTS = [
     ),
     planted(
         name="dq_is_kept_in_fixed_point",
-        law="test_gradients_double_with_dout",
+        law="test_gradients_scale_with_dout",
         edits=((DQ, "dq = ((dq * scale * 2**28).round() / 2**28).to(q.dtype)"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2),
         story="integer atomics for repeatable sums: small values lose bits, within every budget",

@@ -107,7 +107,7 @@ MUTANTS = [
     ),
     planted(
         name="out_is_kept_in_fixed_point",
-        law="test_out_doubles_with_v",
+        law="test_out_scales_with_v",
         edits=(("torch.where(l == 0, 0.0, acc / l)", "torch.where(l == 0, 0.0, (acc / l * 2**25).round() / 2**25)"),),
         smallest=dict(batch=1, nheads=3, seqlen_q=8, seqlen_k=8, headdim=3, dtype=torch.float32),
         story="integer atomics for repeatable sums: small values lose bits, within every budget",

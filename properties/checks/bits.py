@@ -15,8 +15,8 @@ def keeps_when_others_change(trial: Trial) -> bool:
     return trial.impl.precision.quantize == "none"
 
 
-def keeps_when_doubled(trial: Trial) -> bool:
-    """Whether sums double with their terms. Those of one tile in float16 may be subnormal, which round in other steps."""
+def keeps_when_scaled(trial: Trial) -> bool:
+    """Whether sums scale with their terms. Those of one tile in float16 may be subnormal, which round in other steps."""
     return trial.impl.precision.tile_sum is None or trial.case.dtype != torch.float16
 
 

@@ -22,9 +22,9 @@ from properties.trial import Trial
 
 Investigate = Callable[[str], tuple[str, list[str]]]  # the name of a wrong output -> as LawBroken.investigate
 
-# Doubling is exact except for numbers below 2^-126, which round in other steps or are flushed to 0. A sum of some thousand
-# terms that contains such numbers can be off by 2^-114 and so round to another neighbour. That happens below this size
-# only (above it 2^-114 is less than 2^-27 of an ulp).
+# A power of two is exact except for numbers below 2^-126, which round in other steps or are flushed to 0. A sum of some
+# thousand terms that contains such numbers can be off by 2^-114 and so round to another neighbour. That happens below this
+# size only (above it 2^-114 is less than 2^-27 of an ulp).
 NEGLIGIBLE = 2.0**-64
 
 

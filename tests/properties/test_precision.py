@@ -57,7 +57,7 @@ def test_a_right_kernel_is_within_its_budget_in_every_regime(precision, cases):
 EXPOSED = (
     "test_hidden_keys_change_no_bit",
     "test_keys_hidden_by_bias_change_no_bit",
-    "test_out_doubles_with_v",
+    "test_out_scales_with_v",
     "test_powers_of_four_move_between_q_and_scale",
     "test_single_key_is_copied",
     "test_winning_key_is_copied",
