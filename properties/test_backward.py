@@ -45,7 +45,7 @@ def test_no_dout_gives_no_gradient(trial):
     share=0.5,
 )  # fmt: skip
 def test_gradients_scale_with_dout(trial):
-    """Every gradient is linear in dout, and powers of two are exact: dout times 2^-40, 2^20 or 2^40 gives the same bits times it.
+    """Every gradient is linear in dout, and powers of two are exact: dout times 2^-40, 2^20 or 2^40 gives the same bits.
 
     (Within the budget where an output is not declared repeatable. float16 is left out: its dS can be subnormal.) dout is
     around 1 in every regime, so that one which is clamped, or goes through float16, shows here alone.

@@ -13,6 +13,7 @@ from properties.checks.comparisons import (
     check_all_agree,
     check_budget,
     check_copied,
+    check_same,
     check_unchanged,
 )
 from properties.checks.counts import check_averages, check_counts, countable
@@ -76,6 +77,31 @@ def test_out_averages_the_keys_that_a_bias_leaves(trial):
     v_j is 1 in column j mod headdim and 0 elsewhere, so out counts the keys column by column, also where there is no lse.
     """
     check_averages(trial, *_hidden_or_zero(trial))
+
+
+@law(bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, where=countable, share=0.5, bug="masks")
+def test_finite_masks_hide_as_infinity_does(trial):
+    """With q = 0, keys whose bias is -1e9 or the least number of its dtype weigh exactly 0 beside keys whose bias is 0.
+
+    (-2^15 for -1e9 in float16.) A row that is all -1e9 is not empty: each of its keys weighs the same, and out is their mean.
+    That is asked in float32, as one rounding of such a score may be 64, and exp(64) is too much for a half dtype. Gradients
+    are numbers, where no row is all masked.
+    """
+    x = trial.zeroed("q")
+    hidden, least = x.bias.isinf(), torch.finfo(x.bias.dtype).min
+    mask = least if trial.case.seed % 2 else max(-1e9, least / 2)
+    x = x.with_(bias=torch.where(hidden, mask, 0.0).to(x.bias.dtype))
+    visible = trial.visible()
+    left = visible & ~hidden
+    masked = visible & ~left.any(dim=-1, keepdim=True)  # the keys of rows that are all masked
+    has_mean = trial.case.dtype == torch.float32 and mask != least
+    check_averages(trial, x, left | masked if has_mean else left)
+    if trial.impl.lse is not None:
+        check_counts(trial, x, left)
+    if trial.backward and not bool(masked.any()):
+        for name, tensor in trial.run(x, backward=True).items():
+            numbers = torch.where(tensor.isfinite() | (name == "lse"), tensor, 0.0)
+            check_same(trial, name, tensor, numbers, "it should be a number, such as")
 
 
 @law(bias=True, bias_mask=("right", "left"), needs=("bias",), bug="masks")

@@ -18,11 +18,11 @@ from properties.trial import Trial
 # sum as small as 2^-149, which may be flushed to 0, decides how it rounds.
 @law(bug="softmax-and-lse", regime=("spread", "peaked", "flat", "mean"))
 def test_out_scales_with_v(trial):
-    """out is linear in v, and powers of two are exact: v times 2^-40, 2^20 or 2^60 (float16: 2^4) gives the same bits times it.
+    """out is linear in v, and powers of two are exact: v times 2^-40, 2^20 or 2^60 (float16: 2^4) gives the same bits.
 
-    (Within the budget where out is not declared repeatable. Elements are left out that are small
-    enough to be, or to have been summed from, subnormal numbers, as those round differently.) v is around 1 in every regime,
-    so that a v which is clamped, or goes through float16, shows here alone.
+    (Within the budget where out is not declared repeatable. Elements are left out that are small enough to be, or to have
+    been summed from, subnormal numbers, as those round differently.) v is around 1 in every regime, so that a v which is
+    clamped, or goes through float16, shows here alone.
     """
     x, dtype = trial.x, trial.case.dtype
     factor = 2.0**4 if dtype == torch.float16 else (2.0**20, 2.0**-40, 2.0**60)[trial.case.seed % 3]
@@ -33,9 +33,8 @@ def test_out_scales_with_v(trial):
         check_same(trial, "out", scaled, factor * plain, f"with v times {factor:g} it should be")
     else:
         sigma = trial.budget(trial.want()).out
-        check_agree(
-            trial, "out", scaled / factor, plain, sigma, f"with v times {factor:g}, divided by that, it should be"
-        )
+        what = f"with v times {factor:g}, divided by that, it should be"
+        check_agree(trial, "out", scaled / factor, plain, sigma, what)
 
 
 @law(bug="softmax-and-lse", regime=("exact",))

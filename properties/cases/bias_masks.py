@@ -1,7 +1,8 @@
 """Which keys the -inf entries of a bias hide, and whether they can leave a query without any.
 
-Every mask leaves each row of the bias one range of keys. `start` says how long the range is. It is drawn for each batch and
-head of the bias; ranges of one row with another start contain one another, so the shortest one tells what may happen.
+Every mask leaves each row of the bias one range of keys, and `first_and_window` the first keys beside it. `start` says how
+long the range is. It is drawn for each batch and head of the bias; ranges of one row with another start contain one another,
+so the shortest one tells what may happen.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from properties.cases.case import Case
 from properties.cases.features import mask_of
 from properties.cases.random_tensors import RandomTensors
 
-HIDING = ("right", "left", "window", "dead_row")  # the masks with -inf
+FIRST = 4  # how many first keys first_and_window leaves to each row, at most
+HIDING = ("right", "left", "window", "first_and_window", "dead_row")  # the masks with -inf
 
 
 def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
@@ -30,6 +32,8 @@ def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
     else:
         first, last = _left(case, i[:, None], start)
         hidden = (j < first) | (j > last)
+    if kind == "first_and_window":
+        hidden = hidden & (j >= random.integers((batch, nheads, 1, 1), 1, FIRST))
     if case.bias_keeps_key:
         for key in _kept(case, i):
             hidden = hidden & (j != key[:, None])
@@ -49,6 +53,8 @@ def may_have_empty_rows(case: Case, alignment: str) -> bool:
             shortest = case.seqlen_k - 1 if case.bias_mask == "left" else 0
             least, most = _left(case, row, torch.tensor(shortest))
             hidden = torch.minimum(last, most) < torch.maximum(first, least)
+            if case.bias_mask == "first_and_window":
+                hidden &= first > 0  # key 0 is left to each row
         if case.bias_keeps_key:
             for key in _kept(case, row):
                 hidden &= (key < first) | (key > last)
@@ -63,7 +69,8 @@ def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Ten
         return start, torch.full_like(row, keys - 1)
     if case.bias_mask in ("right", "finite"):
         return torch.zeros_like(row), start
-    own = row + (keys - rows if case.bias == "matrix" else keys - 1)  # window: each query has its own key, bottom right
+    # with a window each query has its own key, bottom right
+    own = row + (keys - rows if case.bias == "matrix" else keys - 1)
     return own - start, own
 
 

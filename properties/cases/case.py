@@ -10,9 +10,9 @@ import torch
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 REGIMES = ("spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean")
-LAYOUTS = ("contiguous", "transposed", "packed", "gapped", "last_strided", "mixed")
+LAYOUTS = ("contiguous", "transposed", "packed", "gapped", "sliced", "last_strided", "mixed")
 BIASES = (None, "vector", "matrix")
-BIAS_MASKS = ("none", "right", "left", "window", "dead_row", "finite", "alibi")
+BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row", "finite", "alibi")
 
 
 class CaseError(ValueError):

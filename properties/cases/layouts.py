@@ -54,6 +54,7 @@ def place(
     transposed    the two middle dimensions exchanged in memory
     packed        every third row of a longer tensor, as q is in a packed qkv
     gapped        rows longer than z, the rest unused
+    sliced        the beginning of both middle dimensions, as k[:, :n] of a cache, or some heads of more
     last_strided  the last dimension with stride 2
     """
     w, x, y, z = tensor.shape
@@ -62,6 +63,7 @@ def place(
         "transposed": ((w, y, x, z), lambda t: t.transpose(1, 2)),
         "packed": ((w, x, 3, y, z), lambda t: t[:, :, 1]),
         "gapped": ((w, x, y, z + 16), lambda t: t[..., :z]),
+        "sliced": ((w, x + 3, y + 2, z), lambda t: t[:, :x, :y]),
         "last_strided": ((w, x, y, 2 * z), lambda t: t[..., ::2]),
     }[layout]
     count = 1

@@ -23,9 +23,10 @@ from properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase
 
-HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8))  # (batch, nheads_k)
+HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8), (5, 1), (67, 1))  # (batch, nheads_k)
 SHORT = 40  # keys and queries where a law makes many calls, and longer sequences would show nothing more
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
+APART = (16, 32, 64, 128)  # how many keys more than queries: where the causal diagonal meets the edges of tiles
 USUAL_TILE = (128, 128)  # where none is declared
 LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
 
@@ -82,6 +83,13 @@ def edges(most: int, least: int = 1) -> list[int]:
 def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
     """Any length from least to most, or one near an edge."""
     return st.one_of(st.integers(least, most), st.sampled_from(edges(most, least) or [least]))
+
+
+@lru_cache(maxsize=1000)
+def seqlens_k(most: int, least: int = 1) -> st.SearchStrategy[int]:
+    """As `seqlens`, or negative: -64 stands for 64 keys more than queries."""
+    further = [-n for n in APART if n < most]
+    return st.one_of(seqlens(most, least), st.sampled_from(further)) if further else seqlens(most, least)
 
 
 def headdims(impl: Implementation, most: int) -> st.SearchStrategy[int]:
@@ -190,7 +198,10 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     seqlen_q = draw(seqlens(want.seqlen_q[1] if want.seqlen_q[1] is not None else most, want.seqlen_q[0]))
     cross = want.cross if want.cross is not None else s.cross and draw(BOOLEANS)
     if cross:
-        seqlen_k = draw(seqlens(want.seqlen_k[1] if want.seqlen_k[1] is not None else most, want.seqlen_k[0]))
+        longest = want.seqlen_k[1] if want.seqlen_k[1] is not None else most
+        seqlen_k = draw(seqlens_k(longest, want.seqlen_k[0]))
+        if seqlen_k < 0:
+            seqlen_k = min(seqlen_q - seqlen_k, longest)
     else:
         seqlen_k = seqlen_q
     batch, nheads = draw(one_of(HEADS))
@@ -258,7 +269,8 @@ def short(case: Case) -> Case:
 def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
     """The case, or the nearest one that the implementation accepts and the law wants: lengths are rounded up to a multiple.
 
-    Otherwise an implementation that takes multiples of 32 only would refuse 31 of 32 drawn lengths.
+    Otherwise an implementation that takes multiples of 32 only would refuse 31 of 32 drawn lengths. Either length is also
+    rounded alone, and a single query is tried, as a kernel for decoding may take nothing else.
     """
 
     def fits(c: Case) -> bool:
@@ -284,8 +296,10 @@ def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
     seen = set()
     for multiple in (1, 8, 16, 32, 64, 128):
         q, k = (rounded_up(n, multiple) for n in (case.seqlen_q, case.seqlen_k))
+        pairs = [(q, k), (case.seqlen_q, k), (q, case.seqlen_k), (1, k)] if multiple > 1 else [(q, k), (1, k)]
+        sizes = [(*pair, bias) for pair in pairs for bias in biases]
         square = [(q, q, bias) for bias in (*biases, NO_BIAS)] if may_differ else []
-        for seqlen_q, seqlen_k, bias in [*((q, k, bias) for bias in biases), *square]:
+        for seqlen_q, seqlen_k, bias in [*sizes, *square]:
             key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"], bias["bias_keeps_key"])
             if key not in seen:
                 seen.add(key)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oracle import ALIGNMENTS
-from properties.cases.bias_masks import hidden_by_bias, may_have_empty_rows
+from properties.cases.bias_masks import FIRST, hidden_by_bias, may_have_empty_rows
 from properties.cases.case import BIAS_MASKS, Case
 from properties.cases.features import mask_of
 from properties.cases.inputs import FINITE_MASKS, build
@@ -56,7 +56,7 @@ def test_left_padding_hides_the_first_keys():
     assert bool((rows.int().diff(dim=-1) <= 0).all())
 
 
-@pytest.mark.parametrize("mask", ["left", "right", "window"])
+@pytest.mark.parametrize("mask", ["left", "right", "window", "first_and_window"])
 def test_padding_leaves_a_key_for_every_query(mask):
     """Only the mask dead_row leaves a row without keys."""
     assert (
@@ -74,6 +74,17 @@ def test_a_window_ends_with_the_query_itself(seqlen_k):
     assert not (seen & (torch.arange(seqlen_k) > i[:, None])).any()
     width = seen.sum(-1)
     assert torch.equal(width, torch.minimum(i + 1, width[..., -1:]).expand_as(width))
+
+
+def test_first_and_window_leaves_two_ranges():
+    """The window is that of the mask `window`; the hidden keys lie between it and the first ones, or behind it."""
+    for seed in range(9):
+        c = biased("first_and_window", seed=seed)
+        seen, window = ~hidden(c), ~hidden(c.but(bias_mask="window"))
+        assert seen[..., 0].all() and not (window & ~seen).any()
+        first = (seen & ~window)[..., -1, :]
+        assert not first[..., FIRST:].any()
+    assert (seen.int().diff(dim=-1) == 1).any()  # hidden keys, and seen ones behind them
 
 
 @pytest.mark.parametrize("mask", BIAS_MASKS)

@@ -97,7 +97,7 @@ def test_causal_has_three_declarations(causal, taken):
 
 
 @pytest.mark.parametrize(("strides", "refused"), [
-    (False, {"transposed", "packed", "gapped", "last_strided", "mixed"}),
+    (False, {"transposed", "packed", "gapped", "sliced", "last_strided", "mixed"}),
     ("last_contiguous", {"last_strided"}),
     (True, set()),
 ])  # fmt: skip

@@ -18,6 +18,7 @@ STRIDES = {  # of a (2, 5, 3, 8) tensor
     "transposed": (120, 8, 40, 1),
     "packed": (360, 72, 8, 1),
     "gapped": (360, 72, 24, 1),
+    "sliced": (320, 40, 8, 1),
     "last_strided": (240, 48, 16, 2),
 }
 each_layout = pytest.mark.parametrize("layout", STORED)
@@ -96,7 +97,7 @@ def test_a_write_into_the_tensor_is_counted(values, layout):
     assert placed.written() == 24
 
 
-@pytest.mark.parametrize("layout", ["packed", "gapped", "last_strided"])
+@pytest.mark.parametrize("layout", ["packed", "gapped", "sliced", "last_strided"])
 def test_a_write_between_rows_is_counted(values, layout):
     placed = place(values, layout, fill=math.nan)
     placed.buffer[MARGIN + int(placed.buffer[MARGIN:-MARGIN].isnan().nonzero()[0])] = 0.0
@@ -113,7 +114,7 @@ def test_contiguous_tensors_are_not_copied(values):
     assert lay_out(values, "contiguous") is values
 
 
-@pytest.mark.parametrize("layout", ["transposed", "packed", "gapped", "last_strided"])
+@pytest.mark.parametrize("layout", ["transposed", "packed", "gapped", "sliced", "last_strided"])
 def test_other_layouts_are_not_contiguous(values, layout):
     laid = lay_out(values, layout)
     assert torch.equal(laid, values) and not laid.is_contiguous()

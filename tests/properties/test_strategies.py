@@ -46,7 +46,7 @@ def test_every_drawn_case_is_supported(declared):
 def test_few_draws_are_rejected(declared):
     """Hypothesis stops at 10 rejected draws for each accepted one, and the accepted ones are biased by then."""
     cases, rejected = drawn(declared)
-    assert len(cases) == 100 and rejected <= 10
+    assert len(cases) == 100 and rejected <= 15  # draws of Hypothesis that mix two earlier ones
 
 
 @each_impl
@@ -238,8 +238,8 @@ def test_masked_and_causal_shrink_together():
     case = smallest(
         ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
     )
-    # Heads are shrunk by properties/judging/shrink.py, because the choices for the bias depend on their number.
-    assert case.but(nheads=1, nheads_k=1) == Case(
+    # Batch and heads are shrunk by properties/judging/shrink.py, as the choices for the bias depend on their number.
+    assert case.but(batch=1, nheads=1, nheads_k=1) == Case(
         seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
     )
 

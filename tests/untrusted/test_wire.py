@@ -61,7 +61,7 @@ def test_what_is_no_message_is_refused_before_memory_is_taken_for_it(pipe, data,
         assert garbled(pipe, data) == words
 
 
-@pytest.mark.parametrize("layout", ("contiguous", "transposed", "packed", "gapped", "last_strided"))
+@pytest.mark.parametrize("layout", ("contiguous", "transposed", "packed", "gapped", "sliced", "last_strided"))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
 def test_an_input_arrives_with_the_memory_around_it_and_at_the_same_place_in_a_page(layout, dtype):
     placed = place(torch.randn(2, 3, 4, 5).to(dtype), layout, fill=7.0)
