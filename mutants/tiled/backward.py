@@ -1,5 +1,7 @@
 """Bugs of the backward: delta, the scale, sums over tiles and heads, dbias, subsets of inputs: docs/bugs.md#backward."""
 
+import torch
+
 from mutants.tiled.build import planted
 
 DELTA = "delta = (dout.float() * out.float()).sum(-1, keepdim=True)"
@@ -235,5 +237,12 @@ MUTANTS = [
         ),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
         story="the branch that skips dq leaves dk unfinished",
+    ),
+    planted(
+        name="dout_in_bfloat16_goes_through_float16",
+        law="test_gradients_scale_with_dout",
+        edits=((DELTA, "dout = dout.half().to(q.dtype) if q.dtype == torch.bfloat16 else dout\n    " + DELTA),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, dtype=torch.bfloat16),
+        story="one kernel for both half dtypes: dout beyond 65504 overflows, and loss scaling takes it there",
     ),
 ]

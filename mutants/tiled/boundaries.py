@@ -219,7 +219,7 @@ MUTANTS = [
                 "alpha = torch.exp(m - m_safe) if seqlen_q > 1 or j0 % 512 else torch.ones_like(m)",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=1),
+        smallest=dict(batch=1, seqlen_q=1, headdim=1),
         story="decoding splits the keys from 512 on, and adds the parts without the exp of their maxima",
     ),
     planted(
@@ -242,5 +242,17 @@ MUTANTS = [
         ),
         smallest=dict(batch=1, seqlen_q=1, headdim=1),
         story="tables exist for groups of 1, 2, 4 and 8: 5 and 7, as Qwen has them, use that of 4",
+    ),
+    planted(
+        name="batches_from_the_fourth_on_read_its_keys",
+        law="test_out_matches_the_definition",
+        edits=(
+            (
+                "    kv_head = key_head_of(q, k)\n",
+                "    kv_head = key_head_of(q, k)\n    k = k[torch.arange(batch).clamp(max=3)]\n",
+            ),
+        ),
+        smallest=dict(batch=5, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
+        story="a table of offsets has four entries, as the tests had at most three batches",
     ),
 ]

@@ -7,6 +7,7 @@ LAST_KEY = "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q"
 FIRST_QUERY = "first_query = max(0, j0 - (seqlen_k - seqlen_q))"
 BIAS = "s = s + load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT"
 EXPAND = "bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"
+MAXIMUM = "            m_new = torch.maximum(m, s.amax(-1, keepdim=True))"
 RECOMPUTED = "full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed"
 
 # exp(-inf - -inf) where a tile is hidden whole, in tiles as large as those of kernels.
@@ -172,7 +173,7 @@ MUTANTS = [
         name="hidden_tile_turns_out_into_nan",
         law="test_out_averages_the_keys_that_a_bias_leaves",
         edits=MAXIMUM_IS_THE_MASK_VALUE,
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=258, bias_mask="left"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=129),
         story="the same, seen in out alone; the tile is not declared, and lengths still reach two tiles of 128",
         declares=dict(empty_rows="undefined", tile=None),
     ),
@@ -237,5 +238,43 @@ MUTANTS = [
         edits=((RECOMPUTED, RECOMPUTED.replace("full_bias", "None")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="P is recomputed without the bias",
+    ),
+    planted(
+        name="masks_below_minus_1e8_are_taken_for_infinite",
+        law="test_finite_masks_hide_as_infinity_does",
+        edits=((BIAS, BIAS + "\n        s = s.masked_fill(s < -1e8, -INF)"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
+        story="-1e9 means hidden, so a row that is all -1e9 is taken for empty: out is 0, not the mean of v",
+    ),
+    planted(
+        name="row_maximum_starts_at_a_hundred_million_below",
+        law="test_finite_masks_hide_as_infinity_does",
+        edits=(
+            (
+                "m = qi.new_full((batch, nheads, BLOCK_M, 1), -INF)",
+                "m = qi.new_full((batch, nheads, BLOCK_M, 1), -1e8)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=3, headdim=1),
+        story="a finite start in place of -inf avoids inf - inf, and hides what lies below it",
+    ),
+    planted(
+        name="loop_over_keys_ends_at_the_first_hidden_tile",
+        law="test_infinite_bias_hides_exactly_its_keys",
+        edits=(
+            (
+                MAXIMUM,
+                "            if bool((m > -INF).any()) and bool((s == -INF).all()):\n                break\n" + MAXIMUM,
+            ),
+        ),
+        smallest=dict(batch=1, seqlen_q=19, seqlen_k=35, headdim=1),
+        story="right padding hides all that follows; a mask of first keys and a window does not",
+    ),
+    planted(
+        name="diagonal_on_the_edge_of_a_tile_ends_one_tile_early",
+        law="test_query_sees_exactly_its_prefix",
+        edits=((LAST_KEY, LAST_KEY + " - BLOCK_N * (seqlen_k > seqlen_q and (seqlen_k - seqlen_q) % 64 == 0)"),),
+        smallest=dict(batch=1, nheads=1, headdim=1),
+        story="the number of tiles is rounded up by hand; right unless keys and queries lie a whole tile apart",
     ),
 ]

@@ -179,4 +179,30 @@ MUTANTS = [
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="scratch from torch.empty is assumed to be zero: passes alone, fails after another test",
     ),
+    planted(
+        name="keys_of_a_batch_are_taken_for_all_of_its_buffer",
+        law="test_any_layout_equals_the_contiguous_one",
+        edits=(
+            (
+                OUT,
+                "    if k.stride(1) >= k.stride(2):\n"
+                "        k = k.as_strided(k.shape, (seqlen_k * k.stride(1), *k.stride()[1:]))\n" + OUT,
+            ),
+        ),
+        smallest=dict(batch=2, nheads=1, seqlen_q=1, headdim=1, layout="sliced"),
+        story="the batch stride is seqlen_k times the row's: wrong for k[:, :n] of a longer cache",
+    ),
+    planted(
+        name="batches_of_an_expanded_q_share_a_gradient",
+        law="test_expanded_inputs_equal_their_copy",
+        edits=(
+            (
+                "    dq = (dq * scale).to(q.dtype)\n",
+                "    dq = dq.sum(0, keepdim=True).expand_as(dq) if q.stride(0) == 0 else dq\n"
+                "    dq = (dq * scale).to(q.dtype)\n",
+            ),
+        ),
+        smallest=dict(batch=2, seqlen_q=1, seqlen_k=2, headdim=1),
+        story="dq is stored with the strides of q: with q.expand(...) all batches add to one place",
+    ),
 ]

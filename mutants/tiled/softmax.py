@@ -6,6 +6,7 @@ from mutants.tiled.build import planted
 
 MAXIMUM = "torch.maximum(m, s.amax(-1, keepdim=True))"
 ACC = "acc = alpha * acc + as_operand(p, q) @ vj"
+OF_VALUES = "vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]\n            s = "
 LSE = "lse_i = m + torch.log(l)"
 DEFAULT = "headdim**-0.5 if softmax_scale is None else softmax_scale"
 SCALE_FORWARD, SCALE_BACKWARD = "k.shape[1]\n    scale = " + DEFAULT, "k.shape[1:3]\n    scale = " + DEFAULT
@@ -224,5 +225,12 @@ MUTANTS = [
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the scale is compiled in as a constant but is missing from the cache's key",
+    ),
+    planted(
+        name="values_are_clamped_at_448",
+        law="test_out_scales_with_v",
+        edits=((OF_VALUES, OF_VALUES.replace("[:, kv_head]", "[:, kv_head].clamp(-448, 448)")),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the largest number of e4m3, from a path for fp8, stays in all of them",
     ),
 ]

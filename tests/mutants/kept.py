@@ -9,6 +9,7 @@ KEPT = {
     "accumulator_is_rounded_to_half": "seqlen_q=5 seqlen_k=33 headdim=1 dtype=float16 regime=mean seed=2",
     "backward_is_always_causal": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
+    "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
     "cuda_backward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -113,6 +114,7 @@ KEPT = {
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5 seed=2"
     ),
     "dk_of_late_keys_is_not_stored": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
+    "dout_in_bfloat16_goes_through_float16": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=bfloat16",
     "dout_is_read_with_the_strides_of_out": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 nheads_k=1 layout=transposed"
     ),
@@ -126,8 +128,14 @@ KEPT = {
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
     ),
+    "keys_of_a_batch_are_taken_for_all_of_its_buffer": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=sliced"
+    ),
     "last_query_tile_is_dropped_in_backward": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
+    "loop_over_keys_ends_at_the_first_hidden_tile": (
+        "seqlen_q=19 seqlen_k=35 headdim=1 dtype=float32 nheads=12 nheads_k=3 bias=vector bias_mask=first_and_window seed=3"
+    ),
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "maximum_becomes_the_mask_value_in_a_hidden_tile": (
         "seqlen_q=1 seqlen_k=129 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row bias_keeps_key=True"
@@ -147,6 +155,9 @@ KEPT = {
     ),
     "row_maximum_is_that_of_the_first_tile": (
         "seqlen_q=1 seqlen_k=21 headdim=1 dtype=float32 nheads=3 nheads_k=1 bias=vector bias_nheads=3 bias_mask=right"
+    ),
+    "row_maximum_starts_at_a_hundred_million_below": (
+        "seqlen_q=2 seqlen_k=3 headdim=1 dtype=float32 causal=True bias=vector bias_mask=left seed=2"
     ),
     "row_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
