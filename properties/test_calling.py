@@ -111,6 +111,16 @@ def test_expanded_inputs_equal_their_copy(trial):
     check_all_agree(trial, got, copied, budget, f"with copies of {', '.join(one)} it is")
 
 
+@law(needs=("same process",), cross=False, gqa=False, share=0.1, softmax_scale=False, toward=short, bug="calling")
+def test_one_tensor_may_be_q_k_and_v(trial):
+    """attention(x, x, x) is what it is with three copies of x, and each of q, k and v has a gradient of its own."""
+    x, backward = trial.x.with_(k=trial.x.q.clone(), v=trial.x.q.clone()), trial.backward
+    copied = trial.run(x, backward=backward)
+    stored = trial.stored(x)
+    got = trial.call(stored.with_(k=stored.q, v=stored.q), backward=backward)
+    check_unchanged(trial, copied, got, "with one tensor as q, k and v; with copies it is", x)
+
+
 @law(share=0.2, softmax_scale=False, toward=short, bug="calling")
 def test_answers_follow_the_values(trial):
     """The values of the inputs decide, not their addresses, shapes or identities: nothing may be kept by these.

@@ -194,6 +194,35 @@ def test_outputs_stay_as_they_were_returned(trial):
         _check_kept(trial, at_once[0], got, "after another call", "an output buffer that the next call uses again")
 
 
+@law(needs=("same process",), share=0.1, softmax_scale=False, toward=short, bug="memory")
+def test_outputs_may_be_written_to(trial):
+    """An output belongs to the caller, who may write to it: that changes no input, no other output, and no later call.
+
+    So out is not v itself where there is one key, nor is dv dout, and no constant is kept and returned. (An output with
+    stride 0, which nobody can write to, is left out.)
+    """
+    handed = trial.stored(trial.x)
+    got = trial.call(handed, backward=trial.backward)
+    first, left = got.copy(), dict(got.items())
+    inputs = Inputs(**{name: tensor.clone() for name, tensor in handed.items()})
+    for name, tensor in got.items():
+        del left[name]
+        if 0 in tensor.stride():
+            continue
+        tensor.fill_(AROUND)
+        others = [(other, t, getattr(first, other)) for other, t in left.items()]
+        for other, now, before in others + [(n, t, getattr(inputs, n)) for n, t in handed.items()]:
+            if bool((changed := bits(now.contiguous()) != bits(before.contiguous())).any()):
+                raise LawBroken(
+                    f"{name} shares memory with {other}: what the caller writes to {name} changes {other} "
+                    f"({share(changed)})",
+                    suggests=f"a view of {other} is returned: return a copy",
+                )
+    check_unchanged(
+        trial, first, trial.run(backward=trial.backward), "after the caller wrote to the outputs; before it was"
+    )
+
+
 def _check_kept(trial: Trial, before: Outputs, now: Outputs, when: str, why: str) -> None:
     """Raises LawBroken unless all outputs have the bits that they had when the call returned."""
     for name, tensor in now.items():

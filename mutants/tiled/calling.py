@@ -103,4 +103,18 @@ MUTANTS = [
         smallest={},
         story="the float32 accumulator is returned",
     ),
+    planted(
+        name="gradients_are_kept_by_address",
+        law="test_one_tensor_may_be_q_k_and_v",
+        edits=(
+            (
+                "    return (dq, dk, dv) if bias is None",
+                "    kept = {q.data_ptr(): dq, k.data_ptr(): dk, v.data_ptr(): dv}\n"
+                "    dq, dk, dv = (kept[x.data_ptr()] for x in (q, k, v))\n"
+                "    return (dq, dk, dv) if bias is None",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="a table of gradients by data_ptr(): in attention(x, x, x) the last one replaces the others",
+    ),
 ]

@@ -205,4 +205,16 @@ MUTANTS = [
         smallest=dict(batch=2, seqlen_q=1, seqlen_k=2, headdim=1),
         story="dq is stored with the strides of q: with q.expand(...) all batches add to one place",
     ),
+    planted(
+        name="one_key_is_returned_itself",
+        law="test_outputs_may_be_written_to",
+        edits=(
+            (
+                "    return out, lse\n",
+                "    return (v if seqlen_k == 1 and q.shape == v.shape and bias is None else out), lse\n",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="out of one key is v: no copy is made, and who writes to out writes to v",
+    ),
 ]

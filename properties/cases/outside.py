@@ -66,13 +66,14 @@ def _headdims(impl: Implementation, case: Case) -> list[int]:
 
 
 def _other_dtypes(case: Case) -> Iterator[Probe]:
-    """float64, which no implementation can declare, and k, v in another dtype than q."""
+    """float64, which no implementation can declare, and k, v, v alone or dout in another dtype than q."""
     yield Probe(
         "dtype float64", case.but(dtype=torch.float32), _converted(torch.float64, "q", "k", "v", "dout"), coarse=True
     )
     other = torch.float16 if case.dtype == torch.float32 else torch.float32
-    what = f"q in {text_of(case.dtype)} and k, v in {text_of(other)}"
-    yield Probe(what, case, _converted(other, "k", "v"), coarse=True)
+    for rest, names in (("q", ("k", "v")), ("q, k", ("v",)), ("q, k, v", ("dout",))):
+        what = f"{rest} in {text_of(case.dtype)} and {', '.join(names)} in {text_of(other)}"
+        yield Probe(what, case, _converted(other, *names), coarse=True)
 
 
 def _misfits(case: Case) -> Iterator[Probe]:
@@ -106,7 +107,9 @@ def _other_biases(case: Case) -> Iterator[Probe]:
         yield Probe(what, case, lambda x: x.with_(bias=x.bias[..., 1:].contiguous()), answered=False)
     if case.bias_batch == 1:
         yield Probe("a bias of three dimensions", case, lambda x: x.with_(bias=x.bias[0]))
-    yield Probe("a bias in float64", case, _converted(torch.float64, "bias"), coarse=True)
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        if dtype != case.dtype:
+            yield Probe(f"a bias in {text_of(dtype)}", case, _converted(dtype, "bias"), coarse=True)
 
 
 def _grown(tensor: torch.Tensor, dim: int) -> torch.Tensor:
