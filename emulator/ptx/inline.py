@@ -14,7 +14,7 @@ from emulator.ptx.syntax import Address, Function, Instruction, Label, Not, Pair
 
 CALL = re.compile(r"(?:\(\s*([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?$", re.DOTALL)
 MOST = 400_000  # instructions of a kernel with all that it calls
-ASSERT = "__assertfail"  # what nvcc makes of assert()
+ASSERT, PRINT = "__assertfail", "vprintf"  # what nvcc makes of assert() and printf()
 
 
 def inlined(function: Function, text: Text, read: Callable[[str], Function]) -> Function:
@@ -95,6 +95,8 @@ class _Inliner:
         guard = mapped(i.guard) if i.guard else None
         if name == ASSERT:
             out.append(Instruction("trap", (), guard, i.negated, i.line, i.place))
+            return
+        if name == PRINT:  # what it prints is not shown
             return
         function = self.text.functions.get(name)
         if prototype or function is None or not function.has_body:

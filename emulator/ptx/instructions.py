@@ -38,7 +38,9 @@ SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
 HINT = "(.L2::cache_hint)"
-AFTER = "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"  # in either order, where Triton writes them
+AFTER = (
+    "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"  # as Triton writes them; libcu++: behind the operation
+)
 ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 
 
@@ -182,17 +184,17 @@ TABLE = {
     "Memory": (
         _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by="ld", name="ld"),
         _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by="st", name="st"),
-        _(f"{ATOM}.{{min,max}}{HINT}.<t={{u,s}}{{32,64}}>", by="atom"),
-        _(f"{ATOM}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
-        _(f"{ATOM}.{{and,or,xor,exch,cas}}{HINT}.<t=b{{32,64}}>", by="atom"),
-        _(f"{ATOM}.{{inc,dec}}{HINT}.<t=u32>", by="atom"),
-        _(f"{ATOM}.cas{HINT}.<t=b16>", by="atom"),
-        _(f"{ATOM}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom"),
-        _(f"{RED}.<op={{min,max}}>{HINT}.<t={{u,s}}{{32,64}}>", by="atom", name="atom.{op}.{t}"),
-        _(f"{RED}.add{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
-        _(f"{RED}.<op={{and,or,xor}}>{HINT}.<t=b{{32,64}}>", by="atom", name="atom.{op}.{t}"),
-        _(f"{RED}.<op={{inc,dec}}>{HINT}.<t=u32>", by="atom", name="atom.{op}.{t}"),
-        _(f"{RED}.add(.noftz){HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom", name="atom.add.{t}"),
+        _(f"{ATOM}.{{min,max}}{AFTER}{HINT}.<t={{u,s}}{{32,64}}>", by="atom"),
+        _(f"{ATOM}.add{AFTER}{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
+        _(f"{ATOM}.{{and,or,xor,exch,cas}}{AFTER}{HINT}.<t=b{{32,64}}>", by="atom"),
+        _(f"{ATOM}.{{inc,dec}}{AFTER}{HINT}.<t=u32>", by="atom"),
+        _(f"{ATOM}.cas{AFTER}{HINT}.<t=b16>", by="atom"),
+        _(f"{ATOM}.add(.noftz){AFTER}{HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom"),
+        _(f"{RED}.<op={{min,max}}>{AFTER}{HINT}.<t={{u,s}}{{32,64}}>", by="atom", name="atom.{op}.{t}"),
+        _(f"{RED}.add{AFTER}{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
+        _(f"{RED}.<op={{and,or,xor}}>{AFTER}{HINT}.<t=b{{32,64}}>", by="atom", name="atom.{op}.{t}"),
+        _(f"{RED}.<op={{inc,dec}}>{AFTER}{HINT}.<t=u32>", by="atom", name="atom.{op}.{t}"),
+        _(f"{RED}.add(.noftz){AFTER}{HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom", name="atom.add.{t}"),
         _(
             "cp.async(.{ca,cg})(.shared)(::cta)(.global)(.L2::cache_hint)(.L2::{64B,128B,256B})", by="cp_async",
             name="cp.async",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.ptx.instructions import CACHE, HINT, HINTS, POINTER_SPACE, SCOPES, SPACE, TABLE, Row
+from emulator.ptx.instructions import AFTER, CACHE, HINT, HINTS, POINTER_SPACE, SCOPES, SPACE, TABLE, Row
 from emulator.ptx.spelling import plain
 
 PAGE = Path(__file__).parents[2] / "docs" / "tracing-ptx.md"
 START, END = "<!-- the table of opcodes: python -m emulator.ptx.page -->\n", "<!-- the end of the table -->\n"
 SHORT = {
     HINTS: "(cache hints)", CACHE: "(cache hints)", SCOPES: "(ordering)", SPACE: "[.space]", POINTER_SPACE: "(.space)",
-    HINT: "",
+    HINT: "", AFTER: "(ordering)",
 }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def test_an_assertion_that_fails():
 @pytest.mark.parametrize(
     "statements, reason",
     [
-        ("call.uni (retval0), vprintf, (param0);", "a call of vprintf"),
+        ("call.uni (retval0), malloc, (param0);", "a call of malloc"),
         ("call %rd1, (param0), prototype;", "a call of %rd1"),
         (".param .b32 retval0; .param .b32 param0; call (retval0), endless, (param0);", "endless, which calls itself"),
         ("call (%r1), sum, (%r2);", "a call of sum with parameters in registers"),
@@ -102,6 +102,20 @@ def test_calls_that_are_refused(statements, reason):
 def test_a_call_with_too_few_parameters():
     with pytest.raises(CompileError, match=r"<ptx>:.*: limited is called with 1 parameters, takes 2"):
         load(kernel(".param .b32 r; call (r), limited, (r);", FUNCTIONS))["k"].check()
+
+
+def test_printf_prints_nothing():
+    parameters = ".param .b64 param0; .param .b64 param1; .param .b32 retval0;"
+    printed = f"{{ {parameters} call.uni (retval0), vprintf, (param0, param1); }}"
+    assert ran(f"{printed} st.global.u32 [%rd3], %r1; ret;", "") == list(range(32))
+
+
+@pytest.mark.parametrize(
+    "atomic", ["atom.add.relaxed.gpu.s32 %r2, ", "atom.global.add.acq_rel.sys.u32 %r2, ", "red.add.relaxed.cta.u32 "]
+)
+def test_order_and_scope_may_follow_the_operation(atomic):
+    """As libcu++ writes them."""
+    assert ran(f"st.global.u32 [%rd3], 1; {atomic}[%rd3], 4; ret;", "") == [5] * 32
 
 
 def test_functions_that_are_not_called_may_be_anything():
