@@ -38,7 +38,7 @@ FIXED = {
     "%smid": 0, "%nsmid": 1, "%gridid": 0, "%tid.w": 0, "%ctaid.w": 0, "%ntid.w": 1, "%nctaid.w": 1,
 }  # fmt: skip
 WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
-ENDS = ("ret", "exit", "trap")
+ENDS = ("ret", "exit", "trap", "trap.assert")
 
 
 @dataclass

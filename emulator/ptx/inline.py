@@ -6,7 +6,7 @@ The parameters of a call are variables in local memory: the caller stores into t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from emulator.errors import CompileError, Refused
@@ -14,7 +14,8 @@ from emulator.ptx.syntax import Address, Function, Instruction, Label, Not, Pair
 
 CALL = re.compile(r"(?:\(\s*([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?$", re.DOTALL)
 MOST = 400_000  # instructions of a kernel with all that it calls
-ASSERT, PRINT = "__assertfail", "vprintf"  # what nvcc makes of assert() and printf()
+# What nvcc makes of assert() and printf(): our opcode, and how many parameters it has.
+KNOWN = {"__assertfail": ("trap.assert", 1), "vprintf": ("vprintf", 2)}
 
 
 def inlined(function: Function, text: Text, read: Callable[[str], Function]) -> Function:
@@ -93,10 +94,9 @@ class _Inliner:
         results, name, given, prototype = found.groups()
         out = self.made.instructions
         guard = mapped(i.guard) if i.guard else None
-        if name == ASSERT:
-            out.append(Instruction("trap", (), guard, i.negated, i.line, i.place))
-            return
-        if name == PRINT:  # what it prints is not shown
+        if name in KNOWN:
+            opcode, count = KNOWN[name]
+            out.extend(self._known(i, opcode, guard, [names.get(v, v) for v in re.findall(r"[\w$%]+", given)][:count]))
             return
         function = self.text.functions.get(name)
         if prototype or function is None or not function.has_body:
@@ -123,6 +123,16 @@ class _Inliner:
             out.append(Instruction("bra", (end,), guard, not i.negated, i.line, i.place))
         self._copy(function, inner, (*within, name), end)
         end.index = len(out)
+
+    def _known(self, i: Instruction, opcode: str, guard, parameters: list[str]) -> Iterator[Instruction]:
+        """A call of a function of CUDA's own: its first parameters, which are addresses, become operands of an opcode."""
+        operands = []
+        for variable in parameters:
+            operands.append(Register(f"%{variable}", "b64", len(self.made.registers)))
+            self.made.registers.append(operands[-1])
+            load = operands[-1], Address(Symbol(variable, 0), 0)
+            yield Instruction("ld.local.b64", load, guard, i.negated, i.line, i.place)
+        yield Instruction(opcode, tuple(operands), guard, i.negated, i.line, i.place)
 
 
 def _placed(function: Function, prefix: str) -> dict[str, Variable]:

@@ -214,6 +214,8 @@ TABLE = {
         _("ret(.uni)"),
         _("exit"),
         _("trap"),
+        _("trap.assert", "b64", note="what a call of __assertfail becomes"),
+        _("vprintf", "b64 b64", note="what a call of it becomes"),
     ),
     "Barriers and warps": (
         _("{bar,barrier}(.cta).sync(.aligned)", by="barrier", name="bar.sync"),

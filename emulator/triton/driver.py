@@ -50,7 +50,7 @@ class Utils:
         return name, binary.decode(), 0, 0, MAX_THREADS
 
     def set_printf_fifo_size(self, size: int) -> None:
-        """Nothing to do: device_print is refused."""
+        """Nothing to do: device_print writes to stdout."""
 
 
 class Driver(DriverBase):

@@ -8,10 +8,22 @@ namespace {
 
 Flow end(Warp& warp, const Instruction&, uint32_t mask) { return lanes_end(warp, mask), Flow::moved; }
 
-Flow trap(Warp& warp, const Instruction& at, uint32_t mask) {
-    now = &thread_of(warp, static_cast<unsigned>(__builtin_ctz(mask)));
-    snprintf(add_record(TRAP, nullptr, 0, 0, 1, side_of(*now, *block, TOUCH, site_at(warp, at))).text, sizeof(Record::text), "trap");
+template <class... Values>
+[[noreturn]] void trapped(Warp& warp, const Instruction& at, unsigned lane, const char* format, Values... values) {
+    now = &thread_of(warp, lane);
+    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_of(*now, *block, TOUCH, site_at(warp, at)));
+    snprintf(record.text, sizeof record.text, format, values...);
     stop_launch();
+}
+
+Flow trap(Warp& warp, const Instruction& at, uint32_t mask) {
+    trapped(warp, at, static_cast<unsigned>(__builtin_ctz(mask)), "%s", "trap");
+}
+
+// [message]: the generic address of what should have been true
+Flow assert_failed(Warp& warp, const Instruction& at, uint32_t mask) {
+    auto lane = static_cast<unsigned>(__builtin_ctz(mask));
+    trapped(warp, at, lane, "assert(%s)", reinterpret_cast<const char*>(warp.slot<uint64_t>(at.operand[0])[lane]));
 }
 
 Flow nothing(Warp&, const Instruction&, uint32_t) { return Flow::next; }
@@ -94,6 +106,7 @@ const NamedHandler TABLE[] = {
     {"ret", end},
     {"exit", end},
     {"trap", trap},
+    {"trap.assert", assert_failed},
     {"clock", clock},
     {"bar.sync", barrier_sync},
     {"bar.arrive", barrier_arrive},

@@ -119,6 +119,7 @@ Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix
 Handlers memory_handlers();       // memory.cpp: ld, st, cp.async, cvta
 Handlers atomic_handlers();       // atomics.cpp
 Handlers control_handlers();      // control.cpp: branches, the end, barriers of the block
+Handlers printing_handlers();     // printing.cpp: vprintf
 Handlers exchange_handlers();     // exchanges.cpp: shuffles, votes, matches, reductions, bar.warp.sync
 
 template <class F>

@@ -17,7 +17,8 @@ struct Code {  // a module as the runtime knows it
 std::vector<NamedHandler> all_handlers() {
     std::vector<NamedHandler> all;
     for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(),
-                           memory_handlers(), atomic_handlers(), control_handlers(), exchange_handlers()})
+                           memory_handlers(), atomic_handlers(), control_handlers(), exchange_handlers(),
+                           printing_handlers()})
         all.insert(all.end(), table.begin, table.begin + table.count);
     return all;
 }

@@ -74,11 +74,12 @@ def test_threads_that_went_other_ways_meet_behind_a_call():
 
 def test_an_assertion_that_fails():
     text = kernel(
-        "setp.lt.u32 %p1, %r1, 9; @%p1 bra FINE;\n{ .param .b64 param0; st.param.b64 [param0+0], 0;\n"
+        "setp.lt.u32 %p1, %r1, 9; @%p1 bra FINE; mov.u64 %rd1, said; cvta.global.u64 %rd1, %rd1;\n"
+        "{ .param .b64 param0; st.param.b64 [param0+0], %rd1;\n"
         "call.uni __assertfail, (param0); }\nFINE: ret;",
-        ".extern .func __assertfail(.param .b64 message);\n",
+        ".global .align 1 .b8 said[4] = {120, 60, 57, 0}; .extern .func __assertfail(.param .b64 message);\n",
     )
-    with pytest.raises(PtxError, match=r"(?s)trap: .*<ptx>:10  thread 9 of block 0 stops here"):
+    with pytest.raises(PtxError, match=r"(?s)trap: assert\(x<9\), .*<ptx>:10  thread 9 of block 0 stops here"):
         load(text)["k"].launch(1, 32)(None)
 
 
@@ -104,10 +105,25 @@ def test_a_call_with_too_few_parameters():
         load(kernel(".param .b32 r; call (r), limited, (r);", FUNCTIONS))["k"].check()
 
 
-def test_printf_prints_nothing():
-    parameters = ".param .b64 param0; .param .b64 param1; .param .b32 retval0;"
-    printed = f"{{ {parameters} call.uni (retval0), vprintf, (param0, param1); }}"
-    assert ran(f"{printed} st.global.u32 [%rd3], %r1; ret;", "") == list(range(32))
+FORMATTED = r"%d of %5.2f, %lld%% of %s: %*d|" + "\n"
+
+
+def test_printf_prints(capfd):
+    """C's format; each argument lies at a multiple of its size."""
+    text = f".global .align 1 .b8 said[{len(FORMATTED) + 1}] = {{{', '.join(str(ord(c)) for c in FORMATTED)}, 0}};"
+    text += ".global .align 1 .b8 word[4] = {116, 119, 111, 0};"
+    stored = """
+    .local .align 8 .b8 frame[40]; .reg .b64 %a<3>;
+    st.local.u32 [frame], %r1; st.local.f64 [frame+8], 0d3FF8000000000000; st.local.u64 [frame+16], 1099511627776;
+    mov.u64 %a0, word; cvta.global.u64 %a0, %a0; st.local.u64 [frame+24], %a0;
+    st.local.u32 [frame+32], 4; st.local.u32 [frame+36], 7;
+    mov.u64 %a1, said; cvta.global.u64 %a1, %a1; mov.u64 %a2, frame; cvta.local.u64 %a2, %a2;
+    .param .b64 param0; .param .b64 param1; .param .b32 retval0;
+    st.param.b64 [param0], %a1; st.param.b64 [param1], %a2; call.uni (retval0), vprintf, (param0, param1);
+    """
+    ran(f"{stored} ret;", text)
+    printed = capfd.readouterr().out.splitlines()
+    assert sorted(printed) == sorted(f"{i} of  1.50, 1099511627776% of two:    7|" for i in range(32))
 
 
 @pytest.mark.parametrize(
