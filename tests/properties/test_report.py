@@ -245,7 +245,7 @@ def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("cannot be written: File too large\n") == 1, run.stdout
-    assert "File too large: the verdicts above are all there is" in run.stdout and "3 pass   11 refused" in run.stdout
+    assert "File too large: the verdicts above are all there is" in run.stdout and "3 pass   12 refused" in run.stdout
 
 
 # --- two runs at once -------------------------------------------------------------------------------------------------
