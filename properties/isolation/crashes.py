@@ -55,6 +55,16 @@ def message(law: Law, impl: Implementation, headline: str, case: Case | None, ob
     return "\n".join(parts).rstrip() + "\n"
 
 
+def with_fact(message: str, fact: str) -> str:
+    """The message with one more line under Observed."""
+    before, observed, after = message.partition("Observed\n")
+    if observed:
+        lines, blank, rest = after.partition("\n\n")
+        return f"{before}{observed}{lines}\n  {fact}{blank or chr(10)}{rest}"
+    before, replay, after = message.partition("Replay\n")
+    return "".join([before, *(f"{line}\n" for line in section("Observed", [fact])), replay, after])
+
+
 def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, lost_gpu: str) -> Result:
     """The result; where the process lost its GPU in its case, a drawn one, that of the smallest case. lost_gpu: in which."""
     if (

@@ -19,12 +19,14 @@ from properties.judging.explain import replay_command
 from properties.judging.judge import device_of
 from properties.judging.plan import Lost, contract_test
 from properties.judging.search import lost_case, lost_in
-from properties.judging.verdict import FAIL, UNKNOWN, Result
+from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.law import Law
 from properties.plugin.session import Judge, contract_result, suite_raised
 
 MOST_TIMED_OUT = 3  # calls of one law that do not return, after which it is given up
 MOST_TIMED_OUT_IN_ALL = 9  # of one implementation
+MOST_TRIED_ALONE = 3  # failures of one implementation whose smallest case is judged again, in a fresh process
+RIGHT_ALONE = "in a fresh process this case alone is right: it fails because of earlier calls, or comes and goes"
 MOST_LOST = 12  # cases that end the process while the contract is tried
 PAUSE = 5.0  # seconds before a process that did not come up is started again: others may fill the GPU for a moment
 
@@ -52,6 +54,7 @@ class Isolated:
         self._changes: dict[str, object] = {}  # of the plan, for the law in progress
         self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
         self._timed_out: Counter[Place] = Counter()
+        self._tried_alone: Counter[Place] = Counter()
         self._not_up = ""  # why no process can be started
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
@@ -82,6 +85,8 @@ class Isolated:
                 continue
             if not isinstance(answer, Ending):
                 result = crashes.smaller(self, law, impl, as_result(answer["result"]), answer["lost_gpu"])
+                if not answer["over"]:
+                    self._tell_whether_it_fails_alone(law, impl, result)
                 break
             if answer.breaks:
                 result = crashes.result(self, law, impl, answer)
@@ -129,6 +134,17 @@ class Isolated:
             return process.begin() or process.ask(request | self._of(impl, law))
         finally:
             process.end()
+
+    def _tell_whether_it_fails_alone(self, law: Law, impl: Implementation, result: Result) -> None:
+        """Add to a failure that its case is right in a fresh process, if so. Only the first failures are tried."""
+        if result.verdict != FAIL or not result.smallest or self.judge.plan.case is not None:
+            return
+        place = self._place(impl, law)
+        self._tried_alone[place] += 1
+        if self._tried_alone[place] <= MOST_TRIED_ALONE:
+            alone = self.ended_by(law, impl, parse_case(result.smallest), self.limit)
+            if not isinstance(alone, Ending) and as_result(alone["result"]).verdict == PASS:
+                result.message = crashes.with_fact(result.message, RIGHT_ALONE)
 
     def replay(self, law: Law, impl: Implementation, case: Case) -> str:
         """The command that judges one case again."""

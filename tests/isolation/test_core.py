@@ -70,6 +70,23 @@ def test_a_given_case_that_ends_the_process_is_not_shrunk(tmp_path):
     assert (found.verdict, found.smallest) == (FAIL, str(LONG)) and "3 of 3 repeats" in found.message
 
 
+def test_a_case_that_is_right_in_a_fresh_process_is_told(tmp_path):
+    """The first call of a process is right, as the replay would be, the later ones are wrong. And not where each is wrong."""
+    calls = []
+
+    def forward(q, k, v, always=False):
+        calls.append(q.shape)
+        return good.forward(q, k, v) + (0.5 if always or len(calls) > 20 else 0.0)
+
+    late = replace(good.IMPL, name="late", forward=forward)
+    wrong = replace(good.IMPL, name="wrong", forward=lambda q, k, v: forward(q, k, v, always=True))
+    with isolated(tmp_path, late, wrong) as judging:
+        told, plain = judging.law(LAW, late), judging.law(LAW, wrong)
+    assert told.verdict == plain.verdict == FAIL
+    assert f"\n  {module.RIGHT_ALONE}\n\nSuggests" in told.message
+    assert module.RIGHT_ALONE not in plain.message
+
+
 def test_repeats_that_take_long_are_fewer(tmp_path, monkeypatch):
     monkeypatch.setattr(crashes, "MOST_SECONDS", 0.0)
     found, _ = judged(os.abort, tmp_path, case=LONG)
