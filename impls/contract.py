@@ -18,6 +18,7 @@ OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
+MOST_OF_EXP = 0.01  # beyond, the budget of the first order says little
 
 
 class ContractError(ValueError):
@@ -43,6 +44,8 @@ class Precision:
     statistics: m, l and lse are kept in "float32", or in the dtype of the inputs ("operand").
     quantize: for the scores, q and k are cast to "int8" or "fp8" (e4m3), or not ("none").
     quantize_by: one step for each "tensor", "head" or "block" of rows.
+    exp: the largest relative error of P = exp(...), where that is more than float32's: 8.8e-5 for the cubic polynomial of
+    FlashAttention-4.
     """
 
     multiply: Literal["operand", "tf32", "tf32_cut"] = "operand"
@@ -54,6 +57,7 @@ class Precision:
     statistics: Literal["float32", "operand"] = "float32"
     quantize: Literal["none", "int8", "fp8"] = "none"
     quantize_by: Literal["tensor", "head", "block"] = "tensor"
+    exp: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -218,6 +222,8 @@ def declaration_problems(impl: Implementation) -> list[str]:
         one_of("precision.quantize", p.quantize, ("none", "int8", "fp8"))
         one_of("precision.quantize_by", p.quantize_by, ("tensor", "head", "block"))
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
+        number = isinstance(p.exp, (int, float)) and p.exp is not True and 0 <= p.exp <= MOST_OF_EXP
+        must(number, f"precision.exp={p.exp!r}: should be a relative error, from 0 to {MOST_OF_EXP}")
         must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
     else:
         problems.append(f"precision={p!r}: should be a Precision(...)")

@@ -10,6 +10,9 @@
     statistics   E_lse += size(lse) unit(u) + tiles unit(u)             E_row += tiles unit(u)
                           lse is stored rounded; l is, after each tile, of 16 keys or more; m is, but what is divided by l
                           and added to log l is relative to the rounded m
+    exp          E_s   += unit(exp)                                 E_lse += size(exp)
+                          a polynomial in the fraction of the exponent: its error has a mean that P and l share. out does not
+                          see that; lse does, and P of the backward, in all rows (`shared` in noise.py)
     merge        E_lse += size(lse) steps(1) + steps(4)                 E_row += (size(lse) + 1) steps(2) + steps(4)
                           a part's weight exp(lse_part - lse) inherits the roundings of both. The lse of a part may be
                           larger, but then its weight is small: w |ln w| < 1

@@ -26,7 +26,8 @@ class Noise:
     may lose, all to one side (below), None if there are none; lost_delta (batch, nheads, i, 1): what delta lacks by that and
     by the rounding of out, with its sign. cut_t: what T may gain or lose by truncating, None if nothing truncates.
     shared (batch, nheads, i, 1): 2^-24 lse, an error of lse that rows may share (a constant such as ln 2 is rounded once for
-    all, and so is a bias that all rows have); None in the linear form, where errors of rows add up anyhow.
+    all, and so is a bias that all rows have), and the declared error of exp; None in the linear form, where errors of rows
+    add up anyhow.
     """
 
     products: torch.Tensor
@@ -130,6 +131,8 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     e_scaled = declared.of_scores(p, chunk, form, un, qk)
     if e_scaled is not None:
         e_s += e_scaled
+    if un.exp:
+        e_s += unit(un.exp)
     dead = lse == float("-inf")
     rows = declared.of_rows(lse.masked_fill(dead, 0.0), seqlen_k, form, un)
     growth = None
@@ -164,6 +167,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     if growth is not None:
         row_moved = growth.row
     e_lse = (row_moved + rows.e_lse + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.acc.u) + form.steps(16))
+    e_lse += size(un.exp)
     if lost is not None:
         e_lse += size(lost.sum(-1, keepdim=True))
     if un.matrix:  # the scores of a row are cut to the same side: P does not see that, lse does
@@ -186,7 +190,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         "e_norm": e_norm,
         "out": out,
         "lost": lost,
-        "shared": None if form.linear else lse.masked_fill(dead, 0.0) * FLOAT32,
+        "shared": None if form.linear else _shared(lse.masked_fill(dead, 0.0), un),
     }
     if p.dout is None:
         return Noise(**common)
@@ -245,6 +249,11 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         lost_delta=lost_delta,
         cut_t=cut_t,
     )
+
+
+def _shared(lse: torch.Tensor, un: Units) -> torch.Tensor:
+    """Two errors of P that rows may share, to one side: together they are largest where they have one sign."""
+    return lse * FLOAT32 + torch.where(lse < 0, -un.exp, un.exp)
 
 
 def _sum(a: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:

@@ -67,6 +67,7 @@ class Units:
     narrow: bool  # whether m, l and lse are kept in the operands' dtype
     quantize: str  # "none", "int8" or "fp8"
     quantize_by: str
+    exp: float  # the relative error of exp beyond that of float32
     coarse: bool  # whether the error of an exponent may be so large that exp is not linear in it
     stored: torch.dtype  # of out
 
@@ -98,6 +99,7 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
         narrow=precision.statistics == "operand" and half,
         quantize=precision.quantize,
         quantize_by=precision.quantize_by,
+        exp=precision.exp,
         coarse=is_coarse(dtype, precision),
         stored=dtype,
     )

@@ -28,6 +28,16 @@ def keeps_when_moved(trial: Trial) -> bool:
 def copied_within(trial: Trial) -> float:
     """By how much, relatively, a copied row of v may be off.
 
+    What `exp` declares counts where a half dtype would not round 1 + exp to 1.
+    """
+    precision, u = trial.impl.precision, oracle.roundoff(trial.case.dtype)
+    of_exp = 0.0 if precision.exp <= u / 2 else 2 * precision.exp + 2 * u
+    return _copied_within(trial) + of_exp
+
+
+def _copied_within(trial: Trial) -> float:
+    """The same with an exp that float32 rounds.
+
     4 roundings in float32, as P at the row maximum may be 1 +- an ulp (exp2 of a fused multiply-add) and out = P v / P; where
     tf32 is declared, its rounding of v (2^-10); where operands are cut off to it, what v and a P just below 1 lose (2^-10
     each). Nothing in half dtypes, unless P is divided by an l that is itself rounded, or is itself cut off to tf32.
@@ -57,10 +67,10 @@ def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
 def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
     """By how many keys exp(lse) may be off where it counts them: none, unless l and lse are rounded to a half dtype.
 
-    l is rounded after each tile, of 16 keys or more, and lse = ln l as it is stored.
+    l is rounded after each tile, of 16 keys or more, and lse = ln l as it is stored. (Or unless exp is declared inexact.)
     """
     if trial.impl.precision.statistics != "operand" or trial.case.dtype == torch.float32:
-        return torch.zeros_like(keys)
+        return (keys * trial.impl.precision.exp + 0.5).floor()
     u, tiles = oracle.roundoff(trial.case.dtype), math.ceil(trial.case.seqlen_k / 16)
     off = keys * torch.expm1(u * (tiles + keys.clamp(min=1.0).log()))
     return (off + 0.5).floor()  # the count is rounded to a whole number

@@ -25,6 +25,7 @@ class Precision:
     statistics: str = "float32"
     quantize: str = "none"
     quantize_by: str = "tensor"
+    exp: float = 0.0
 
 
 def draw(regime, size, dtype, seed=0, device="cpu"):

@@ -28,11 +28,21 @@ DECLARED = {
     "int8 by head, narrow tiles": Precision(quantize="int8", quantize_by="head", tile_sum=32),
     "fp8 by block": Precision(quantize="fp8", quantize_by="block"),
     "split and scaled": Precision(merge="lse", scaled="q"),
+    "polynomial exp": Precision(exp=1e-4),
+    "exp too large": Precision(exp=4e-4, probabilities="float32"),
     "cut to tf32": Precision(multiply="tf32_cut"),
     "cut to tf32, wide P": Precision(multiply="tf32_cut", probabilities="float32"),
 }
 # The others combine what these round.
-ALONE = ("merged by lse", "scaled q", "scaled q and k", "narrow tiles", "narrow statistics", "int8 by tensor")
+ALONE = (
+    "merged by lse",
+    "scaled q",
+    "scaled q and k",
+    "narrow tiles",
+    "narrow statistics",
+    "int8 by tensor",
+    "polynomial exp",
+)
 by_declaration = pytest.mark.parametrize(
     "precision",
     [pytest.param(p, marks=() if name in ALONE else pytest.mark.thorough, id=name) for name, p in DECLARED.items()],
@@ -95,6 +105,8 @@ UNDECLARED = {
     "int8 by head, narrow tiles": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
     "fp8 by block": ("test_out_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
     "split and scaled": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
+    "polynomial exp": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
+    "exp too large": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
     "cut to tf32": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float32"),
     "cut to tf32, wide P": ("test_single_key_is_copied", "seqlen_k=1 headdim=48 dtype=float32"),
 }
@@ -142,6 +154,8 @@ def test_narrow_statistics_hide_no_key(law):
         ("quantize", "int4", "precision.quantize='int4': should be one of 'none', 'int8', 'fp8'"),
         ("quantize_by", "row", "precision.quantize_by='row': should be one of 'tensor', 'head', 'block'"),
         ("tile_sum", 0, "precision.tile_sum=0: should be a number of keys, at least 1, or None"),
+        ("exp", 0.1, "precision.exp=0.1: should be a relative error, from 0 to 0.01"),
+        ("exp", "poly", "precision.exp='poly': should be a relative error, from 0 to 0.01"),
         ("tile_sum", True, "precision.tile_sum=True: should be a number of keys, at least 1, or None"),
     ],
 )
