@@ -12,6 +12,7 @@ KEPT = {
     "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
+    "columns_of_bias_wrap_at_512": "seqlen_q=1 seqlen_k=588 headdim=1 dtype=float32 bias=vector seed=1",
     "cuda_backward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_3": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -137,6 +138,7 @@ KEPT = {
         "seqlen_q=19 seqlen_k=35 headdim=1 dtype=float32 nheads=12 nheads_k=3 bias=vector bias_mask=first_and_window seed=3"
     ),
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
+    "mask_is_compared_in_bfloat16": "seqlen_q=258 seqlen_k=258 headdim=5 dtype=float32 causal=True",
     "maximum_becomes_the_mask_value_in_a_hidden_tile": (
         "seqlen_q=1 seqlen_k=129 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row bias_keeps_key=True"
     ),
@@ -150,14 +152,21 @@ KEPT = {
     "out_is_truncated_to_bfloat16": (
         "seqlen_q=1 seqlen_k=3 headdim=36 dtype=bfloat16 nheads=2 nheads_k=1 regime=exact seed=2"
     ),
+    "parts_of_512_keys_are_merged_without_weights": (
+        "seqlen_q=1 seqlen_k=521 headdim=1 dtype=float32 nheads=6 nheads_k=3 seed=1"
+    ),
     "queries_before_a_key_tile_are_counted_without_the_offset": (
         "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True"
     ),
+    "ring_of_tiles_wraps_around": "seqlen_q=1 seqlen_k=473 headdim=1 dtype=float32 seed=2",
     "row_maximum_is_that_of_the_first_tile": (
         "seqlen_q=1 seqlen_k=21 headdim=1 dtype=float32 nheads=3 nheads_k=1 bias=vector bias_nheads=3 bias_mask=right"
     ),
     "row_maximum_starts_at_a_hundred_million_below": (
         "seqlen_q=2 seqlen_k=3 headdim=1 dtype=float32 causal=True bias=vector bias_mask=left seed=2"
+    ),
+    "row_maximum_starts_at_ten_thousand_below": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=finite"
     ),
     "row_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
