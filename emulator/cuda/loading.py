@@ -8,8 +8,10 @@ from pathlib import Path
 from emulator.cuda import build, nvcc
 from emulator.cuda.compiled import compile_through_nvcc
 from emulator.cuda.module import CudaFile
-from emulator.errors import Refused
+from emulator.errors import CompileError, Refused
 from emulator.runtime import watch
+
+BY_NVCC = 'g++ compiled it; what nvcc takes and g++ does not runs with load(..., through="nvcc")'
 
 
 def load(
@@ -50,4 +52,8 @@ def load(
         if nvcc.nvcc() is None:
             raise Refused(f"{refused.reason}; {nvcc.NONE}", refused.file, refused.line) from None
         return compile_through_nvcc(path, names, tuple(flags))
+    except CompileError as error:
+        if through == "g++" or nvcc.nvcc() is None:
+            raise
+        raise CompileError(f"{error}\n{BY_NVCC}") from None
     return loaded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -13,6 +14,12 @@ from impls.registry import Entry, Unloadable
 from properties.isolation.endings import Ending, Kind
 from properties.isolation.parent import answer_of
 from properties.isolation.status import NOW
+
+START_LATER = (
+    "importing its file starts threads, which the process that judges, forked from this one, does not have "
+    "(start them in the first call)"
+)
+_threads: dict[str, list[str]] = {}  # by option, the threads that a file has started
 
 
 def problem_of(argument: str, limit: float) -> str:
@@ -36,6 +43,23 @@ def problem_of(argument: str, limit: float) -> str:
         return ending["problem"] and _sentence(argument, ending["problem"])
     does = "does not end" if ending.kind is Kind.TIMED_OUT else "ends the process:"
     return "\n".join([_sentence(argument, f"{does} {ending.words}"), *(f"  {line}" for line in ending.observed)])
+
+
+def imported(argument: str) -> list[Entry]:
+    """As registry.from_file, in this process, with nothing that runs when it exits. Remembers the threads that it starts."""
+    before = set(threading.enumerate())
+    with no_exit_handlers():
+        entries = registry.from_file(argument)
+    if started := [thread.name for thread in threading.enumerate() if thread not in before]:
+        _threads[registry.option_of(argument)] = started
+    return entries
+
+
+def threads_of(option: str) -> list[str]:
+    """A fact for a message about calls that do not return. option: as entries have it (--impl-from=...)."""
+    if names := _threads.get(option):
+        return [f"{START_LATER}: {', '.join(names)}"]
+    return []
 
 
 @contextlib.contextmanager

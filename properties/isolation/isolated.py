@@ -10,7 +10,7 @@ from impls.contract import Implementation
 from properties.calling import device_works
 from properties.cases.case import Case, parse_case
 from properties.failures import Reason
-from properties.isolation import crashes
+from properties.isolation import crashes, importing
 from properties.isolation.child import as_result, record_of
 from properties.isolation.endings import Ending, Kind
 from properties.isolation.parent import JudgingProcess
@@ -121,7 +121,8 @@ class Isolated:
             result = contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED)
         else:
             result = as_result(answer["result"])
-            result.message = _with_cases(result.message, self._lost.get(place, {}))
+            lost = self._lost.get(place, {})
+            result.message = _with_cases(result.message, lost, self._threads_of(impl) if lost else [])
         result.seconds = time.perf_counter() - began
         return result
 
@@ -232,6 +233,9 @@ class Isolated:
     def _new_process(self, impl: Implementation, limit: float) -> JudgingProcess:
         return JudgingProcess(self.start, self.answer, limit, self.keeps_streams, kept=bool(self._alone(impl)))
 
+    def _threads_of(self, impl: Implementation) -> list[str]:
+        return importing.threads_of(self.judge.options.get(impl.name, ""))
+
     def _alone(self, impl: Implementation) -> str:
         """The implementation that has a process to itself, as plug-ins have; "" if it shares one with others."""
         return impl.name if self.judge.options.get(impl.name) else ""
@@ -278,6 +282,7 @@ class Isolated:
         smallest, *others = sorted(hung, key=lambda ending: parse_case(ending.case).products)
         result = self._ended(law, impl, smallest, Reason.TIMED_OUT, more)
         lines = [*smallest.observed, *(f"it does not return with {other.case} either" for other in others)]
+        lines += self._threads_of(impl)
         result.message = crashes.message(law, impl, result.reason, parse_case(smallest.case), lines, result.replay)
         result.cases = cases
         return result
@@ -299,10 +304,10 @@ class Isolated:
         return Result(impl.name, law.chapter, law.name, UNKNOWN, reason, why, seconds=seconds)
 
 
-def _with_cases(message: str, lost: dict[str, Lost]) -> str:
+def _with_cases(message: str, lost: dict[str, Lost], facts: list[str]) -> str:
     """The message of the contract check, with the cases that did not come back."""
     before, replay, after = message.partition("Replay\n")
-    lines = [f"  {each.words}: {case}\n" for case, each in lost.items()]
+    lines = [f"  {each.words}: {case}\n" for case, each in lost.items()] + [f"  {fact}\n" for fact in facts]
     return "".join([before, "Observed\n", *lines, "\n", replay, after]) if lines else message
 
 

@@ -57,8 +57,7 @@ class Chosen:
             self.unloadable[argument] = "" if tried else importing.problem_of(argument, self.case_timeout)
         if problem := self.unloadable[argument]:
             return [importing.unloadable(argument, problem)]
-        with importing.no_exit_handlers():
-            return registry.from_file(argument)
+        return importing.imported(argument)
 
     @property
     def plugins(self) -> list[Entry]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
+from dataclasses import replace
 
 import pytest
 
+from properties.failures import Reason
+from properties.isolation import importing
 from properties.isolation.importing import problem_of
-from tests.isolation.judging import descriptors
+from tests.isolation.judging import LAW, LONG, descriptors, endless, hostile, isolated
 from tests.properties.runs import PLUGINS, attest, results
 
 
@@ -31,6 +35,24 @@ def test_a_plugin_is_imported_in_another_process_first(source, words, tmp_path):
     problem = problem_of(str(plugin), limit=0.5 if "while" in source else 60.0)
     assert re.fullmatch(f"{re.escape(str(plugin))}: {words}" if words else "", problem), problem
     assert descriptors() == before
+
+
+def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tmp_path, monkeypatch):
+    """They do not live on in the process that judges, which is forked."""
+    monkeypatch.setattr(importing, "_threads", {})
+    plugin, stop = tmp_path / "pooled.py", threading.Event()
+    monkeypatch.setattr(threading, "stop_of_this_test", stop, raising=False)
+    plugin.write_text(
+        "import threading\nthreading.Thread(target=threading.stop_of_this_test.wait, name='pool_0').start()\n"
+        "from tests.plugins.good import IMPL\n"
+    )
+    (entry,) = importing.imported(str(plugin))
+    stop.set()
+    hangs = replace(hostile(endless), name="hangs")
+    with isolated(tmp_path, hangs, limit=0.5, case=LONG) as judging:
+        judging.judge.options["hangs"] = entry.option
+        found = judging.law(LAW, hangs)
+    assert found.why is Reason.TIMED_OUT and f"\n  {importing.START_LATER}: pool_0\n" in found.message
 
 
 @pytest.mark.parametrize("workers", ("0", "1"))
