@@ -34,7 +34,8 @@ class Precision:
     """How the implementation rounds; the error budget (oracle/budget.py) is derived from it.
 
     multiply: products of q k and P v are exact in the operands' dtype ("operand") or rounded to "tf32",
-    or cut off to it, as the matrix unit does with float32 that nobody rounded ("tf32_cut": tl.dot in Triton).
+    or cut off to it, as the matrix unit does with float32 that nobody rounded ("tf32_cut": tl.dot in Triton),
+    or three products of parts in tf32 ("tf32x3").
     accumulate: sums are kept in "float32", or in the dtype of the inputs ("operand").
     probabilities: P and dS are cast to the dtype of the inputs before the second product ("operand"), or stay "float32".
     merge: parts of the keys are merged by their running maximum and sum ("accumulator"), or by weights exp(lse_part - lse)
@@ -48,7 +49,7 @@ class Precision:
     FlashAttention-4.
     """
 
-    multiply: Literal["operand", "tf32", "tf32_cut"] = "operand"
+    multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
     accumulate: Literal["float32", "operand"] = "float32"
     probabilities: Literal["operand", "float32"] = "operand"
     merge: Literal["accumulator", "lse"] = "accumulator"
@@ -213,7 +214,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
     else:
         problems.append(f"supports={s!r}: should be a Supports(...)")
     if isinstance(p, Precision):
-        one_of("precision.multiply", p.multiply, ("operand", "tf32", "tf32_cut"))
+        one_of("precision.multiply", p.multiply, ("operand", "tf32", "tf32_cut", "tf32x3"))
         one_of("precision.accumulate", p.accumulate, ("float32", "operand"))
         one_of("precision.probabilities", p.probabilities, ("operand", "float32"))
         one_of("precision.merge", p.merge, ("accumulator", "lse"))

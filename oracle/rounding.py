@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 
 FLOAT32 = 2.0**-24
-TF32 = {"tf32": 2.0**-11, "tf32_cut": 2.0**-10}  # 10 explicit bits; cut off, up to a whole step is lost
+# 10 explicit bits; cut off, up to a whole step is lost. tf32x3: a factor is cut into x = high + low + rest, with
+# |low| < 2^-10 |x|, |rest| < 2^-20 |x|; high high + high low + low high lacks both rests and low low: 3 2^-20 of a product.
+TF32 = {"tf32": 2.0**-11, "tf32_cut": 2.0**-10, "tf32x3": 1.5 * 2.0**-20}
 # Float32 numbers below this may be flushed to 0: GPUs' fast exp and most vectorised ones do.
 FLUSH = 2.0**-126
 

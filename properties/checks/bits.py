@@ -40,11 +40,12 @@ def _copied_within(trial: Trial) -> float:
 
     4 roundings in float32, as P at the row maximum may be 1 +- an ulp (exp2 of a fused multiply-add) and out = P v / P; where
     tf32 is declared, its rounding of v (2^-10); where operands are cut off to it, what v and a P just below 1 lose (2^-10
-    each). Nothing in half dtypes, unless P is divided by an l that is itself rounded, or is itself cut off to tf32.
+    each; with three products 2^-20, and 2^-20 for the fourth). Nothing in half dtypes, unless P is divided by an l that is
+    itself rounded, or is itself cut off to tf32.
     """
     precision, dtype = trial.impl.precision, trial.case.dtype
     if dtype == torch.float32:
-        return {"operand": 4 * 2.0**-24, "tf32": 2.0**-10, "tf32_cut": 2.0**-9}[precision.multiply]
+        return {"operand": 4 * 2.0**-24, "tf32": 2.0**-10, "tf32_cut": 2.0**-9, "tf32x3": 2.0**-18}[precision.multiply]
     if precision.multiply == "tf32_cut" and precision.probabilities == "float32":
         return 2.0**-10 + 2 * oracle.roundoff(dtype)
     # the rounding of l, and that of out

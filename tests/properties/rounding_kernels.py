@@ -7,6 +7,7 @@ after each key, and parts are merged by the weights exp(lse_part - lse) of Flash
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 
@@ -74,7 +75,7 @@ def _scores(precision, q, k, causal, bias, softmax_scale):
     if precision.quantize != "none":
         x, y = _quantized(precision, x), _quantized(precision, y)
     x, y = x.transpose(1, 2), _heads(y, q.shape[2])
-    s = _cut(precision, x) @ _cut(precision, y).mT
+    s = _times(precision, x, y.mT)
     if precision.scaled == "scores":
         s = s * scale
     if bias is not None:
@@ -106,9 +107,19 @@ def _cast(precision, x, largest):
     return (x / step).to(torch.float8_e4m3fn).float() * step
 
 
-def _cut(precision, x):
+def _cut(x):
     """The last 13 bits cut off, as the matrix unit does for tf32."""
-    return (x.contiguous().view(torch.int32) & -0x2000).view(torch.float32) if precision.multiply == "tf32_cut" else x
+    return (x.contiguous().view(torch.int32) & -0x2000).view(torch.float32)
+
+
+def _times(precision, a, b):
+    """a b, as `multiply` has it."""
+    if precision.multiply == "operand":
+        return a @ b
+    high_a, high_b = _cut(a), _cut(b)
+    if precision.multiply == "tf32_cut":
+        return high_a @ high_b
+    return high_a @ high_b + (high_a @ _cut(b - high_b) + _cut(a - high_a) @ high_b)
 
 
 def _narrow(precision, x, dtype):
@@ -167,7 +178,7 @@ def _part(precision, s, v, dtype):
 def _product(precision, p, v, dtype):
     p = p if precision.probabilities == "float32" else p.to(dtype).float()
     if precision.tile_sum is None:
-        return _cut(precision, p) @ _cut(precision, v)
+        return _times(precision, p, v)
     acc = p.new_zeros(*p.shape[:3], v.shape[3])
     for j in range(v.shape[2]):
         acc = (acc + p[..., j : j + 1] * v[:, :, j : j + 1]).to(dtype).float()
@@ -184,16 +195,16 @@ def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
     p = _exp(precision, s - lse.masked_fill(lse == -INF, INF))
     do, vh = dout.transpose(1, 2).float(), _heads(v, nheads)
     delta = (do * out.transpose(1, 2).float()).sum(-1, keepdim=True)
-    cut = lambda t: _cut(precision, t)  # noqa: E731
-    ds = p * (cut(do) @ cut(vh).mT - delta)
+    times = partial(_times, precision)
+    ds = p * (times(do, vh.mT) - delta)
     cast = (lambda t: t) if precision.probabilities == "float32" else (lambda t: t.to(dtype).float())
     # What x and y already contain of softmax_scale is not multiplied again.
     root = math.sqrt(abs(scale))
     left = {"scores": (scale, scale), "q": (scale, 1.0), "k": (1.0, scale), "both": (math.copysign(root, scale), root)}
     of_dq, of_dk = left["scores"] if precision.quantize != "none" else left[precision.scaled]
-    dq = of_dq * (cut(cast(ds)) @ cut(y))
-    dk = of_dk * (cut(cast(ds)).mT @ cut(x))
-    dv = cut(cast(p)).mT @ cut(do)
+    dq = of_dq * times(cast(ds), y)
+    dk = of_dk * times(cast(ds).mT, x)
+    dv = times(cast(p).mT, do)
 
     def heads_last(t, heads):
         return t.unflatten(1, (heads, -1)).sum(2).transpose(1, 2).to(dtype)

@@ -32,6 +32,7 @@ DECLARED = {
     "exp too large": Precision(exp=4e-4, probabilities="float32"),
     "cut to tf32": Precision(multiply="tf32_cut"),
     "cut to tf32, wide P": Precision(multiply="tf32_cut", probabilities="float32"),
+    "three products in tf32": Precision(multiply="tf32x3"),
 }
 # The others combine what these round.
 ALONE = (
@@ -108,6 +109,7 @@ UNDECLARED = {
     "polynomial exp": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
     "exp too large": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
     "cut to tf32": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float32"),
+    "three products in tf32": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=1 dtype=float32 regime=large"),
     "cut to tf32, wide P": ("test_single_key_is_copied", "seqlen_k=1 headdim=48 dtype=float32"),
 }
 
