@@ -38,9 +38,8 @@ SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
 HINT = "(.L2::cache_hint)"
-AFTER = (
-    "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"  # as Triton writes them; libcu++: behind the operation
-)
+# In either order behind the space, as Triton writes them, or behind the operation, as libcu++ does.
+AFTER = "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"
 ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 
 

@@ -28,6 +28,7 @@ SHORT = 40  # keys and queries where a law makes many calls, and longer sequence
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
 APART = (16, 32, 64, 128)  # how many keys more than queries: where the causal diagonal meets the edges of tiles
 USUAL_TILE = (128, 128)  # where none is declared
+MULTIPLES = (1, 8, 16, 32, 64, 128)  # of which an implementation may want its lengths to be
 LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
 
 
@@ -293,14 +294,16 @@ def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
     kept = dict(bias=case.bias, bias_mask=case.bias_mask, bias_keeps_key=case.bias_keeps_key)
     biases = [kept, kept | dict(bias_keeps_key=True)] if keeping and case.bias is not None else [kept]
     biases.append(kept | dict(bias_mask="none"))
+    lengths = [tuple(rounded_up(n, multiple) for n in (case.seqlen_q, case.seqlen_k)) for multiple in MULTIPLES]
+    sizes = []
+    for q, k in lengths:
+        sizes += [(q, k, bias) for bias in biases]
+        sizes += [(q, q, bias) for bias in (*biases, NO_BIAS)] if may_differ else []
+    for q, k in lengths:
+        sizes += [(*pair, bias) for pair in ((case.seqlen_q, k), (q, case.seqlen_k), (1, k)) for bias in biases]
     seen = set()
-    for multiple in (1, 8, 16, 32, 64, 128):
-        q, k = (rounded_up(n, multiple) for n in (case.seqlen_q, case.seqlen_k))
-        pairs = [(q, k), (case.seqlen_q, k), (q, case.seqlen_k), (1, k)] if multiple > 1 else [(q, k), (1, k)]
-        sizes = [(*pair, bias) for pair in pairs for bias in biases]
-        square = [(q, q, bias) for bias in (*biases, NO_BIAS)] if may_differ else []
-        for seqlen_q, seqlen_k, bias in [*sizes, *square]:
-            key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"], bias["bias_keeps_key"])
-            if key not in seen:
-                seen.add(key)
-                yield case.but(seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)
+    for seqlen_q, seqlen_k, bias in sizes:
+        key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"], bias["bias_keeps_key"])
+        if key not in seen:
+            seen.add(key)
+            yield case.but(seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)

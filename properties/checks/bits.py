@@ -28,28 +28,21 @@ def keeps_when_moved(trial: Trial) -> bool:
 def copied_within(trial: Trial) -> float:
     """By how much, relatively, a copied row of v may be off.
 
-    What `exp` declares counts where a half dtype would not round 1 + exp to 1.
-    """
-    precision, u = trial.impl.precision, oracle.roundoff(trial.case.dtype)
-    of_exp = 0.0 if precision.exp <= u / 2 else 2 * precision.exp + 2 * u
-    return _copied_within(trial) + of_exp
-
-
-def _copied_within(trial: Trial) -> float:
-    """The same with an exp that float32 rounds.
-
     4 roundings in float32, as P at the row maximum may be 1 +- an ulp (exp2 of a fused multiply-add) and out = P v / P; where
     tf32 is declared, its rounding of v (2^-10); where operands are cut off to it, what v and a P just below 1 lose (2^-10
     each; with three products 2^-20, and 2^-20 for the fourth). Nothing in half dtypes, unless P is divided by an l that is
-    itself rounded, or is itself cut off to tf32.
+    itself rounded, or is itself cut off to tf32. What `exp` declares counts where the dtype would not round 1 + exp to 1.
     """
     precision, dtype = trial.impl.precision, trial.case.dtype
+    u = oracle.roundoff(dtype)
+    of_exp = 0.0 if precision.exp <= u / 2 else 2 * precision.exp + 2 * u
     if dtype == torch.float32:
-        return {"operand": 4 * 2.0**-24, "tf32": 2.0**-10, "tf32_cut": 2.0**-9, "tf32x3": 2.0**-18}[precision.multiply]
+        within = {"operand": 4 * 2.0**-24, "tf32": 2.0**-10, "tf32_cut": 2.0**-9, "tf32x3": 2.0**-18}
+        return of_exp + within[precision.multiply]
     if precision.multiply == "tf32_cut" and precision.probabilities == "float32":
-        return 2.0**-10 + 2 * oracle.roundoff(dtype)
+        return of_exp + 2.0**-10 + 2 * u
     # the rounding of l, and that of out
-    return 4 * oracle.roundoff(dtype) if precision.statistics == "operand" else 0.0
+    return of_exp + (4 * u if precision.statistics == "operand" else 0.0)
 
 
 def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
