@@ -208,6 +208,8 @@ def test_no_probe_is_inside_the_promise_of_everything():
         "headdim 1025",
         "dtype float64",
         "q in float32 and k, v in float16",
+        "q, k in float32 and v in float16",
+        "q, k, v in float32 and dout in float16",
         "one batch more in k and v than in q",
         "nheads=3 and nheads_k=4",
         "one column more in k and v than in q",
@@ -216,6 +218,8 @@ def test_no_probe_is_inside_the_promise_of_everything():
         "a bias of 8 where seqlen_k is 9",
         "a bias of three dimensions",
         "a bias in float64",
+        "a bias in float16",
+        "a bias in bfloat16",
     ]
 
 
