@@ -8,12 +8,14 @@ from typing import NamedTuple
 import torch
 
 import oracle
+from impls.contract import MOST_OF_EXP
 from properties.cases.support import unsupported
 from properties.trial import Trial
 
 NEAR = 0.02  # of the value and of 1: no candidate is that near to another one in all rows
 ROWS = 16  # of a case that tells the candidates apart: with one key most are equal
 RIGHT = "should be m + log l"
+LEAST_OF_EXP = 4e-6  # above what float32 rounds there
 
 
 class Meaning(NamedTuple):
@@ -62,16 +64,26 @@ def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
 
 def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
     """What a wrong lse is instead, as LawBroken.investigate gives it; the phrase `otherwise` if it is nothing known."""
-    meaning = _name_lse(trial)
-    return (f"lse is {meaning.short}", [meaning.full]) if meaning else (otherwise, [])
-
-
-def _name_lse(trial: Trial) -> Meaning | None:
-    """`meaning_of_lse` of one further call, on a case that is long enough to tell."""
     case = trial.case
     longer = case.but(seqlen_q=max(case.seqlen_q, ROWS), seqlen_k=max(case.seqlen_k, ROWS), regime="spread")
     if unsupported(trial.impl, longer):
-        return None
-    asked = Trial(trial.impl, longer, trial.device)
+        return otherwise, []
+    asked = Trial(trial.impl, longer, trial.device)  # a case that is long enough to tell
     lse = asked.run().lse
-    return None if lse is None else meaning_of_lse(asked, lse)
+    if lse is None:
+        return otherwise, []
+    if meaning := meaning_of_lse(asked, lse):
+        return f"lse is {meaning.short}", [meaning.full]
+    return otherwise, _as_of_an_inexact_exp(asked, lse)
+
+
+def _as_of_an_inexact_exp(asked: Trial, lse: torch.Tensor) -> list[str]:
+    """A line where the errors of lse are such as the exp of some kernels makes: small, and alike in size in all rows."""
+    off = (lse.double() - asked.want().lse).abs()
+    off = off[off.isfinite()]
+    if not len(off) or not LEAST_OF_EXP < (most := off.max().item()) < MOST_OF_EXP:
+        return []
+    return [
+        f"lse is off by at most {most:.2g} at other inputs: if exp is made by a polynomial, or in a half dtype, "
+        f"declare its largest relative error, Precision(exp=...)"
+    ]

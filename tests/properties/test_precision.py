@@ -123,6 +123,14 @@ def test_the_same_kernel_fails_where_it_does_not_declare_it(name):
     assert judge(laws()[law], of(DECLARED[name]), how).verdict == PASS
 
 
+def test_an_inexact_exp_is_guessed():
+    """Where lse alone is off by little, the message says what may be declared."""
+    law, case = UNDECLARED["polynomial exp"]
+    how = Plan(case=parse_case(f"seqlen_q=33 {case}"), try_contract=False)
+    message = judge(laws()[law], of(DECLARED["polynomial exp"], Precision()), how).message
+    assert "declare its largest relative error, Precision(exp=...)" in message
+
+
 def test_more_than_is_declared_fails():
     """fp8 where int8 is declared, as fp8 has fewer digits near the maximum."""
     how = Plan(case=parse_case("seqlen_q=33 seqlen_k=100 headdim=2 dtype=float16 regime=peaked"), try_contract=False)
