@@ -47,12 +47,20 @@ def environment(device: str, **more: object) -> dict:
             versions[package] = None
     return {
         "versions": versions,
+        "installed": installed(),
         "device": device,
         "device_name": cpu_name(),
         "platform": platform.platform(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **more,
     }
+
+
+@functools.cache
+def installed() -> dict[str, str]:
+    """The version of each installed package, by its name in lower case."""
+    found = ((each.metadata["Name"], each.version) for each in metadata.distributions())
+    return dict(sorted((name.lower(), version) for name, version in found if name))
 
 
 @functools.cache

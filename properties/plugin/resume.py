@@ -21,6 +21,7 @@ SAME = {
     "machine": "the machine",
     "options": "the option",
     "versions": "the version of",
+    "installed": "the version of",
     "sources": "the source of",
     "tests": "which laws are judged (-k, -m, paths, --shard)",
 }

@@ -23,7 +23,7 @@ from tests.properties.runs import PLUGINS, ROOT, attest, attest_each, command, e
 FACTS = {
     "seed": 0, "profile": "quick", "cases_per_law": 12, "repeats": 10, "device": "cpu", "machine": "a processor",
     "options": {"impl": None, "case": None}, "versions": {"torch": "2.13", "triton": None},
-    "sources": {"the suite": "a", "mine": "b"}, "tests": "4, abc",
+    "installed": {"flash-attn": "2.8"}, "sources": {"the suite": "a", "mine": "b"}, "tests": "4, abc",
 }  # fmt: skip
 
 
@@ -54,6 +54,7 @@ def test_what_is_decided_is_kept_and_marked():
         ({"device": "cuda"}, "the device differs: cpu then, cuda now"),
         ({"machine": "H200"}, "the machine differs: a processor then, H200 now"),
         ({"options": {"impl": "a,b", "case": None}}, "the option impl differs: none then, a,b now"),
+        ({"installed": {"flash-attn": "2.9"}}, "the version of flash-attn differs: 2.8 then, 2.9 now"),
         ({"versions": {"torch": "2.13", "triton": "3.7"}}, "the version of triton differs: none then, 3.7 now"),
         ({"sources": {"the suite": "c", "mine": "b"}}, "the source of the suite differs: a then, c now"),
         ({"sources": {"the suite": "a", "mine": "d"}}, "the source of mine differs: b then, d now"),
