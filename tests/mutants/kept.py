@@ -162,9 +162,6 @@ KEPT = {
     "row_maximum_is_that_of_the_first_tile": (
         "seqlen_q=1 seqlen_k=21 headdim=1 dtype=float32 nheads=3 nheads_k=1 bias=vector bias_nheads=3 bias_mask=right"
     ),
-    "row_maximum_starts_at_a_hundred_million_below": (
-        "seqlen_q=2 seqlen_k=3 headdim=1 dtype=float32 causal=True bias=vector bias_mask=left seed=2"
-    ),
     "row_maximum_starts_at_ten_thousand_below": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=finite"
     ),
