@@ -253,7 +253,8 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
 
 def _shared(lse: torch.Tensor, un: Units) -> torch.Tensor:
     """Two errors of P that rows may share, to one side: together they are largest where they have one sign."""
-    return lse * FLOAT32 + torch.where(lse < 0, -un.exp, un.exp)
+    of_lse = lse * FLOAT32
+    return of_lse + torch.where(lse < 0, -un.exp, un.exp) if un.exp else of_lse
 
 
 def _sum(a: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:

@@ -16,11 +16,10 @@ import torch
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from impls.arguments import rounded_up
 from impls.contract import LARGEST_HEADDIM, Implementation
 from properties.cases.case import BIAS_MASKS, Case
-from properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
-from properties.cases.support import unsupported
+from properties.cases.features import BIAS_DETAILS, FEATURES
+from properties.cases.fitting import fitted
 from properties.failures import AnotherCase
 
 HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8), (5, 1), (67, 1))  # (batch, nheads_k)
@@ -28,7 +27,6 @@ SHORT = 40  # keys and queries where a law makes many calls, and longer sequence
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
 APART = (16, 32, 64, 128)  # how many keys more than queries: where the causal diagonal meets the edges of tiles
 USUAL_TILE = (128, 128)  # where none is declared
-MULTIPLES = (1, 8, 16, 32, 64, 128)  # of which an implementation may want its lengths to be
 LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
 
 
@@ -265,45 +263,3 @@ def _within(case: Case, limits: Limits, want: Draws) -> Case:
 def short(case: Case) -> Case:
     """The case with lengths for which many calls take little time (`Draws.toward`)."""
     return case.but(seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT))
-
-
-def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
-    """The case, or the nearest one that the implementation accepts and the law wants: lengths are rounded up to a multiple.
-
-    Otherwise an implementation that takes multiples of 32 only would refuse 31 of 32 drawn lengths. Either length is also
-    rounded alone, and a single query is tried, as a kernel for decoding may take nothing else.
-    """
-
-    def fits(c: Case) -> bool:
-        return unsupported(impl, c) is None and want.excludes(c) is None
-
-    if fits(case):
-        return case
-    if impl.supports.accepts is not None or impl.empty_rows != "zero":
-        for candidate in _nearby(case, may_differ=want.cross is not True, keeping=impl.empty_rows != "zero"):
-            if fits(candidate):
-                return candidate
-    raise AnotherCase
-
-
-def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
-    """Yields each once: making a case costs more than everything else here.
-
-    keeping: the mask of the bias may keep a key in each row.
-    """
-    kept = dict(bias=case.bias, bias_mask=case.bias_mask, bias_keeps_key=case.bias_keeps_key)
-    biases = [kept, kept | dict(bias_keeps_key=True)] if keeping and case.bias is not None else [kept]
-    biases.append(kept | dict(bias_mask="none"))
-    lengths = [tuple(rounded_up(n, multiple) for n in (case.seqlen_q, case.seqlen_k)) for multiple in MULTIPLES]
-    sizes = []
-    for q, k in lengths:
-        sizes += [(q, k, bias) for bias in biases]
-        sizes += [(q, q, bias) for bias in (*biases, NO_BIAS)] if may_differ else []
-    for q, k in lengths:
-        sizes += [(*pair, bias) for pair in ((case.seqlen_q, k), (q, case.seqlen_k), (1, k)) for bias in biases]
-    seen = set()
-    for seqlen_q, seqlen_k, bias in sizes:
-        key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"], bias["bias_keeps_key"])
-        if key not in seen:
-            seen.add(key)
-            yield case.but(seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)

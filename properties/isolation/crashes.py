@@ -11,7 +11,7 @@ from properties.cases.case import Case, parse_case
 from properties.isolation.child import as_result
 from properties.isolation.endings import Ending
 from properties.judging.explain import section
-from properties.judging.plan import REPEATS
+from properties.judging.plan import REPEATS, Lost
 from properties.judging.shrink import steps_from
 from properties.judging.verdict import FAIL, Result
 from properties.law import Law
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from properties.isolation.isolated import Isolated
 
 Found = TypeVar("Found", Ending, Result)
+RIGHT_ALONE = "in a fresh process this case alone is right: it fails because of earlier calls, or comes and goes"
 MOST_TRIALS, MOST_SECONDS = 60, 20.0
 ADVICE = "the implementation declares that it supports this case: support it, or declare less"
 OUTSIDE = "the call is outside of what the implementation declares: it should raise an error"
@@ -63,6 +64,13 @@ def with_fact(message: str, fact: str) -> str:
         return f"{before}{observed}{lines}\n  {fact}{blank or chr(10)}{rest}"
     before, replay, after = message.partition("Replay\n")
     return "".join([before, *(f"{line}\n" for line in section("Observed", [fact])), replay, after])
+
+
+def with_cases(message: str, lost: dict[str, Lost], facts: list[str]) -> str:
+    """The message of the contract check, with the cases that did not come back."""
+    before, replay, after = message.partition("Replay\n")
+    lines = [f"  {each.words}: {case}\n" for case, each in lost.items()] + [f"  {fact}\n" for fact in facts]
+    return "".join([before, "Observed\n", *lines, "\n", replay, after]) if lines else message
 
 
 def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, lost_gpu: str) -> Result:

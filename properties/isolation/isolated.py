@@ -26,7 +26,6 @@ from properties.plugin.session import Judge, contract_result, suite_raised
 MOST_TIMED_OUT = 3  # calls of one law that do not return, after which it is given up
 MOST_TIMED_OUT_IN_ALL = 9  # of one implementation
 MOST_TRIED_ALONE = 3  # failures of one implementation whose smallest case is judged again, in a fresh process
-RIGHT_ALONE = "in a fresh process this case alone is right: it fails because of earlier calls, or comes and goes"
 MOST_LOST = 12  # cases that end the process while the contract is tried
 PAUSE = 5.0  # seconds before a process that did not come up is started again: others may fill the GPU for a moment
 
@@ -122,7 +121,7 @@ class Isolated:
         else:
             result = as_result(answer["result"])
             lost = self._lost.get(place, {})
-            result.message = _with_cases(result.message, lost, self._threads_of(impl) if lost else [])
+            result.message = crashes.with_cases(result.message, lost, self._threads_of(impl) if lost else [])
         result.seconds = time.perf_counter() - began
         return result
 
@@ -145,7 +144,7 @@ class Isolated:
         if self._tried_alone[place] <= MOST_TRIED_ALONE:
             alone = self.ended_by(law, impl, parse_case(result.smallest), self.limit)
             if not isinstance(alone, Ending) and as_result(alone["result"]).verdict == PASS:
-                result.message = crashes.with_fact(result.message, RIGHT_ALONE)
+                result.message = crashes.with_fact(result.message, crashes.RIGHT_ALONE)
 
     def replay(self, law: Law, impl: Implementation, case: Case) -> str:
         """The command that judges one case again."""
@@ -302,13 +301,6 @@ class Isolated:
     def _undecided(self, law: Law, impl: Implementation, reason: str, why: Reason, began: float) -> Result:
         seconds = time.perf_counter() - began
         return Result(impl.name, law.chapter, law.name, UNKNOWN, reason, why, seconds=seconds)
-
-
-def _with_cases(message: str, lost: dict[str, Lost], facts: list[str]) -> str:
-    """The message of the contract check, with the cases that did not come back."""
-    before, replay, after = message.partition("Replay\n")
-    lines = [f"  {each.words}: {case}\n" for case, each in lost.items()] + [f"  {fact}\n" for fact in facts]
-    return "".join([before, "Observed\n", *lines, "\n", replay, after]) if lines else message
 
 
 def _as_lists(lost: dict[str, Lost]) -> dict[str, list]:

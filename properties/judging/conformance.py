@@ -16,7 +16,8 @@ from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
 from properties.cases.drawing import draw_each
 from properties.cases.features import FEATURES, Feature
-from properties.cases.strategies import Draws, attention_cases, fitted
+from properties.cases.fitting import fitted
+from properties.cases.strategies import Draws, attention_cases
 from properties.cases.support import unsupported
 from properties.checks.meanings_of_lse import meaning_of_lse
 from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory

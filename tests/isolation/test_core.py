@@ -83,8 +83,8 @@ def test_a_case_that_is_right_in_a_fresh_process_is_told(tmp_path):
     with isolated(tmp_path, late, wrong) as judging:
         told, plain = judging.law(LAW, late), judging.law(LAW, wrong)
     assert told.verdict == plain.verdict == FAIL
-    assert f"\n  {module.RIGHT_ALONE}\n\nSuggests" in told.message
-    assert module.RIGHT_ALONE not in plain.message
+    assert f"\n  {crashes.RIGHT_ALONE}\n\nSuggests" in told.message
+    assert crashes.RIGHT_ALONE not in plain.message
 
 
 def test_repeats_that_take_long_are_fewer(tmp_path, monkeypatch):

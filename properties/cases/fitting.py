@@ -1,0 +1,60 @@
+"""The case nearest to a drawn one that an implementation accepts and a law wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from impls.arguments import rounded_up
+from impls.contract import Implementation
+from properties.cases.case import Case
+from properties.cases.features import NO_BIAS
+from properties.cases.support import unsupported
+from properties.failures import AnotherCase
+
+if TYPE_CHECKING:
+    from properties.cases.strategies import Draws
+
+MULTIPLES = (1, 8, 16, 32, 64, 128)  # of which an implementation may want its lengths to be
+
+
+def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
+    """The case, or the nearest one that the implementation accepts and the law wants: lengths are rounded up to a multiple.
+
+    Otherwise an implementation that takes multiples of 32 only would refuse 31 of 32 drawn lengths. Either length is also
+    rounded alone, and a single query is tried, as a kernel for decoding may take nothing else.
+    """
+
+    def fits(c: Case) -> bool:
+        return unsupported(impl, c) is None and want.excludes(c) is None
+
+    if fits(case):
+        return case
+    if impl.supports.accepts is not None or impl.empty_rows != "zero":
+        for candidate in _nearby(case, may_differ=want.cross is not True, keeping=impl.empty_rows != "zero"):
+            if fits(candidate):
+                return candidate
+    raise AnotherCase
+
+
+def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
+    """Yields each once: making a case costs more than everything else here.
+
+    keeping: the mask of the bias may keep a key in each row.
+    """
+    kept = dict(bias=case.bias, bias_mask=case.bias_mask, bias_keeps_key=case.bias_keeps_key)
+    biases = [kept, kept | dict(bias_keeps_key=True)] if keeping and case.bias is not None else [kept]
+    biases.append(kept | dict(bias_mask="none"))
+    lengths = [tuple(rounded_up(n, multiple) for n in (case.seqlen_q, case.seqlen_k)) for multiple in MULTIPLES]
+    sizes = []
+    for q, k in lengths:
+        sizes += [(q, k, bias) for bias in biases]
+        sizes += [(q, q, bias) for bias in (*biases, NO_BIAS)] if may_differ else []
+    for q, k in lengths:
+        sizes += [(*pair, bias) for pair in ((case.seqlen_q, k), (q, case.seqlen_k), (1, k)) for bias in biases]
+    seen = set()
+    for seqlen_q, seqlen_k, bias in sizes:
+        key = (seqlen_q, seqlen_k, bias["bias"], bias["bias_mask"], bias["bias_keeps_key"])
+        if key not in seen:
+            seen.add(key)
+            yield case.but(seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)
