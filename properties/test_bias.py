@@ -6,7 +6,7 @@ from impls.call import Inputs
 from properties.cases.bias_masks import HIDING
 from properties.cases.inputs import WINS
 from properties.cases.random_tensors import RandomTensors
-from properties.cases.strategies import LONG
+from properties.cases.strategies import FAR
 from properties.checks import bits
 from properties.checks.comparisons import (
     check_agree,
@@ -137,7 +137,7 @@ def test_alibi_matches_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(bias=True, bias_mask=("none",), causal=False, needs=("bias",), bug="boundaries", stretch=LONG)
+@law(bias=True, bias_mask=("none",), causal=False, needs=("bias",), bug="boundaries", reach=FAR)
 def test_bias_picks_its_key(trial):
     """With q = 0 the bias alone decides: one key of each row stands 128 above the rest, so out is its row of v, bit for bit.
 

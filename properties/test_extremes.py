@@ -4,7 +4,7 @@ import torch
 
 from properties.cases.case import Case
 from properties.cases.features import mask_of
-from properties.cases.strategies import LONG
+from properties.cases.strategies import FAR
 from properties.checks import bits
 from properties.checks.comparisons import check_all_agree, check_budget, check_copied, check_same, check_unchanged
 from properties.law import law
@@ -85,7 +85,7 @@ def test_single_key_is_copied(trial):
     check_copied(trial, torch.where(sees, got, want), want, "should be v of the only key:", trial.want().lse)
 
 
-@law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries", stretch=LONG)
+@law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries", reach=FAR)
 def test_single_query_matches_the_definition(trial):
     """One query over many keys (decoding): under bottom-right alignment it sees them all."""
     check_budget(trial, trial.run(backward=trial.backward))

@@ -28,6 +28,7 @@ GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
 APART = (16, 32, 64, 128)  # how many keys more than queries: where the causal diagonal meets the edges of tiles
 USUAL_TILE = (128, 128)  # where none is declared
 LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
+FAR = 1040  # keys: beyond 1024, where kernels split, wrap around or round positions
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,13 @@ class Limits:
             return cls(130, 130, int(2**18 * share), heads, stretch=LONG if share >= 0.5 else LONG // 2)
         return cls(1100, 256, int(2**23 * share))
 
+    def factor(self, want: Draws) -> int:
+        """How many times longer than usual a law's sequences get."""
+        return min(max(want.stretch, -(-want.reach // self.seqlen)), self.stretch)
+
     def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:
         """The longest sequences for a law, and an implementation that declares this tile."""
-        most = self.seqlen * min(want.stretch, self.stretch)
+        most = self.seqlen * self.factor(want)
         if not want.two_tiles:
             return most
         return max(most, min(2 * (tile or USUAL_TILE)[1] + 2, self.seqlen * self.stretch))
@@ -113,6 +118,7 @@ class Draws:
     cross, gqa: True, False, or None for whatever is declared. With cross=True lengths are drawn apart, and may be equal.
     bias_mask: which masks a bias may have.
     seqlen_q, seqlen_k: (least, most); most=None follows the device. stretch: how many times longer than usual they may be.
+    reach: lengths go that far at least, where the device's limits allow it.
     two_tiles: lengths go to two tiles of keys and a part of a third one, at least, so that a bias can hide a whole tile.
     where: a condition that fields cannot express. toward: changes a drawn case so that `where` is likely to hold.
     """
@@ -124,6 +130,7 @@ class Draws:
     seqlen_q: tuple[int, int | None] = (1, None)
     seqlen_k: tuple[int, int | None] = (1, None)
     stretch: int = 1
+    reach: int = 0
     two_tiles: bool = False
     where: Callable[[Case], bool] | None = None
     toward: Callable[[Case], Case] = lambda case: case
@@ -251,7 +258,7 @@ def _bias_details(
 
 def _within(case: Case, limits: Limits, want: Draws) -> Case:
     """The case with fewer heads, if it or its score matrix would pass what the device is given at once."""
-    elements = limits.elements * min(want.stretch, limits.stretch)
+    elements = limits.elements * limits.factor(want)
     heads = case.batch * case.nheads
     matrix = case.seqlen_q * case.seqlen_k
     if heads <= limits.heads and heads * matrix <= elements:

@@ -196,6 +196,13 @@ def test_a_gpu_gets_longer_sequences():
     assert longest["cpu"] <= 130 and longest["cuda"] > 500
 
 
+def test_sequences_reach_as_far_as_a_law_wants_and_no_farther():
+    """Eight times the usual length on a CPU, half of that for kernels in the emulator; on a GPU they reach that far anyhow."""
+    want = Draws.of(reach=1040)
+    assert [Limits.on("cpu", share).longest(want, None) for share in (1.0, 0.2)] == [1040, 520]
+    assert Limits.on("cuda").longest(want, None) == Limits.on("cuda").longest(Draws(), None) == 1100
+
+
 def test_stretched_sequences_are_longer():
     cases, _ = drawn(ALL, Draws.of(stretch=8))
     assert max(case.seqlen_q for case in cases) > 260
