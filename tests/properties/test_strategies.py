@@ -197,7 +197,7 @@ def test_a_gpu_gets_longer_sequences():
 
 
 def test_sequences_reach_as_far_as_a_law_wants_and_no_farther():
-    """Eight times the usual length on a CPU, half of that for kernels in the emulator; on a GPU they reach that far anyhow."""
+    """Eight times the usual length on a CPU, half of that for kernels in the emulator. On a GPU the usual one is as long."""
     want = Draws.of(reach=1040)
     assert [Limits.on("cpu", share).longest(want, None) for share in (1.0, 0.2)] == [1040, 520]
     assert Limits.on("cuda").longest(want, None) == Limits.on("cuda").longest(Draws(), None) == 1100
