@@ -110,6 +110,7 @@ def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
 
 def test_waiting_for_it_is_a_sign_of_life(installed, monkeypatch):
     """The parent ends a judging process that is silent for long outside of a call."""
+    NOW.reset()  # an earlier test may have had a process that died in a call
     installed(runs=False)
     signs = []
     monkeypatch.setattr(NOW, "lives", lambda: signs.append(NOW.seen()))
