@@ -11,7 +11,7 @@ from properties.cases.case import Case, parse_case
 from properties.isolation.child import as_result
 from properties.isolation.endings import Ending
 from properties.judging.explain import section
-from properties.judging.plan import REPEATS, Lost
+from properties.judging.plan import REPEATS
 from properties.judging.shrink import steps_from
 from properties.judging.verdict import FAIL, Result
 from properties.law import Law
@@ -56,21 +56,17 @@ def message(law: Law, impl: Implementation, headline: str, case: Case | None, ob
     return "\n".join(parts).rstrip() + "\n"
 
 
-def with_fact(message: str, fact: str) -> str:
-    """The message with one more line under Observed."""
+def with_facts(message: str, facts: list[str]) -> str:
+    """The message with more lines under Observed, which comes before Replay if there is none yet."""
+    if not facts:
+        return message
+    added = "\n".join(f"  {fact}" for fact in facts)
     before, observed, after = message.partition("Observed\n")
-    if observed:
-        lines, blank, rest = after.partition("\n\n")
-        return f"{before}{observed}{lines}\n  {fact}{blank or chr(10)}{rest}"
-    before, replay, after = message.partition("Replay\n")
-    return "".join([before, *(f"{line}\n" for line in section("Observed", [fact])), replay, after])
-
-
-def with_cases(message: str, lost: dict[str, Lost], facts: list[str]) -> str:
-    """The message of the contract check, with the cases that did not come back."""
-    before, replay, after = message.partition("Replay\n")
-    lines = [f"  {each.words}: {case}\n" for case, each in lost.items()] + [f"  {fact}\n" for fact in facts]
-    return "".join([before, "Observed\n", *lines, "\n", replay, after]) if lines else message
+    if not observed:
+        before, replay, after = message.partition("Replay\n")
+        return f"{before}Observed\n{added}\n\n{replay}{after}"
+    lines, _, rest = after.partition("\n\n")
+    return f"{before}{observed}{lines.rstrip()}\n{added}\n" + (f"\n{rest}" if rest else "")
 
 
 def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, lost_gpu: str) -> Result:

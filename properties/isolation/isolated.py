@@ -121,7 +121,8 @@ class Isolated:
         else:
             result = as_result(answer["result"])
             lost = self._lost.get(place, {})
-            result.message = crashes.with_cases(result.message, lost, self._threads_of(impl) if lost else [])
+            facts = [f"{each.words}: {case}" for case, each in lost.items()]
+            result.message = crashes.with_facts(result.message, facts + self._threads_of(impl) if facts else [])
         result.seconds = time.perf_counter() - began
         return result
 
@@ -144,7 +145,7 @@ class Isolated:
         if self._tried_alone[place] <= MOST_TRIED_ALONE:
             alone = self.ended_by(law, impl, parse_case(result.smallest), self.limit)
             if not isinstance(alone, Ending) and as_result(alone["result"]).verdict == PASS:
-                result.message = crashes.with_fact(result.message, crashes.RIGHT_ALONE)
+                result.message = crashes.with_facts(result.message, [crashes.RIGHT_ALONE])
 
     def replay(self, law: Law, impl: Implementation, case: Case) -> str:
         """The command that judges one case again."""
