@@ -96,7 +96,7 @@ class _Inliner:
         guard = mapped(i.guard) if i.guard else None
         if name in KNOWN:
             opcode, count = KNOWN[name]
-            out.extend(self._known(i, opcode, guard, [names.get(v, v) for v in re.findall(r"[\w$%]+", given)][:count]))
+            out.extend(self._known(i, opcode, guard, _passed(given, names)[:count]))
             return
         function = self.text.functions.get(name)
         if prototype or function is None or not function.has_body:
@@ -109,7 +109,7 @@ class _Inliner:
         self.made.variables |= _placed(function, prefix)
         inner = {variable: prefix + variable for variable in _placed(function, "")}
         for formal, actual in ((function.results, results), (function.parameters, given)):
-            passed = [names.get(part, part) for part in re.findall(r"[\w$%]+", actual or "")]
+            passed = _passed(actual, names)
             if len(passed) != len(formal):
                 raise CompileError(
                     f"{self.text.source}:{i.line}: {name} is called with {len(passed)} parameters, takes {len(formal)}"
@@ -133,6 +133,11 @@ class _Inliner:
             load = operands[-1], Address(Symbol(variable, 0), 0)
             yield Instruction("ld.local.b64", load, guard, i.negated, i.line, i.place)
         yield Instruction(opcode, tuple(operands), guard, i.negated, i.line, i.place)
+
+
+def _passed(listed: str | None, names: dict[str, str]) -> list[str]:
+    """The variables that a call lists, by their names in the kernel."""
+    return [names.get(part, part) for part in re.findall(r"[\w$%]+", listed or "")]
 
 
 def _placed(function: Function, prefix: str) -> dict[str, Variable]:
