@@ -223,9 +223,9 @@ def declaration_problems(impl: Implementation) -> list[str]:
         one_of("precision.quantize", p.quantize, ("none", "int8", "fp8"))
         one_of("precision.quantize_by", p.quantize_by, ("tensor", "head", "block"))
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
+        must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
         number = isinstance(p.exp, (int, float)) and p.exp is not True and 0 <= p.exp <= MOST_OF_EXP
         must(number, f"precision.exp={p.exp!r}: should be a relative error, from 0 to {MOST_OF_EXP}")
-        must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
     else:
         problems.append(f"precision={p!r}: should be a Precision(...)")
     must(impl.tile is None or _is_tile(impl.tile), f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")

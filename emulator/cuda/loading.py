@@ -11,7 +11,7 @@ from emulator.cuda.module import CudaFile
 from emulator.errors import CompileError, Refused
 from emulator.runtime import watch
 
-BY_NVCC = 'g++ compiled it; what nvcc takes and g++ does not runs with load(..., through="nvcc")'
+BY_NVCC = 'these errors are those of g++: if nvcc compiles the file, load(..., through="nvcc") runs it'
 
 
 def load(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from emulator import compiler
-from emulator.cuda import CompileError, NoCompiler, Refused, load
+from emulator.cuda import CompileError, NoCompiler, Refused, load, nvcc
 from tests.emulator.cuda_sources.scale import SCALE
 
 
@@ -65,6 +65,16 @@ REFUSALS = [
     ("__global__ void k(unsigned* x) {\n\n  x[0] = __activemask(); }", "__activemask", 3),
     ("__global__ void k(int* x) {\n extern __shared__ int s[4]; x[0] = s[0]; }", "without a size", 2),
 ]
+
+
+@pytest.mark.parametrize("there, through, hinted", [("nvcc", None, True), ("nvcc", "g++", False), (None, None, False)])
+def test_an_error_of_gpp_names_nvcc_where_it_is_installed_and_was_not_ruled_out(
+    cu, monkeypatch, there, through, hinted
+):
+    monkeypatch.setattr(nvcc, "nvcc", lambda: there)
+    with pytest.raises(CompileError, match="does not compile for the CPU") as error:
+        cu("__global__ void k(int* x) { x[0] = no_such_word; }", "k", through=through)
+    assert ('load(..., through="nvcc")' in str(error.value)) is hinted
 
 
 @pytest.mark.parametrize("text, reason, line", REFUSALS, ids=lambda value: str(value)[:24])
