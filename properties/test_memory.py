@@ -212,7 +212,7 @@ def test_outputs_may_be_written_to(trial):
         tensor.fill_(AROUND)
         others = [(other, t, getattr(first, other)) for other, t in left.items()]
         for other, now, before in others + [(n, t, getattr(inputs, n)) for n, t in handed.items()]:
-            if bool((changed := bits(now.contiguous()) != bits(before.contiguous())).any()):
+            if bool((changed := _changed(now, before)).any()):
                 raise LawBroken(
                     f"{name} shares memory with {other}: what the caller writes to {name} changes {other} "
                     f"({share(changed)})",
@@ -223,11 +223,16 @@ def test_outputs_may_be_written_to(trial):
     )
 
 
+def _changed(now: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """Which elements have other bits."""
+    return bits(now.contiguous()) != bits(before.contiguous())
+
+
 def _check_kept(trial: Trial, before: Outputs, now: Outputs, when: str, why: str) -> None:
     """Raises LawBroken unless all outputs have the bits that they had when the call returned."""
     for name, tensor in now.items():
         was = getattr(before, name)
-        changed = bits(tensor.contiguous()) != bits(was.contiguous())
+        changed = _changed(tensor, was)
         if bool(changed.any()):
             at = tuple(int(i) for i in changed.nonzero()[0])
             raise LawBroken(

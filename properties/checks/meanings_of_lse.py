@@ -85,5 +85,5 @@ def _as_of_an_inexact_exp(asked: Trial, lse: torch.Tensor) -> list[str]:
         return []
     return [
         f"lse is off by at most {most:.2g} at other inputs: if exp is made by a polynomial, or in a half dtype, "
-        f"declare its largest relative error, Precision(exp=...)"
+        "declare its largest relative error, Precision(exp=...)"
     ]

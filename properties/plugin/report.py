@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import platform
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
@@ -58,9 +59,9 @@ def environment(device: str, **more: object) -> dict:
 
 @functools.cache
 def installed() -> dict[str, str]:
-    """The version of each installed package, by its name in lower case."""
-    found = ((each.metadata["Name"], each.version) for each in metadata.distributions())
-    return dict(sorted((name.lower(), version) for name, version in found if name))
+    """The version of each installed package, by name, as the folder NAME-VERSION.dist-info says: to read them takes 0.1 s."""
+    folders = (folder.stem.partition("-") for path in reversed(sys.path) for folder in Path(path).glob("*.dist-info"))
+    return dict(sorted((name.lower().replace("_", "-"), version) for name, _, version in folders))
 
 
 @functools.cache
