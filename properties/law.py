@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ class Law:
     `device` is where it can fail; None for everywhere. With "cpu" it is judged there, whatever device the run is on.
     `last`: judged after the implementation's other laws, as a wrong kernel may end the process.
     `collects`: its findings of all cases are one set, each with its smallest case (judging/collected.py).
+    `together`: gets the trials of all drawn cases before each is judged by itself, to spare later work; it judges nothing.
     """
 
     function: Callable[[Trial], None]
@@ -39,6 +40,7 @@ class Law:
     device: str | None = None
     last: bool = False
     collects: bool = False
+    together: Callable[[Iterable[Trial]], None] | None = None
 
     def hold(self, trial: Trial) -> None:
         """Try the law. Raises LawBroken, or Undecided if memory ran out anywhere, the oracle included."""
@@ -86,13 +88,14 @@ def law(
     device: str | None = None,
     last: bool = False,
     collects: bool = False,
+    together: Callable[[Iterable[Trial]], None] | None = None,
     **draws: Any,
 ) -> Callable:
     """Make a pytest test of a function of a Trial; keywords that are not Law's go to Draws.of."""
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        made = Law(function, wanted, needs, bug, share, device, last, collects)
+        made = Law(function, wanted, needs, bug, share, device, last, collects, together)
 
         def test(impl, judge):
             judge(made, impl)

@@ -40,6 +40,7 @@ class Meter:
     under: set[str] = field(default_factory=set)  # the perturbations that were active in some repeat
     p: float = 0.0  # the bound of the case with the fewest tries, none of which showed anything
     kernels: set[str] = field(default_factory=set)  # those that a sanitizer watched
+    clean: dict[Case, list[str]] = field(default_factory=dict)  # cases watched together with others: their kernels
     looks: int = 0  # cases of which the law can say nothing, though their calls were made (MOST_LOOKS)
     refusals: int = 0  # calls that raised, in a law that allows it
     note: str = ""  # what the law says beside its verdict: "none in 300 repeats, p < 1 %"

@@ -1,9 +1,10 @@
-"""One call of one implementation in a process of its own, for a tool that watches the whole process.
+"""Calls of one implementation in a process of their own, for a tool that watches the whole process.
 
-python -m properties.judging.alone JUDGE DEVICE IMPL CASE [OPTION...]
+python -m properties.judging.alone JUDGE DEVICE IMPL CASES [OPTION...]
 
-The implementation is found as in any run, by pytest and conftest.py, with the options of the run that asks: a file of
---impl-from, a plug-in, or one of ours. The exit status is 0 if the call returned; otherwise the reason is the last line
+CASES are called one after another; a semicolon is between two. The implementation is found as in any run, by pytest and
+conftest.py, with the options of the run that asks: a file of --impl-from, a plug-in, or one of ours. The exit status is 0 if
+all calls returned; otherwise the reason is the last line
 printed. JUDGE is the number of the process that waits for it: this one ends when that one does, as the tool between the two
 may not notice.
 """
@@ -20,13 +21,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOT_CALLED = 3  # exit status
+BETWEEN = ";"
 
 
-class OneCall:
-    """A plug-in of pytest that calls an implementation once, in place of a run."""
+class Calls:
+    """A plug-in of pytest that calls an implementation once for each case, in place of a run."""
 
-    def __init__(self, device: str, name: str, case: str):
-        self.device, self.name, self.case = device, name, case
+    def __init__(self, device: str, name: str, cases: list[str]):
+        self.device, self.name, self.cases = device, name, cases
         self.problem = f"{name} was not called"
 
     @pytest.hookimpl(trylast=True)
@@ -37,30 +39,31 @@ class OneCall:
         from properties.trial import Trial
 
         impl = next(entry.impl for entry in session.config.attest.entries if entry.name == self.name)
-        trial = Trial(impl, parse_case(self.case), self.device, judges_state=False)
         try:
-            trial.run(backward=trial.backward)
+            for case in self.cases:
+                trial = Trial(impl, parse_case(case), self.device, judges_state=False)
+                trial.run(backward=trial.backward)
             self.problem = ""
         except (LawBroken, Undecided) as error:
             self.problem = str(error)
         pytest.exit("called", returncode=0)
 
 
-def command(device: str, name: str, case: str, options: list[str]) -> list[str]:
+def command(device: str, name: str, cases: list[str], options: list[str]) -> list[str]:
     """The command of such a process."""
-    return [sys.executable, "-m", __name__, str(os.getpid()), device, name, case, *options]
+    return [sys.executable, "-m", __name__, str(os.getpid()), device, name, BETWEEN.join(cases), *options]
 
 
 def main(arguments: list[str]) -> int:
-    judge, device, name, case, *options = arguments
+    judge, device, name, cases, *options = arguments
     end_with(int(judge))
-    call = OneCall(device, name, case)
+    calls = Calls(device, name, cases.split(BETWEEN))
     # --no-isolation: the file has been imported by the process that asks, so it need not be tried in another one.
     options += ["--impl", name, "--device", device, "--no-isolation", "-p", "no:cacheprovider", "-q", "-n", "0"]
-    pytest.main([str(ROOT), "--rootdir", str(ROOT), *options], plugins=[call])
-    if call.problem:
-        print(call.problem.splitlines()[0])
-    return NOT_CALLED if call.problem else 0
+    pytest.main([str(ROOT), "--rootdir", str(ROOT), *options], plugins=[calls])
+    if calls.problem:
+        print(calls.problem.splitlines()[0])
+    return NOT_CALLED if calls.problem else 0
 
 
 def end_with(judge: int) -> None:

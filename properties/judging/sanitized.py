@@ -1,9 +1,10 @@
-"""A case under compute-sanitizer: the kernels of the implementation are found, one process for each tool runs the case."""
+"""Cases under compute-sanitizer: the kernels of the implementation are found, one process for each tool runs the cases."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from properties.failures import Reason, Undecided
 from properties.isolation.status import NOW
@@ -14,6 +15,7 @@ from races.finding import Finding, merge
 from races.sanitizer import Tool
 
 LIMIT = 180.0  # seconds for the tools together: Numba compiles in each process anew
+TOGETHER = 4  # cases that a process runs one after another
 
 
 def sanitizer_program() -> str:
@@ -33,14 +35,34 @@ def kernels_of(trial: Trial) -> list[str]:
         raise Undecided(str(error)) from error
 
 
+def watched_together(trials: Iterable[Trial]) -> None:
+    """Watch several cases in the same processes, as these take seconds to start; meter.clean has those without a finding.
+
+    Which case shows a finding is not known then: so it, and those beside it, are left to be watched alone.
+    """
+    program, trials = sanitizer_program(), iter(trials)
+    while some := [(trial, kernels_of(trial)) for trial in islice(trials, TOGETHER)]:
+        watched = [trial for trial, kernels in some if kernels]
+        if watched and sanitized(watched, program, {name for _, kernels in some for name in kernels}):
+            return
+        for trial, kernels in some:
+            trial.meter.clean[trial.case] = kernels
+
+
 _refused: list[str] = []  # why the tools do not run on this machine, once that is known
 
 
-def sanitized(trial: Trial, program: str, kernels: Iterable[str], tools: Iterable[Tool] = tuple(Tool)) -> list[Finding]:
-    """What the tools report of these kernels. Raises Undecided if a tool says nothing and none has found anything."""
+def sanitized(
+    trials: Sequence[Trial], program: str, kernels: Iterable[str], tools: Iterable[Tool] = tuple(Tool)
+) -> list[Finding]:
+    """What the tools report of these kernels in these cases of one implementation.
+
+    Raises Undecided if a tool says nothing and none has found anything.
+    """
     if _refused:
         raise Undecided(_refused[0], Reason.NO_SANITIZER)
-    target = alone.command(trial.device, trial.impl.name, str(trial.case), shlex.split(trial.origin))
+    first, cases = trials[0], [str(trial.case) for trial in trials]
+    target = alone.command(first.device, first.impl.name, cases, shlex.split(first.origin))
     watched = sanitizer.watch(program, target, kernels, tools, LIMIT, NOW.lives)
     findings: list[Finding] = []
     for each in watched:

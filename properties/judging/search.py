@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
@@ -103,6 +103,8 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
             raise Enough from None
 
     try:
+        if law.together:
+            _look_together(law, impl, plan, meter)
         _draw_each(law, impl, plan, draws if law.collects else holds)
     except Enough:
         pass
@@ -123,6 +125,29 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         collected.shrink(law, impl, holds)
         return *collected.broken, False
     return None, None, False
+
+
+def _look_together(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> None:
+    """law.together for the cases that will be judged. What goes wrong comes again, with the case that shows it."""
+    drawn: list[Case] = []
+    _draw_each(law, impl, plan, drawn.append)
+    test, trial = law.test_id(impl.name), None
+
+    def trials() -> Iterator[Trial]:
+        nonlocal trial
+        for case in drawn:
+            if str(case) not in plan.lost:
+                plan.write_down(f"{test} {case}")
+                trial = trial_of(impl, case, plan, meter)
+                yield trial
+
+    with meter.clock.counts(Work.LAW):
+        try:
+            law.together(trials())
+        except LawBroken as broken:
+            check_context(trial, broken, test)
+        except Undecided:
+            pass
 
 
 def has_cases(law: Law, impl: Implementation, plan: Plan) -> bool:

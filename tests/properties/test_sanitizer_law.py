@@ -12,7 +12,7 @@ from impls import torch_math
 from impls.registry import from_file
 from properties import test_races
 from properties.cases.case import parse_case
-from properties.failures import Reason
+from properties.failures import LawBroken, Reason
 from properties.isolation.status import NOW
 from properties.judging import sanitized
 from properties.judging.judge import judge
@@ -41,9 +41,15 @@ def installed(tmp_path, monkeypatch):
         program = fake(tmp_path, **how)
         monkeypatch.setattr(sanitized, "_refused", [])
         monkeypatch.setattr(sanitized.sanitizer, "find", lambda: program)
-        monkeypatch.setattr(test_races, "kernels_of", lambda trial: ["forward"])
+        have_kernels(monkeypatch, lambda trial: ["forward"])
 
     return install
+
+
+def have_kernels(monkeypatch, kernels_of) -> None:
+    """kernels_of(trial): what the law, and what looks at all its cases before, find to be watched."""
+    monkeypatch.setattr(test_races, "kernels_of", kernels_of)
+    monkeypatch.setattr(sanitized, "kernels_of", kernels_of)
 
 
 def judged(impl=torch_math.IMPL, **plan):
@@ -92,7 +98,7 @@ def test_without_the_tool_it_is_unknown_and_the_run_is_green(monkeypatch):
 def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(installed, monkeypatch):
     installed(runs=False)
     looks = []
-    monkeypatch.setattr(test_races, "kernels_of", lambda trial: looks.append(trial.case) or [])
+    have_kernels(monkeypatch, lambda trial: looks.append(trial.case) or [])
     result = judged()
     assert (result.verdict, result.why, len(looks)) == (REFUSED, Reason.NO_CASE, test_races.MOST_LOOKS)
     assert result.reason == "launches no kernels beside those of PyTorch's operators in 5 cases"
@@ -102,10 +108,46 @@ def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
     """An implementation may leave some cases to PyTorch."""
     installed(runs=False)
     kernels = iter([[], ["forward"], [], ["backward"]])
-    monkeypatch.setattr(test_races, "kernels_of", lambda trial: next(kernels, []))
+    have_kernels(monkeypatch, lambda trial: next(kernels, []))
     result = judged(examples=200)
     assert (result.verdict, result.cases) == (PASS, 2)
     assert result.reason == "nothing reported for 2 cases of backward, forward"
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The cases of each time that the tools were started."""
+    started, command = [], sanitized.alone.command
+    noted = lambda device, name, cases, options: started.append(cases) or command(device, name, cases, options)
+    monkeypatch.setattr(sanitized.alone, "command", noted)
+    return started
+
+
+def test_cases_without_a_finding_share_their_processes(installed, programs):
+    installed(runs=False)
+    result = judged(examples=600)
+    assert (result.verdict, result.cases) == (PASS, 6)
+    assert [len(cases) for cases in programs] == [sanitized.TOGETHER, 2]
+    assert len({case for cases in programs for case in cases}) == 6
+
+
+def test_a_case_beside_one_with_a_finding_is_watched_alone(installed, programs):
+    installed(runs=False, racecheck=(LOGS / "racecheck.log").read_text())
+    assert judged(goes_on=False).verdict == FAIL
+    assert len(programs[0]) == 2 and {len(cases) for cases in programs[1:]} == {1}
+
+
+def test_a_call_that_raises_among_others_is_told_with_its_case(installed, monkeypatch):
+    installed(runs=False)
+
+    def kernels_of(trial):
+        if trial.case.causal:
+            raise LawBroken("forward raises RuntimeError: no")
+        return ["forward"]
+
+    have_kernels(monkeypatch, kernels_of)
+    result = judged(examples=600)
+    assert (result.verdict, result.reason) == (FAIL, "forward raises RuntimeError: no") and "causal" in result.smallest
 
 
 def test_waiting_for_it_is_a_sign_of_life(installed, monkeypatch):
