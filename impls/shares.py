@@ -1,6 +1,8 @@
 """How large a share of a profile's cases some of our implementations get (Implementation.share), and why."""
 
-# PyTorch's kernels on a CPU: many others test them, and a run on two cores should take minutes.
-OTHERS_TEST_IT = {"cpu": 0.5}
+# PyTorch's kernels: many others test them, and a run of everything should take minutes, on two cores and on a GPU.
+OTHERS_TEST_IT = {"cpu": 0.5, "cuda": 0.5}
+# Those of them for which each shape takes a tenth of a second first: cuDNN makes a plan for it, TorchInductor compiles.
+MADE_FOR_EACH_SHAPE = {"cuda": 0.25}
 # An implementation that shares most of its code with another one. Emulated kernels take long.
 VARIANT = {"cpu": 0.05, "cuda": 0.5}

@@ -12,6 +12,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from impls import Implementation, Precision, Supports
+from impls.shares import MADE_FOR_EACH_SHAPE
 
 HEADDIM = 64
 MULTIPLE = 128
@@ -107,4 +108,5 @@ IMPL = Implementation(
     lse="natural",
     empty_rows="zero",
     precision=Precision(probabilities="operand"),
+    share=MADE_FOR_EACH_SHAPE,
 )

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from impls import Implementation, Precision, Supports
-from impls.shares import OTHERS_TEST_IT
+from impls.shares import MADE_FOR_EACH_SHAPE, OTHERS_TEST_IT
 from impls.torch_refusals import (
     refuses_bias_with_causal,
     refuses_causal_scale_not_positive,
@@ -209,6 +209,7 @@ IMPLS = [
         },
         lse="natural",
         repeatable={"out", "lse", "dk", "dv"},  # dq is summed by atomics
+        share=OTHERS_TEST_IT,
     ),
     # Two entries again: in float32 each product is three tf32 products (CUTLASS OpMultiplyAddFastF32), which is less exact
     # than float32: out of a single key is not v. The bias must have q's dtype, so a float32 bias fits float32 inputs only.
@@ -222,6 +223,7 @@ IMPLS = [
         causal_alignment="top_left",
         lse="natural",
         repeatable={"out", "lse", "dk", "dv"},  # dq is summed by atomics
+        share=OTHERS_TEST_IT,
     ),
     implementation(
         "torch_sdpa_efficient_float32",
@@ -234,6 +236,7 @@ IMPLS = [
         empty_rows="undefined",
         repeatable={"out", "lse", "dk", "dv", "dbias"},
         precision=Precision(multiply="tf32"),
+        share=OTHERS_TEST_IT,
     ),
     # dout is made contiguous: PyTorch caches one backward plan per shape and strides of q, k, v, and ignores the strides of
     # dout. The second layout of dout in a process would get wrong gradients without an error (torch 2.11).
@@ -258,5 +261,6 @@ IMPLS = [
         causal_alignment="top_left",
         lse="natural",
         repeatable={"out", "lse", "dk", "dv"},  # dq is summed by atomics
+        share=MADE_FOR_EACH_SHAPE,
     ),
 ]

@@ -88,6 +88,7 @@ def test_backward_may_run_twice_on_one_graph(trial):
 
     So what the forward keeps is not overwritten, by dS in the place of P say, to save memory.
     """
+    trial.needs_answers()
     usual = trial.run(backward=True)
     again = trial.answer(trial.laid_out(), backward=True, twice=True)
     trial.needs(again is not None)

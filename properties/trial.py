@@ -25,6 +25,7 @@ from properties.isolation.status import NOW
 from properties.state.watch import Watch, unnamed
 from properties.untrusted.remote import remote_of
 
+MOST_REFUSALS = 20  # errors that a law allows; if no case came without one by then, no further one is tried
 MOST_LOOKS = 5  # cases of which a law can say nothing, after which no further one is looked at
 
 
@@ -241,6 +242,10 @@ class Trial:
                 f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
             )
             return None
+
+    def needs_answers(self) -> None:
+        """Try no further case where `answer` has given errors only."""
+        self.needs(self.meter.cases > 0 or self.meter.refusals < MOST_REFUSALS)
 
     def device_works(self) -> bool:
         """False after an illegal access on a GPU: this process can launch nothing more."""

@@ -118,7 +118,11 @@ def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
 def programs(monkeypatch):
     """The cases of each time that the tools were started."""
     started, command = [], sanitized.alone.command
-    noted = lambda device, name, cases, options: started.append(cases) or command(device, name, cases, options)
+
+    def noted(device, name, cases, options):
+        started.append(cases)
+        return command(device, name, cases, options)
+
     monkeypatch.setattr(sanitized.alone, "command", noted)
     return started
 
