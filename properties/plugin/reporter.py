@@ -23,7 +23,7 @@ from properties.plain_text import all_plain
 from properties.plugin import resume, saved, shard, sources, times
 from properties.plugin.chosen import Chosen
 from properties.plugin.folder import FolderError
-from properties.plugin.order import by_implementation, compiled_one_by_one, judges
+from properties.plugin.order import by_implementation, judges
 from properties.plugin.outcomes import GPU_KEY, KEY, SHARD_KEY, died, judged_in, not_green, raised_in, result_of
 from properties.plugin.process import prepare, prepare_to_fork
 from properties.plugin.report import INTERRUPTED, STOPPED, Report, environment, print_table
@@ -124,9 +124,7 @@ class Reporter(Chosen):
             if elsewhere:
                 config.hook.pytest_deselected(items=elsewhere)
         if any(judges(item) for item in items):
-            shared = {entry.name for entry in self.entries if compiled_one_by_one(entry.impl)}
-            workers = self.worker["workercount"] if self.worker else 1
-            items[:] = by_implementation(items, [entry.name for entry in self.entries], shared, workers)
+            items[:] = by_implementation(items, [entry.name for entry in self.entries])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Not called where workers collect."""

@@ -7,13 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from emulator import build_cache
-from impls.registry import ours
 from properties.clock import Clock, Work
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.law import laws
 from properties.plugin import process, times
-from properties.plugin.order import by_implementation, compiled_one_by_one
+from properties.plugin.order import by_implementation
 from tests.trials import implementation
 
 # --- the clock --------------------------------------------------------------------------------------------------------
@@ -140,30 +139,6 @@ def test_laws_of_one_implementation_follow_each_other():
     assert [(i.law, getattr(i, "callspec", None) and i.callspec.id) for i in made] == [
         ("other", None), ("x", "a"), ("y", "a"), ("last", "a"), ("x", "b"), ("y", "b"),
     ]  # fmt: skip
-
-
-def test_every_worker_begins_with_laws_of_what_is_compiled_one_by_one():
-    """All items are there once, and each worker's piece has its part of them first."""
-
-    def item(law, impl):
-        return SimpleNamespace(
-            law=law, fixturenames=("judge",), function=SimpleNamespace(), callspec=SimpleNamespace(id=impl)
-        )
-
-    items = [item(law, impl) for law in range(4) for impl in ("a", "b", "c")]
-    made = by_implementation(items, ["a", "b", "c"], shared={"c"}, workers=2)
-    assert sorted(map(id, made)) == sorted(map(id, items))
-    assert [f"{i.callspec.id}{i.law}" for i in made] == [
-        *("c0", "c2", "a0", "a1", "a2", "a3"),
-        *("c1", "c3", "b0", "b1", "b2", "b3"),
-    ]
-    for alone in (dict(workers=1), dict(shared={"a", "b", "c"}, workers=2)):
-        assert [i.callspec.id for i in by_implementation(items, ["a", "b", "c"], **alone)] == [*"aaaabbbbcccc"]
-
-
-def test_ours_that_are_compiled_one_by_one():
-    found = {entry.name for entry in ours() if compiled_one_by_one(entry.impl)}
-    assert {name.partition("_")[0] for name in found} == {"triton", "numba"}
 
 
 def test_a_triton_kernel_is_compiled_under_a_lock(tmp_path, monkeypatch):
