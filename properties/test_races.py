@@ -131,7 +131,7 @@ def test_sanitizers_report_nothing(trial):
 
     They see races in shared memory (not in global memory), accesses outside of every allocation, misaligned ones, and
     barriers that not all threads reach. Warnings of racecheck count: a race that this GPU has not turned into a wrong result
-    is one. Each tool runs the case once, in a process of its own; kernels of PyTorch's operators are not watched.
+    is one. Each tool runs the cases in a process of its own; kernels of PyTorch's operators are not watched.
     """
     program = sanitizer_program()
     meter, clean = trial.meter, trial.meter.clean.get(trial.case)
