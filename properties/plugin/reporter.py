@@ -20,7 +20,7 @@ from properties.judging.plan import Plan
 from properties.judging.verdict import UNKNOWN, Result
 from properties.law import laws
 from properties.plain_text import all_plain
-from properties.plugin import resume, saved, shard, sources, times
+from properties.plugin import ahead, resume, saved, shard, sources, times
 from properties.plugin.chosen import Chosen
 from properties.plugin.folder import FolderError
 from properties.plugin.order import by_implementation, judges
@@ -43,6 +43,7 @@ class Reporter(Chosen):
         self.shard_facts: dict = self.shard._asdict() if self.shard else {}
         self.started = time.perf_counter()
         self._judge: Judge | Isolated | None = None
+        self._ahead: list = []  # processes that compile kernels before laws need them
 
     @property
     def judge(self) -> Judge | Isolated:
@@ -151,6 +152,9 @@ class Reporter(Chosen):
         for last in self.report.directory.glob("last-case-*.txt"):
             self._tell(f"an earlier run died in {last.read_text().strip()}")
             last.unlink()
+        if self.device() == "cuda" and len(planned) >= ahead.FEWEST_LAWS and not self.untrusted:
+            names = [entry.name for entry in self.entries if ahead.compiled_one_by_one(entry.impl)]
+            self._ahead = ahead.start(names, self._workers())
 
     def _environment(self, planned: set[str]) -> dict:
         option = self.config.getoption
@@ -223,6 +227,7 @@ class Reporter(Chosen):
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         if self._judge is not None:
             self._judge.close()
+        ahead.end(self._ahead)
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
