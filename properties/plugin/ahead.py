@@ -103,10 +103,9 @@ def end(processes: Iterable[subprocess.Popen]) -> None:
 def main(arguments: list[str]) -> int:
     owner, part, parts, *names = arguments
     end_with(int(owner))
-    os.nice(10)  # workers come first
+    by_name = {entry.name: entry.impl for entry in ours()}
     prepare_to_fork()  # keeps kernels where workers do
     prepare("cuda", is_worker=True)
-    by_name = {entry.name: entry.impl for entry in ours()}
     call_each(part_of([by_name[name] for name in names], int(part), int(parts)), "cuda")
     return 0
 

@@ -152,7 +152,11 @@ class Reporter(Chosen):
         for last in self.report.directory.glob("last-case-*.txt"):
             self._tell(f"an earlier run died in {last.read_text().strip()}")
             last.unlink()
-        if self.device() == "cuda" and len(planned) >= ahead.FEWEST_LAWS and not self.untrusted:
+        self._compile_ahead(len(planned))
+
+    def _compile_ahead(self, planned: int) -> None:
+        """On a GPU, and in a run that is not over before it helps."""
+        if self.device() == "cuda" and planned >= ahead.FEWEST_LAWS and not self.untrusted:
             names = [entry.name for entry in self.entries if ahead.compiled_one_by_one(entry.impl)]
             self._ahead = ahead.start(names, self._workers())
 

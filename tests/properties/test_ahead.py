@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from impls.registry import ours
 from properties.cases.drawing import draw_each
 from properties.cases.strategies import Draws, attention_cases
 from properties.plugin import ahead
+from properties.plugin.reporter import Reporter
 from properties.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,6 +39,28 @@ def test_there_are_no_more_processes_than_cores_to_spare_or_workers(monkeypatch)
     assert [len(ahead.start(["a"], workers)) for workers in (1, 8, 12, 16, 20)] == [1, 8, 4, 0, 0]
     assert ahead.start([], 8) == []
     assert ahead.start(["a", "b"], 2) == [[str(os.getpid()), part, "2", "a", "b"] for part in "01"]
+
+
+def test_a_run_on_a_gpu_starts_them(monkeypatch):
+    monkeypatch.setattr(ahead, "start", lambda names, workers: [*names, workers])
+
+    def started(device="cuda", planned=200, untrusted=False):
+        run = SimpleNamespace(device=lambda: device, untrusted=untrusted, entries=ours(), _workers=lambda: 3, _ahead=[])
+        Reporter._compile_ahead(run, planned)
+        return run._ahead
+
+    assert {"triton_fa2", "numba_fa1", 3} < set(started()) and "cuda_fa2" not in started()
+    assert started("cpu") == started(planned=ahead.FEWEST_LAWS - 1) == started(untrusted=True) == []
+
+
+def test_each_process_calls_its_part(monkeypatch):
+    done = []
+    monkeypatch.setattr(ahead, "end_with", done.append)
+    monkeypatch.setattr(ahead, "prepare", lambda device, is_worker: done.append(device))
+    monkeypatch.setattr(ahead, "call_each", lambda calls, device: done.append((list(calls), device)))
+    ahead.main(["17", "1", "2", "triton_fa2"])
+    impl = next(entry.impl for entry in ours() if entry.name == "triton_fa2")
+    assert done == [17, "cuda", (list(ahead.part_of([impl], 1, 2)), "cuda")]
 
 
 def test_an_error_does_not_end_it():
