@@ -167,7 +167,7 @@ KEPT = {
     ),
     "row_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
-    "tile_that_sees_nothing_is_not_written": "",
+    "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_backward_takes_the_diagonal_tile_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
     "triton_bias_batch_moves_by_the_stride_of_a_head": (

@@ -21,9 +21,8 @@ KEYS = {"impl", "chapter", "law", "verdict", "reason", "cases", "seconds", "wors
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     report = tmp_path_factory.mktemp("good")
-    return attest(
-        "--impl-from", PLUGINS / "good.py", "--impl-from", PLUGINS / "always_causal.py", report=report
-    ), report
+    files = "--impl-from", PLUGINS / "good.py", "--impl-from", PLUGINS / "always_causal.py"
+    return attest(*files, "--hypothesis-profile", "smoke", report=report), report
 
 
 @pytest.fixture(scope="module")
