@@ -4,9 +4,8 @@ python -m properties.judging.alone JUDGE DEVICE IMPL CASES [OPTION...]
 
 CASES are called one after another; a semicolon is between two. The implementation is found as in any run, by pytest and
 conftest.py, with the options of the run that asks: a file of --impl-from, a plug-in, or one of ours. The exit status is 0 if
-all calls returned; otherwise the reason is the last line
-printed. JUDGE is the number of the process that waits for it: this one ends when that one does, as the tool between the two
-may not notice.
+all calls returned; otherwise the reason is the last line printed. JUDGE is the number of the process that waits for it: this
+one ends when that one does, as the tool between the two may not notice.
 """
 
 from __future__ import annotations

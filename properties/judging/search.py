@@ -131,21 +131,20 @@ def _look_together(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> 
     """law.together for the cases that will be judged. What goes wrong comes again, with the case that shows it."""
     drawn: list[Case] = []
     _draw_each(law, impl, plan, drawn.append)
-    test, trial = law.test_id(impl.name), None
+    test, begun = law.test_id(impl.name), []
 
     def trials() -> Iterator[Trial]:
-        nonlocal trial
         for case in drawn:
             if str(case) not in plan.lost:
                 plan.write_down(f"{test} {case}")
-                trial = trial_of(impl, case, plan, meter)
-                yield trial
+                begun.append(trial_of(impl, case, plan, meter))
+                yield begun[-1]
 
     with meter.clock.counts(Work.LAW):
         try:
             law.together(trials())
         except LawBroken as broken:
-            check_context(trial, broken, test)
+            check_context(begun[-1], broken, test)
         except Undecided:
             pass
 

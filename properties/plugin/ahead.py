@@ -75,10 +75,8 @@ def call_each(calls: Iterable[tuple[Implementation, Case]], device: str) -> None
 
 def start(names: Iterable[str], workers: int) -> list[subprocess.Popen]:
     """Processes that call these implementations: one for each core to spare, but no more than there are workers."""
-    names, cores = (
-        list(names),
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-    )
+    names = list(names)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parts = min(cores - workers, workers) if names else 0
     return [
         subprocess.Popen(
