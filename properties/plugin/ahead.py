@@ -1,9 +1,10 @@
 """Compiles on cores that no worker needs: kernels that laws will ask for, before they do.
 
-    python -m properties.plugin.ahead OWNER PART PARTS NAME...
+    python -m properties.plugin.ahead OWNER DONE PART PARTS NAME...
 
 calls the named implementations once for each kind of case, on a GPU. What Triton and Numba compile for that stays on disk,
-where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends.
+where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends. DONE is a
+file that is there when all calls were made, so that the next run makes none.
 
 A run of everything would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2, one after another.
 """
@@ -18,6 +19,8 @@ from collections.abc import Iterable, Iterator
 from itertools import product, zip_longest
 from pathlib import Path
 
+from emulator.build_cache import cache_folder, key_of
+from emulator.errors import EmulatorError
 from impls.contract import Implementation
 from impls.registry import ours
 from properties.cases.case import Case
@@ -73,14 +76,21 @@ def call_each(calls: Iterable[tuple[Implementation, Case]], device: str) -> None
                 return
 
 
-def start(names: Iterable[str], workers: int) -> list[subprocess.Popen]:
-    """Processes that call these implementations: one for each core to spare, but no more than there are workers."""
+def start(names: Iterable[str], workers: int, compiled_of: str) -> list[subprocess.Popen]:
+    """Processes that call these implementations: one for each core to spare, but no more than there are workers.
+
+    compiled_of: what kernels are compiled of and for, as text. A part of which nothing has changed is left out.
+    """
     names = list(names)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parts = min(cores - workers, workers) if names else 0
+    try:
+        done = [cache_folder() / f"ahead-{key_of(compiled_of, f'{part}/{parts}', *names)}" for part in range(parts)]
+    except EmulatorError:  # nothing can be kept on disk
+        return []
     return [
         subprocess.Popen(
-            [sys.executable, "-m", __name__, str(os.getpid()), str(part), str(parts), *names],
+            [sys.executable, "-m", __name__, str(os.getpid()), str(done[part]), str(part), str(parts), *names],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -88,6 +98,7 @@ def start(names: Iterable[str], workers: int) -> list[subprocess.Popen]:
             start_new_session=True,  # Ctrl-C is for the run, which ends them
         )
         for part in range(parts)
+        if not done[part].exists()
     ]
 
 
@@ -99,12 +110,13 @@ def end(processes: Iterable[subprocess.Popen]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    owner, part, parts, *names = arguments
+    owner, done, part, parts, *names = arguments
     end_with(int(owner))
     by_name = {entry.name: entry.impl for entry in ours()}
     prepare_to_fork()  # keeps kernels where workers do
     prepare("cuda", is_worker=True)
     call_each(part_of([by_name[name] for name in names], int(part), int(parts)), "cuda")
+    Path(done).touch()
     return 0
 
 

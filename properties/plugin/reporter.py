@@ -152,13 +152,13 @@ class Reporter(Chosen):
         for last in self.report.directory.glob("last-case-*.txt"):
             self._tell(f"an earlier run died in {last.read_text().strip()}")
             last.unlink()
-        self._compile_ahead(len(planned))
+        self._compile_ahead(len(planned), f"{facts['versions']} {facts['machine']} {facts['sources']['the suite']}")
 
-    def _compile_ahead(self, planned: int) -> None:
+    def _compile_ahead(self, planned: int, compiled_of: str) -> None:
         """On a GPU, and in a run that is not over before it helps."""
         if self.device() == "cuda" and planned >= ahead.FEWEST_LAWS and not self.untrusted:
             names = [entry.name for entry in self.entries if ahead.compiled_one_by_one(entry.impl)]
-            self._ahead = ahead.start(names, self._workers())
+            self._ahead = ahead.start(names, self._workers(), compiled_of)
 
     def _environment(self, planned: set[str]) -> dict:
         option = self.config.getoption

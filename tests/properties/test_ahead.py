@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -33,34 +34,43 @@ def test_processes_share_the_kinds_of_all_implementations():
     assert {case.headdim for part in parts for _, case in part[:3]} == {64}  # the most common one first
 
 
-def test_there_are_no_more_processes_than_cores_to_spare_or_workers(monkeypatch):
+def test_there_are_no_more_processes_than_cores_to_spare_or_workers(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
     monkeypatch.setattr(ahead.subprocess, "Popen", lambda command, **how: command[3:])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16), raising=False)
-    assert [len(ahead.start(["a"], workers)) for workers in (1, 8, 12, 16, 20)] == [1, 8, 4, 0, 0]
-    assert ahead.start([], 8) == []
-    assert ahead.start(["a", "b"], 2) == [[str(os.getpid()), part, "2", "a", "b"] for part in "01"]
+    assert [len(ahead.start(["a"], workers, "x")) for workers in (1, 8, 12, 16, 20)] == [1, 8, 4, 0, 0]
+    assert ahead.start([], 8, "x") == []
+    (owner, first, *part), (_, second, *_) = ahead.start(["a", "b"], 2, "x")
+    assert (owner, part) == (str(os.getpid()), ["0", "2", "a", "b"])
+    Path(first).touch()
+    assert [command[1] for command in ahead.start(["a", "b"], 2, "x")] == [second]
+    assert len(ahead.start(["a", "b"], 2, "y")) == 2
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "file"))
+    assert ahead.start(["a", "b"], 2, "x") == []
 
 
 def test_a_run_on_a_gpu_starts_them(monkeypatch):
-    monkeypatch.setattr(ahead, "start", lambda names, workers: [*names, workers])
+    monkeypatch.setattr(ahead, "start", lambda names, workers, of: [*names, workers, of])
 
     def started(device="cuda", planned=200, untrusted=False):
         run = SimpleNamespace(device=lambda: device, untrusted=untrusted, entries=ours(), _workers=lambda: 3, _ahead=[])
-        Reporter._compile_ahead(run, planned)
+        Reporter._compile_ahead(run, planned, "versions")
         return run._ahead
 
-    assert {"triton_fa2", "numba_fa1", 3} < set(started()) and "cuda_fa2" not in started()
+    assert {"triton_fa2", "numba_fa1", 3, "versions"} < set(started()) and "cuda_fa2" not in started()
     assert started("cpu") == started(planned=ahead.FEWEST_LAWS - 1) == started(untrusted=True) == []
 
 
-def test_each_process_calls_its_part(monkeypatch):
+def test_each_process_calls_its_part(tmp_path, monkeypatch):
     done = []
     monkeypatch.setattr(ahead, "end_with", done.append)
     monkeypatch.setattr(ahead, "prepare", lambda device, is_worker: done.append(device))
     monkeypatch.setattr(ahead, "call_each", lambda calls, device: done.append((list(calls), device)))
-    ahead.main(["17", "1", "2", "triton_fa2"])
+    ahead.main(["17", str(tmp_path / "done"), "1", "2", "triton_fa2"])
     impl = next(entry.impl for entry in ours() if entry.name == "triton_fa2")
     assert done == [17, "cuda", (list(ahead.part_of([impl], 1, 2)), "cuda")]
+    assert (tmp_path / "done").exists()
 
 
 def test_an_error_does_not_end_it():
