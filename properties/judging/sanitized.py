@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from properties.failures import Reason, Undecided
+from properties.failures import Reason, Undecided, findings_of
 from properties.isolation.status import NOW
 from properties.judging import alone
-from properties.trial import Trial
+from properties.trial import MOST_LOOKS, Trial
 from races import sanitizer
 from races.finding import Finding, merge
 from races.sanitizer import Tool
@@ -38,15 +38,20 @@ def kernels_of(trial: Trial) -> list[str]:
 def watched_together(trials: Iterable[Trial]) -> None:
     """Watch several cases in the same processes, as these take seconds to start; meter.clean has those without a finding.
 
-    Which case shows a finding is not known then: so it, and those beside it, are left to be watched alone.
+    Raises LawBroken for what is found. Which case shows it is not known then: they are left to be watched alone.
     """
     program, trials = sanitizer_program(), iter(trials)
     while some := [(trial, kernels_of(trial)) for trial in islice(trials, TOGETHER)]:
         watched = [trial for trial, kernels in some if kernels]
-        if watched and sanitized(watched, program, {name for _, kernels in some for name in kernels}):
+        if watched and (found := sanitized(watched, program, {name for _, kernels in some for name in kernels})):
+            broken = findings_of(found)
+            cases = [f"  {trial.case}" for trial in watched]
+            broken.observed += ["with these cases called one after another in one process", *cases]
+            raise broken
+        clean = some[0][0].meter.clean
+        clean |= {trial.case: kernels for trial, kernels in some}
+        if len(clean) >= MOST_LOOKS and not any(clean.values()):
             return
-        for trial, kernels in some:
-            trial.meter.clean[trial.case] = kernels
 
 
 _refused: list[str] = []  # why the tools do not run on this machine, once that is known

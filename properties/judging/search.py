@@ -12,7 +12,7 @@ from properties.cases.case import Case
 from properties.cases.drawing import draw_each
 from properties.cases.strategies import attention_cases
 from properties.clock import Work
-from properties.failures import AnotherCase, LawBroken, Undecided
+from properties.failures import AnotherCase, LawBroken, Undecided, is_out_of_memory
 from properties.isolation.status import NOW
 from properties.judging.collected import Collected, Enough, size
 from properties.judging.plan import CALLED_WITH, REPEATS, Plan
@@ -92,19 +92,19 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         except LawBroken as broken:
             return broken, plan.case, False
         return None, None, False
-    collected = Collected()
+    collected, beside_others = Collected(), None
 
     def draws(case: Case) -> None:
         try:
             collected.draws(case, holds, plan.goes_on)
         except Undecided:
-            if not collected.items:  # what was found stays found, whatever a later case leaves open
+            if not collected.items and beside_others is None:  # what was found stays found, whatever is left open
                 raise
             raise Enough from None
 
     try:
         if law.together:
-            _look_together(law, impl, plan, meter)
+            beside_others = _look_together(law, impl, plan, meter)
         _draw_each(law, impl, plan, draws if law.collects else holds)
     except Enough:
         pass
@@ -124,11 +124,15 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
     if collected.items:
         collected.shrink(law, impl, holds)
         return *collected.broken, False
+    if beside_others:  # and no case has shown it by itself
+        broken, case = beside_others
+        broken.headline = f"not on every run: {broken.headline}"
+        return broken, case, True
     return None, None, False
 
 
-def _look_together(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> None:
-    """law.together for the cases that will be judged. What goes wrong comes again, with the case that shows it."""
+def _look_together(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken, Case] | None:
+    """law.together for the cases that will be judged: what broke the law there, and the last case that was looked at."""
     drawn: list[Case] = []
     _draw_each(law, impl, plan, drawn.append)
     test, begun = law.test_id(impl.name), []
@@ -144,9 +148,17 @@ def _look_together(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> 
         try:
             law.together(trials())
         except LawBroken as broken:
-            check_context(begun[-1], broken, test)
+            if not begun[-1].device_works():  # no case can be judged after this one
+                meter.cases += 1
+                NOW.found(str(begun[-1].case), broken.headline)
+                check_context(begun[-1], broken, test)
+            return broken, begun[-1].case
         except Undecided:
             pass
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+    return None
 
 
 def has_cases(law: Law, impl: Implementation, plan: Plan) -> bool:

@@ -1,10 +1,9 @@
 """Compiles on cores that no worker needs: kernels that laws will ask for, before they do.
 
-    python -m properties.plugin.ahead OWNER DONE PART PARTS NAME...
+    python -m properties.plugin.ahead OWNER PART PARTS NAME...
 
 calls the named implementations once for each kind of case, on a GPU. What Triton and Numba compile for that stays on disk,
-where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends. DONE is a
-file that is there when all calls were made, so that the next run makes none.
+where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends.
 
 A run of everything would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2, one after another.
 """
@@ -13,33 +12,31 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import product, zip_longest
 from pathlib import Path
 
-from emulator.build_cache import cache_folder, key_of
-from emulator.errors import EmulatorError
 from impls.contract import Implementation
 from impls.registry import ours
 from properties.cases.case import Case
 from properties.cases.support import unsupported
 from properties.failures import LawBroken, Undecided
+from properties.gpus import visible_gpus
 from properties.judging.alone import end_with
 from properties.plugin.process import prepare, prepare_to_fork
 from properties.trial import Trial
 
 ROOT = Path(__file__).parents[2]
-# Packages with many kernels, each compiled when a call first needs it, by one process (process.py), and kept for all.
-PACKAGES = ("impls.triton", "impls.numba")
-FEWEST_LAWS = 40  # of a run, below which it is over before this helps
+# How the names of implementations begin that have many kernels, each compiled when a call first needs it, by one process
+# (process.py), and kept for all.
+COMPILED_ONE_BY_ONE = ("triton_", "numba_")
+FEWEST_LAWS = 40  # of these implementations in a run, below which it is over before this helps
+MOST = 8  # processes: each takes memory of a GPU, and imports what it calls
 SEQLEN = 16
-
-
-def compiled_one_by_one(impl: object) -> bool:
-    """Whether an implementation is of a package whose kernels several processes can compile at once."""
-    return getattr(getattr(impl, "forward", None), "__module__", "").startswith(PACKAGES)
 
 
 def kinds(impl: Implementation) -> list[list[Case]]:
@@ -76,47 +73,47 @@ def call_each(calls: Iterable[tuple[Implementation, Case]], device: str) -> None
                 return
 
 
-def start(names: Iterable[str], workers: int, compiled_of: str) -> list[subprocess.Popen]:
-    """Processes that call these implementations: one for each core to spare, but no more than there are workers.
+def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
+    """Processes that call implementations, one for each core to spare, but no more than there are workers.
 
-    compiled_of: what kernels are compiled of and for, as text. A part of which nothing has changed is left out.
+    laws_of: the name of the implementation of each law that is to be judged.
     """
-    names = list(names)
+    judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    parts = min(cores - workers, workers) if names else 0
-    try:
-        done = [cache_folder() / f"ahead-{key_of(compiled_of, f'{part}/{parts}', *names)}" for part in range(parts)]
-    except EmulatorError:  # nothing can be kept on disk
-        return []
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", __name__, str(os.getpid()), str(done[part]), str(part), str(parts), *names],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the run, which ends them
-        )
-        for part in range(parts)
-        if not done[part].exists()
-    ]
+    parts = min(cores - workers, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
+    names, gpus, made = list(dict.fromkeys(judged)), visible_gpus(), []
+    with suppress(OSError):  # too many processes, say: then workers compile alone
+        for part in range(parts):
+            made.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", __name__, str(os.getpid()), str(part), str(parts), *names],
+                    cwd=ROOT,
+                    env={**os.environ, **({"CUDA_VISIBLE_DEVICES": gpus[part % len(gpus)]} if gpus else {})},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # so that each can be ended with its compilers
+                )
+            )
+    return made
 
 
 def end(processes: Iterable[subprocess.Popen]) -> None:
-    """End those that still run."""
+    """End those that still run, with what they started."""
     for process in processes:
-        process.kill()
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def main(arguments: list[str]) -> int:
-    owner, done, part, parts, *names = arguments
+    owner, part, parts, *names = arguments
     end_with(int(owner))
-    by_name = {entry.name: entry.impl for entry in ours()}
+    impls = [entry.impl for entry in ours() if entry.name in names and isinstance(entry.impl, Implementation)]
     prepare_to_fork()  # keeps kernels where workers do
     prepare("cuda", is_worker=True)
-    call_each(part_of([by_name[name] for name in names], int(part), int(parts)), "cuda")
-    Path(done).touch()
+    call_each(part_of(impls, int(part), int(parts)), "cuda")
     return 0
 
 

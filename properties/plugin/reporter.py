@@ -152,13 +152,14 @@ class Reporter(Chosen):
         for last in self.report.directory.glob("last-case-*.txt"):
             self._tell(f"an earlier run died in {last.read_text().strip()}")
             last.unlink()
-        self._compile_ahead(len(planned), f"{facts['versions']} {facts['machine']} {facts['sources']['the suite']}")
+        decided = {(result["law"], result["impl"]) for result in kept}
+        left = [judged[2] for test in planned if (judged := judged_in(test)) and judged[1:] not in decided]
+        self._compile_ahead(left)
 
-    def _compile_ahead(self, planned: int, compiled_of: str) -> None:
-        """On a GPU, and in a run that is not over before it helps."""
-        if self.device() == "cuda" and planned >= ahead.FEWEST_LAWS and not self.untrusted:
-            names = [entry.name for entry in self.entries if ahead.compiled_one_by_one(entry.impl)]
-            self._ahead = ahead.start(names, self._workers(), compiled_of)
+    def _compile_ahead(self, laws_of: list[str]) -> None:
+        """On a GPU. laws_of: the implementation of each law that is to be judged."""
+        if self.device() == "cuda" and not self.untrusted:
+            self._ahead = ahead.start(laws_of, self._workers())
 
     def _environment(self, planned: set[str]) -> dict:
         option = self.config.getoption

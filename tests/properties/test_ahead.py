@@ -1,6 +1,11 @@
 """Kernels are compiled before laws need them, on cores to spare: what is called for that, and by how many processes."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +25,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CONSTANTS = ("BLOCK_D", "ALIGN", "BIAS", "UNMASKED", "PRECISION", "ATOMIC")
 
 
-def test_ours_that_are_compiled_one_by_one():
-    found = {entry.name for entry in ours() if ahead.compiled_one_by_one(entry.impl)}
-    assert {name.partition("_")[0] for name in found} == {"triton", "numba"}
-
-
 def test_processes_share_the_kinds_of_all_implementations():
     small = replace(torch_math.IMPL, name="small", supports=replace(torch_math.IMPL.supports, headdims=(64,)))
     impls = [torch_math.IMPL, small]
@@ -34,43 +34,72 @@ def test_processes_share_the_kinds_of_all_implementations():
     assert {case.headdim for part in parts for _, case in part[:3]} == {64}  # the most common one first
 
 
-def test_there_are_no_more_processes_than_cores_to_spare_or_workers(tmp_path, monkeypatch):
-    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
-    monkeypatch.setattr(ahead.subprocess, "Popen", lambda command, **how: command[3:])
+@pytest.fixture
+def machine(monkeypatch):
+    """16 cores and two GPUs; a process is its command and its GPU."""
+
+    def popen(command, env, **how):
+        return *command[3:], env["CUDA_VISIBLE_DEVICES"]
+
+    monkeypatch.setattr(ahead.subprocess, "Popen", popen)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16), raising=False)
-    assert [len(ahead.start(["a"], workers, "x")) for workers in (1, 8, 12, 16, 20)] == [1, 8, 4, 0, 0]
-    assert ahead.start([], 8, "x") == []
-    (owner, first, *part), (_, second, *_) = ahead.start(["a", "b"], 2, "x")
-    assert (owner, part) == (str(os.getpid()), ["0", "2", "a", "b"])
-    Path(first).touch()
-    assert [command[1] for command in ahead.start(["a", "b"], 2, "x")] == [second]
-    assert len(ahead.start(["a", "b"], 2, "y")) == 2
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "file"))
-    assert ahead.start(["a", "b"], 2, "x") == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    return monkeypatch
+
+
+MANY = ["triton_a", "numba_b"] * ahead.FEWEST_LAWS
+
+
+def test_there_are_no_more_processes_than_cores_to_spare_or_workers(machine):
+    assert [len(ahead.start(MANY, workers)) for workers in (1, 8, 12, 16, 20)] == [1, 8, 4, 0, 0]
+    owner = str(os.getpid())
+    assert ahead.start(MANY, 2) == [(owner, part, "2", "triton_a", "numba_b", gpu) for part, gpu in ("03", "15")]
+
+
+def test_a_run_that_is_soon_over_starts_none(machine):
+    assert ahead.start(MANY[: ahead.FEWEST_LAWS - 1], 8) == ahead.start(["torch_math"] * 200, 8) == []
+
+
+def test_a_machine_that_can_start_no_process_is_no_error(machine):
+    machine.setattr(ahead.subprocess, "Popen", lambda *_, **__: (_ for _ in ()).throw(BlockingIOError))
+    assert ahead.start(MANY, 8) == []
 
 
 def test_a_run_on_a_gpu_starts_them(monkeypatch):
-    monkeypatch.setattr(ahead, "start", lambda names, workers, of: [*names, workers, of])
+    monkeypatch.setattr(ahead, "start", lambda impls, workers: [*impls, workers])
 
-    def started(device="cuda", planned=200, untrusted=False):
-        run = SimpleNamespace(device=lambda: device, untrusted=untrusted, entries=ours(), _workers=lambda: 3, _ahead=[])
-        Reporter._compile_ahead(run, planned, "versions")
+    def started(device="cuda", untrusted=False):
+        run = SimpleNamespace(device=lambda: device, untrusted=untrusted, _workers=lambda: 3, _ahead=[])
+        Reporter._compile_ahead(run, ["triton_a"])
         return run._ahead
 
-    assert {"triton_fa2", "numba_fa1", 3, "versions"} < set(started()) and "cuda_fa2" not in started()
-    assert started("cpu") == started(planned=ahead.FEWEST_LAWS - 1) == started(untrusted=True) == []
+    assert started() == ["triton_a", 3]
+    assert started("cpu") == started(untrusted=True) == []
 
 
-def test_each_process_calls_its_part(tmp_path, monkeypatch):
+def test_each_process_calls_its_part(monkeypatch):
+    """Of ours: a plug-in may be called as one of them."""
     done = []
     monkeypatch.setattr(ahead, "end_with", done.append)
     monkeypatch.setattr(ahead, "prepare", lambda device, is_worker: done.append(device))
     monkeypatch.setattr(ahead, "call_each", lambda calls, device: done.append((list(calls), device)))
-    ahead.main(["17", str(tmp_path / "done"), "1", "2", "triton_fa2"])
+    ahead.main(["17", "1", "2", "triton_fa2", "triton_of_a_plug_in"])
     impl = next(entry.impl for entry in ours() if entry.name == "triton_fa2")
     assert done == [17, "cuda", (list(ahead.part_of([impl], 1, 2)), "cuda")]
-    assert (tmp_path / "done").exists()
+
+
+def test_they_end_with_what_they_started():
+    script = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
+    how = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-c", script], **how)
+    child = int(process.stdout.readline())
+    ahead.end([process])
+    assert process.returncode == -signal.SIGKILL
+    stop = time.monotonic() + 10
+    with suppress(FileNotFoundError):
+        while Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":
+            assert time.monotonic() < stop
+            time.sleep(0.05)
 
 
 def test_an_error_does_not_end_it():

@@ -14,7 +14,7 @@ from properties import test_races
 from properties.cases.case import parse_case
 from properties.failures import LawBroken, Reason
 from properties.isolation.status import NOW
-from properties.judging import sanitized
+from properties.judging import sanitized, search
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
@@ -99,9 +99,12 @@ def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(in
     installed(runs=False)
     looks = []
     have_kernels(monkeypatch, lambda trial: looks.append(trial.case) or [])
-    result = judged()
-    assert (result.verdict, result.why, len(looks)) == (REFUSED, Reason.NO_CASE, test_races.MOST_LOOKS)
-    assert result.reason == "launches no kernels beside those of PyTorch's operators in 5 cases"
+    for examples in (4, 3000):
+        looks.clear()
+        result = judged(examples=examples)
+        assert (result.verdict, result.why) == (REFUSED, Reason.NO_CASE)
+        assert result.reason == "launches no kernels beside those of PyTorch's operators in 5 cases"
+        assert test_races.MOST_LOOKS <= len(looks) <= test_races.MOST_LOOKS + 2 * sanitized.TOGETHER
 
 
 def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
@@ -139,6 +142,63 @@ def test_a_case_beside_one_with_a_finding_is_watched_alone(installed, programs):
     installed(runs=False, racecheck=(LOGS / "racecheck.log").read_text())
     assert judged(goes_on=False).verdict == FAIL
     assert len(programs[0]) == 2 and {len(cases) for cases in programs[1:]} == {1}
+
+
+def test_what_no_case_shows_by_itself_is_a_finding(installed, monkeypatch):
+    """Scratch that a small case allocates and a larger one overruns, say."""
+    command, log = sanitized.alone.command, (LOGS / "racecheck.log").read_text()
+
+    def reported_of_several(device, name, cases, options):
+        installed(runs=False, **({"racecheck": log} if len(cases) > 1 else {}))
+        return command(device, name, cases, options)
+
+    installed()
+    monkeypatch.setattr(sanitized.alone, "command", reported_of_several)
+    result = judged()
+    assert result.verdict == FAIL and result.reason.startswith("not on every run: race: shared memory, ")
+    observed = lines(result.message)
+    after = observed.index("with these cases called one after another in one process")
+    assert all(line.startswith("seqlen_q=") for line in observed[after + 1 : after + 3])
+
+
+def test_a_call_that_raises_once_is_a_finding(installed, monkeypatch):
+    installed(runs=False)
+    errors = [LawBroken("forward raises RuntimeError: no")]
+
+    def kernels_of(trial):
+        if errors:
+            raise errors.pop()
+        return ["forward"]
+
+    have_kernels(monkeypatch, kernels_of)
+    result = judged()
+    assert (result.verdict, result.reason) == (FAIL, "not on every run: forward raises RuntimeError: no")
+
+
+def test_memory_that_runs_out_beside_other_cases_leaves_each_to_itself(installed, programs, monkeypatch):
+    installed(runs=False)
+    errors = [RuntimeError("CUDA out of memory. Tried to allocate 1 GiB"), None]
+
+    def kernels_of(trial):
+        if errors and (error := errors.pop(0)):
+            raise error
+        return ["forward"]
+
+    have_kernels(monkeypatch, kernels_of)
+    assert judged().verdict == PASS and [len(cases) for cases in programs] == [1, 1]
+
+
+def test_a_gpu_that_is_lost_beside_other_cases_is_a_failure_with_its_case(installed, monkeypatch):
+    installed(runs=False)
+
+    def kernels_of(trial):
+        monkeypatch.setattr(type(trial), "device_works", lambda self: False)
+        raise LawBroken("forward raises RuntimeError: an illegal memory access")
+
+    have_kernels(monkeypatch, kernels_of)
+    monkeypatch.setattr(search, "_lost_in", "")
+    result = judged()
+    assert (result.verdict, result.cases) == (FAIL, 1) and "seqlen_q=65 seqlen_k=65" in result.smallest
 
 
 def test_a_call_that_raises_among_others_is_told_with_its_case(installed, monkeypatch):
