@@ -214,7 +214,6 @@ def test_missing_scratch_is_refused(fa1):
         fa1.call("forward", half, half, half, None, half, None, s, s, s, numbers, 1.0)
 
 
-@pytest.mark.thorough  # compiled for itself, as test_fa2.py does for the same choice of tiles
 def test_with_little_shared_memory(fa1):
     """Smaller tiles are chosen; if none fits, the refusal has the numbers."""
     small = Host("fa1", defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
