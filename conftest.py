@@ -15,7 +15,7 @@ from hypothesis import settings
 
 import emulator.numba
 import emulator.triton
-from properties.gpus import visible_gpus
+from properties.gpus import cores, visible_gpus
 from properties.profiles import DEFAULT, PROFILES
 
 ROOT = Path(__file__).parent
@@ -163,10 +163,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpus = visible_gpus() if config.getoption("--device") != "cpu" else []
     if not gpus:
-        return cores
+        return cores()
     import torch
 
     from properties.isolation.parent import answer_of, possible
@@ -179,7 +178,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         answer = answer_of(free_memory, limit=300.0) if possible() else free_memory()
     free = answer["bytes"] if isinstance(answer, dict) else [0]
     fit = sum(min(WORKERS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_WORKER)) for bytes_ in free)
-    return max(1, min(cores, fit))
+    return max(1, min(cores(), fit))
 
 
 @pytest.hookimpl(optionalhook=True)

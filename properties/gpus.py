@@ -1,10 +1,15 @@
-"""The GPUs that a run may use."""
+"""The cores and GPUs that a run may use."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:

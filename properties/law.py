@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,8 @@ class Law:
     `device` is where it can fail; None for everywhere. With "cpu" it is judged there, whatever device the run is on.
     `last`: judged after the implementation's other laws, as a wrong kernel may end the process.
     `collects`: its findings of all cases are one set, each with its smallest case (judging/collected.py).
-    `together`: gets the trials of all drawn cases before each is judged by itself, to spare later work; it judges nothing.
+    `together`: gets the trials of all drawn cases before each is judged by itself, to spare later work. It raises LawBroken
+    for what breaks the law there, whichever case does it.
     """
 
     function: Callable[[Trial], None]
@@ -44,12 +46,14 @@ class Law:
 
     def hold(self, trial: Trial) -> None:
         """Try the law. Raises LawBroken, or Undecided if memory ran out anywhere, the oracle included."""
-        try:
+        with _undecided_without_memory(f"on {trial.case}"):
             self.function(trial)
-        except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise Undecided(f"out of memory on {trial.case}") from error
-            raise
+
+    def look_together(self, trials: Iterable[Trial]) -> None:
+        """`together`, if the law has it. Raises as `hold` does."""
+        if self.together:
+            with _undecided_without_memory("where cases are looked at together"):
+                self.together(trials)
 
     @property
     def name(self) -> str:
@@ -68,6 +72,17 @@ class Law:
     def test_id(self, impl_name: str) -> str:
         """properties/test_causal.py::test_name[impl]"""
         return f"properties/{self.chapter}.py::{self.name}[{impl_name}]"
+
+
+@contextmanager
+def _undecided_without_memory(where: str) -> Iterator[None]:
+    """In this block an error for want of memory is Undecided."""
+    try:
+        yield
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise Undecided(f"out of memory {where}") from error
+        raise
 
 
 @cache

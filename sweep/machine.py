@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
-from properties.gpus import visible_gpus
+from properties.gpus import cores, visible_gpus
 from properties.isolation.endings import Ending
 from properties.isolation.parent import answer_of, possible
 from properties.isolation.status import NOW
@@ -47,11 +45,10 @@ def facts(device: str) -> dict:
 
 def places(device: str, workers: int | None, free: list[int]) -> list[tuple[str, str | None]]:
     """(name of a worker, its GPU): one for each core; on GPUs one for each slot, or `workers` in turn over all of them."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpus = visible_gpus() if device == "cuda" else []
     if not gpus:
-        return [(f"w{n}", None) for n in range(workers or cores)]
+        return [(f"w{n}", None) for n in range(workers or cores())]
     slots = [max(1, min(SLOTS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_SLOT))) for bytes_ in free]
     turns = [gpu for turn in range(max(slots)) for gpu, n in zip(gpus, slots, strict=True) if turn < n]
-    turns = [gpus[n % len(gpus)] for n in range(workers)] if workers else turns[: max(cores, len(gpus))]
+    turns = [gpus[n % len(gpus)] for n in range(workers)] if workers else turns[: max(cores(), len(gpus))]
     return [(f"w{n}", gpu) for n, gpu in enumerate(turns)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +17,7 @@ from mutants.power.child import How
 from mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
 from mutants.power.records import Entry, Record, RecordError, entry_of, environment, merged, resumed
 from mutants.power.report import document, summary
+from properties.gpus import cores
 from properties.profiles import PROFILES
 
 STOPPED = 130  # the exit status after Ctrl-C
@@ -51,11 +51,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--from", type=Path, nargs="+", default=[], metavar="JSON", dest="records",
                        help="for --write: what runs of --matrix --json wrote, in one or more environments")  # fmt: skip
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def part(mutants: list[Mutant], shard: str | None) -> list[Mutant]:

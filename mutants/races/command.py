@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from mutants import ALL, edited_source
-from mutants.power.command import STOPPED, OptionError, cores, device_of, entry_for, part, to_its_end
+from mutants.power.command import STOPPED, OptionError, device_of, entry_for, part, to_its_end
 from mutants.power.records import Record, RecordError, environment, merged, resumed
 from mutants.races.cells import LAYERS, cells
 from mutants.races.kinds import planted
 from mutants.races.matrix import How, Races, missing_cells
 from mutants.races.page import summary, unfound, with_matrix, wrongly_found
+from properties.gpus import cores
 
 REPEATS = {"cpu": 10, "cuda": 100}
 

@@ -12,7 +12,7 @@ from properties.cases.case import Case
 from properties.cases.drawing import draw_each
 from properties.cases.strategies import attention_cases
 from properties.clock import Work
-from properties.failures import AnotherCase, LawBroken, Undecided, is_out_of_memory
+from properties.failures import AnotherCase, LawBroken, Undecided
 from properties.isolation.status import NOW
 from properties.judging.collected import Collected, Enough, size
 from properties.judging.plan import CALLED_WITH, REPEATS, Plan
@@ -146,18 +146,15 @@ def _look_together(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> 
 
     with meter.clock.counts(Work.LAW):
         try:
-            law.together(trials())
+            law.look_together(trials())
         except LawBroken as broken:
             if not begun[-1].device_works():  # no case can be judged after this one
                 meter.cases += 1
                 NOW.found(str(begun[-1].case), broken.headline)
                 check_context(begun[-1], broken, test)
             return broken, begun[-1].case
-        except Undecided:
+        except Undecided:  # each case is judged by itself
             pass
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
     return None
 
 

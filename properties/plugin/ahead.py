@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,7 +24,7 @@ from impls.registry import ours
 from properties.cases.case import Case
 from properties.cases.support import unsupported
 from properties.failures import LawBroken, Undecided
-from properties.gpus import visible_gpus
+from properties.gpus import cores, visible_gpus
 from properties.judging.alone import end_with
 from properties.plugin.process import prepare, prepare_to_fork
 from properties.trial import Trial
@@ -79,8 +78,7 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
     laws_of: the name of the implementation of each law that is to be judged.
     """
     judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    parts = min(cores - workers, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
+    parts = min(cores() - workers, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
     names, gpus, made = list(dict.fromkeys(judged)), visible_gpus(), []
     with suppress(OSError):  # too many processes, say: then workers compile alone
         for part in range(parts):
@@ -92,19 +90,10 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # so that each can be ended with its compilers
+                    start_new_session=True,  # so that it is ended with its compilers
                 )
             )
     return made
-
-
-def end(processes: Iterable[subprocess.Popen]) -> None:
-    """End those that still run, with what they started."""
-    for process in processes:
-        if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def main(arguments: list[str]) -> int:

@@ -30,6 +30,7 @@ from properties.plugin.report import INTERRUPTED, STOPPED, Report, environment, 
 from properties.plugin.resume import ResumeError
 from properties.plugin.session import Judge, compare_with_known, conclude
 from properties.untrusted.entries import header
+from races.sanitizer.watch import end
 
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
@@ -232,7 +233,8 @@ class Reporter(Chosen):
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         if self._judge is not None:
             self._judge.close()
-        ahead.end(self._ahead)
+        for process in self._ahead:
+            end(process)
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED

@@ -85,7 +85,7 @@ def watch(
                 env={**os.environ, **tool.environment},
                 start_new_session=True,  # so that it can be ended with what it started
             )
-            ends.callback(_end, process)
+            ends.callback(end, process)
             running[tool] = process
         seconds: dict[Tool, float] = {}
         while len(seconds) < len(running) and time.perf_counter() - began < limit:
@@ -95,7 +95,7 @@ def watch(
             seconds |= {tool: time.perf_counter() - began for tool in ended if tool not in seconds}
         statuses = {tool: process.poll() for tool, process in running.items()}
         for process in running.values():
-            _end(process)
+            end(process)
         whole = time.perf_counter() - began
         return [_watched(tool, folder, status, seconds.get(tool, whole)) for tool, status in statuses.items()]
 
@@ -117,8 +117,8 @@ def _folder():
         yield Path(folder)
 
 
-def _end(process: subprocess.Popen) -> None:
-    """End a process with all that it started, if it still runs."""
+def end(process: subprocess.Popen) -> None:
+    """End a process that leads a session with all that it started, if it still runs."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

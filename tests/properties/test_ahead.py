@@ -20,6 +20,7 @@ from properties.cases.strategies import Draws, attention_cases
 from properties.plugin import ahead
 from properties.plugin.reporter import Reporter
 from properties.trial import Trial
+from races.sanitizer.watch import end
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CONSTANTS = ("BLOCK_D", "ALIGN", "BIAS", "UNMASKED", "PRECISION", "ATOMIC")
@@ -93,7 +94,7 @@ def test_they_end_with_what_they_started():
     how = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     process = subprocess.Popen([sys.executable, "-c", script], **how)
     child = int(process.stdout.readline())
-    ahead.end([process])
+    end(process)
     assert process.returncode == -signal.SIGKILL
     stop = time.monotonic() + 10
     with suppress(FileNotFoundError):
