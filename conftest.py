@@ -121,8 +121,11 @@ def pytest_configure(config: pytest.Config) -> None:
     limit = config.getoption("--case-timeout")
     if not 0 <= limit < float("inf"):
         raise pytest.UsageError(f"--case-timeout {limit:g}: should be a number of seconds, or 0 for no limit")
+    from properties.plugin.process import keep_modules_compiled
     from properties.plugin.reporter import Reporter
 
+    if not config.getoption("--untrusted"):  # whose kernels may write to that folder
+        keep_modules_compiled()
     config.attest = Reporter(config)
     config.pluginmanager.register(config.attest, "attest-reporter")
 

@@ -9,7 +9,7 @@ import torch
 
 from impls import Absent, Implementation, Precision, Supports
 from impls.contract import DEVICES, OUTPUTS
-from impls.shares import VARIANT
+from impls.shares import BLOCK_FOR_EACH_HEAD, VARIANT
 
 from . import functions
 from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM
@@ -17,6 +17,7 @@ from .extension import nvcc
 from .problem import DTYPES
 
 NAMES = ("cuda_fa1", "cuda_fa1_wide", "cuda_fa2", "cuda_fa2_top_left", "cuda_fa2_wide")
+SHARE = {"cpu": 0.2}  # simulated GPU threads run one at a time
 
 
 def unavailable() -> dict[str, str]:
@@ -31,7 +32,13 @@ def unavailable() -> dict[str, str]:
 
 
 def implementation(
-    lacking: dict[str, str], name: str, function, backward, alignment: str = "bottom_right", wide: bool = False
+    lacking: dict[str, str],
+    name: str,
+    function,
+    backward,
+    alignment: str = "bottom_right",
+    wide: bool = False,
+    share: dict[str, float] = SHARE,
 ):
     """A function of functions.py and its backward operator -> what they promise on the available devices.
 
@@ -67,7 +74,7 @@ def implementation(
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
         traced="cpu" not in lacking,
-        share=VARIANT if wide or alignment == "top_left" else {"cpu": 0.2},  # simulated GPU threads run one at a time
+        share=VARIANT if wide or alignment == "top_left" else share,
     )
 
 
@@ -79,7 +86,7 @@ def implementations() -> list[Implementation | Absent]:
     fa1 = functions.flash_attention_1, functions.OPERATORS["fa1"].backward
     fa2 = functions.flash_attention_2, functions.OPERATORS["fa2"].backward
     return [
-        implementation(lacking, "cuda_fa1", *fa1),
+        implementation(lacking, "cuda_fa1", *fa1, share=SHARE | {"cuda": BLOCK_FOR_EACH_HEAD}),
         implementation(lacking, "cuda_fa1_wide", *fa1, wide=True),
         implementation(lacking, "cuda_fa2", *fa2),
         implementation(lacking, "cuda_fa2_top_left", *fa2, alignment="top_left"),
