@@ -51,20 +51,27 @@ class Entry:
         return self.impl.name
 
 
-def ours() -> list[Entry]:
-    """The entries of every module and package in impls/ that has IMPL or IMPLS."""
-    entries: list[Entry] = []
-    for path in sorted(HERE.iterdir()):
-        package = path.is_dir() and (path / "__init__.py").exists()
-        if not (package or path.suffix == ".py") or path.stem in NOT_IMPLEMENTATIONS:
-            continue
-        try:
-            module = importlib.import_module(f"impls.{path.stem}")
-        except Exception as error:
-            entries.append(Entry(Unloadable(path.stem, _import_problem(path, error)), str(path)))
-            continue
-        entries += [Entry(impl, str(path)) for impl in _declared(module, None, path)]
-    return entries
+def ours(wanted: Iterable[str] | None = None, elsewhere: Iterable[str] = ()) -> list[Entry]:
+    """The entries of every module and package in impls/ that has IMPL or IMPLS.
+
+    wanted: names. Modules with another beginning are left out then, as Numba's takes a second to import, unless a name is
+    neither found nor `elsewhere`.
+    """
+    paths = [path for path in sorted(HERE.iterdir()) if path.suffix == ".py" or (path / "__init__.py").exists()]
+    paths = [path for path in paths if path.stem not in NOT_IMPLEMENTATIONS]
+    likely = [path for path in paths if wanted is None or any(name.startswith(path.stem) for name in wanted)]
+    entries = [entry for path in likely for entry in _of_module(path)]
+    if wanted and {*wanted} <= {*elsewhere, *(entry.name for entry in entries)}:
+        return entries
+    return entries + [entry for path in paths if path not in likely for entry in _of_module(path)]
+
+
+def _of_module(path: Path) -> list[Entry]:
+    try:
+        module = importlib.import_module(f"impls.{path.stem}")
+    except Exception as error:
+        return [Entry(Unloadable(path.stem, _import_problem(path, error)), str(path))]
+    return [Entry(impl, str(path)) for impl in _declared(module, None, path)]
 
 
 def from_file(argument: str) -> list[Entry]:
@@ -117,6 +124,18 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
     return entries
 
 
+def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
+    """What --impl names among plug-ins and ours; without it all, or the plug-ins `alone`. Raises as select does."""
+    if names is None:
+        return select(plugins if alone else [*plugins, *ours()], None)
+    return select([*plugins, *ours(named(names), elsewhere=[entry.name for entry in plugins])], names)
+
+
+def named(names: str) -> list[str]:
+    """ "a,b" -> its names."""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
 def select(entries: list[Entry], names: str | None) -> list[Entry]:
     """All entries, or those of "a,b", sorted by name so that every worker sees the same order.
 
@@ -128,7 +147,7 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
             first = by_name[entry.name].file
             raise RegistryError(f"two implementations are named {entry.name!r}: in {first} and in {entry.file}")
         by_name[entry.name] = entry
-    wanted = list(by_name) if names is None else [name.strip() for name in names.split(",") if name.strip()]
+    wanted = list(by_name) if names is None else named(names)
     unknown = [name for name in wanted if name not in by_name]
     if unknown or not wanted:
         what = f"unknown {', '.join(map(repr, unknown))}" if unknown else "no name given"

@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--regimes: unknown {', '.join(sorted(unknown))}; known are {', '.join(REGIMES)}")
     try:
         found = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
-        entries = registry.select(found or registry.ours(), options.impl)
+        entries = registry.choose(found, options.impl, alone=bool(found))
     except registry.RegistryError as error:
         parser.error(str(error))
     broken = False

@@ -95,9 +95,7 @@ def entries(
         emulator.triton.activate_when_imported()
         emulator.numba.activate_when_imported()
     found = [entry for file in files for entry in _from_file(file, limit, tried)]
-    if not files or names is not None:
-        found += registry.ours()
-    chosen = registry.select(found, names)
+    chosen = registry.choose(found, names, alone=bool(files))
     for entry in chosen:
         if isinstance(entry.impl, Unloadable) and (names is not None or entry.option):
             raise RegistryError(entry.impl.problem)

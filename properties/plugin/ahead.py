@@ -99,7 +99,7 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
 def main(arguments: list[str]) -> int:
     owner, part, parts, *names = arguments
     end_with(int(owner))
-    impls = [entry.impl for entry in ours() if entry.name in names and isinstance(entry.impl, Implementation)]
+    impls = [entry.impl for entry in ours(names) if entry.name in names and isinstance(entry.impl, Implementation)]
     prepare_to_fork()  # keeps kernels where workers do
     prepare("cuda", is_worker=True)
     call_each(part_of(impls, int(part), int(parts)), "cuda")

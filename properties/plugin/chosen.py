@@ -40,10 +40,7 @@ class Chosen:
             try:
                 if self.untrusted:
                     check_options(self.config.getoption("--impl-from"), names)
-                found = list(self.plugins)
-                if not self.config.getoption("--impl-from") or names is not None:
-                    found += registry.ours()
-                self._entries = registry.select(found, names)
+                self._entries = registry.choose(self.plugins, names, alone=bool(self.config.getoption("--impl-from")))
             except RegistryError as error:
                 raise pytest.UsageError(str(error)) from None
         return self._entries

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from impls.contract import Absent, ContractError, Implementation
-from impls.registry import Entry, RegistryError, Unloadable, as_name, file_of, option_of, ours
+from impls.registry import Entry, RegistryError, Unloadable, as_name, file_of, named, option_of, ours
 from properties.untrusted import records, sandbox
 from properties.untrusted.process import KernelEnded, KernelProcess
 from properties.untrusted.remote import Remote
@@ -19,8 +19,9 @@ def check_options(files: Sequence[str], names: str | None) -> None:
     """Raises RegistryError where there is nothing to judge as untrusted, or something that is not."""
     if not files:
         raise RegistryError("--untrusted: judges what --impl-from names; add --impl-from FILE.py")
-    known = {entry.name for entry in ours()} if names else set()
-    if mixed := [name for name in (names or "").split(",") if name.strip() in known]:
+    wanted = named(names or "")
+    known = {entry.name for entry in ours(wanted, elsewhere=wanted)} if wanted else set()
+    if mixed := [name for name in wanted if name in known]:
         raise RegistryError(
             f"--untrusted --impl {names}: {', '.join(mixed)} is one of our own, which are judged without --untrusted"
         )
