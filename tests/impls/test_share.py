@@ -42,11 +42,13 @@ def test_cases_have_a_share_of_the_elements():
     assert Limits.on("cpu", 0.1).seqlen == Limits.on("cpu").seqlen
 
 
-def test_sequences_of_emulated_kernels_get_half_as_long_where_a_law_stretches_them():
+@pytest.mark.parametrize(
+    ("device", "longest"),
+    [("cpu", {1: 1040, 0.5: 1040, 0.2: 520, 0.05: 520}), ("cuda", {1: 8800, 0.5: 4400, 0.2: 4400, 0.05: 4400})],
+)
+def test_sequences_of_slow_kernels_get_half_as_long_where_a_law_stretches_them(device, longest):
     want = Draws.of(stretch=LONG)
-    longest = {share: Limits.on("cpu", share).longest(want, None) for share in (1, 0.5, 0.2, 0.05)}
-    assert longest == {1: 1040, 0.5: 1040, 0.2: 520, 0.05: 520}
-    assert Limits.on("cuda", 0.1).longest(want, None) == Limits.on("cuda").longest(want, None)
+    assert {share: Limits.on(device, share).longest(want, None) for share in longest} == longest
 
 
 def test_results_show_the_share(tmp_path):
