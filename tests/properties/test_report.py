@@ -184,13 +184,18 @@ def test_an_odd_exception_is_a_failure_as_any_other(tmp_path, workers):
 
 @contextmanager
 def files_up_to(size: int):
-    """No file can become larger: writing then fails as on a full disk, with another number."""
+    """No file can become larger: writing then fails as on a full disk, with another number.
+
+    Python would leave compiled modules cut off at that size, which other processes then cannot import.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        sys.dont_write_bytecode = kept
 
 
 @pytest.mark.parametrize("size", [0, 100])
@@ -235,6 +240,7 @@ def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
     """In pytest: one line when it happens, the table, and its own exit status."""
     script = (
         "import resource, sys, pytest; from properties.plugin.report import Report; add = Report.add\n"
+        "sys.dont_write_bytecode = True  # see files_up_to\n"
         "def limited(*a): resource.setrlimit(resource.RLIMIT_FSIZE, (20, -1)); add(*a)\n"
         "Report.add = limited; sys.exit(pytest.main(sys.argv[1:]))"
     )
