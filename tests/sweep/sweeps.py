@@ -86,9 +86,7 @@ def sweeping(*arguments: object, log: Path, largest: int = 0) -> Iterator[int]:
         try:
             os.setsid()
             if largest:
-                sys.dont_write_bytecode = (
-                    True  # compiled modules would be cut off, too, and then not be imported by others
-                )
+                sys.dont_write_bytecode = True  # others could not import compiled modules that are cut off
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
             with open(log, "a") as file:
                 os.dup2(file.fileno(), 1)
