@@ -12,7 +12,7 @@ import inspect
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -51,19 +51,19 @@ class Entry:
         return self.impl.name
 
 
-def ours(wanted: Iterable[str] | None = None, elsewhere: Iterable[str] = ()) -> list[Entry]:
+def ours(wanted: Collection[str] | None = None) -> list[Entry]:
     """The entries of every module and package in impls/ that has IMPL or IMPLS.
 
-    wanted: names. Modules with another beginning are left out then, as Numba's takes a second to import, unless a name is
-    neither found nor `elsewhere`.
+    wanted: names; then only the modules are imported that these begin with. Numba's, for one, takes a second.
     """
     paths = [path for path in sorted(HERE.iterdir()) if path.suffix == ".py" or (path / "__init__.py").exists()]
-    paths = [path for path in paths if path.stem not in NOT_IMPLEMENTATIONS]
-    likely = [path for path in paths if wanted is None or any(name.startswith(path.stem) for name in wanted)]
-    entries = [entry for path in likely for entry in _of_module(path)]
-    if wanted and {*wanted} <= {*elsewhere, *(entry.name for entry in entries)}:
-        return entries
-    return entries + [entry for path in paths if path not in likely for entry in _of_module(path)]
+    return [
+        entry
+        for path in paths
+        if path.stem not in NOT_IMPLEMENTATIONS
+        and (wanted is None or any(name.startswith(path.stem) for name in wanted))
+        for entry in _of_module(path)
+    ]
 
 
 def _of_module(path: Path) -> list[Entry]:
@@ -71,7 +71,11 @@ def _of_module(path: Path) -> list[Entry]:
         module = importlib.import_module(f"impls.{path.stem}")
     except Exception as error:
         return [Entry(Unloadable(path.stem, _import_problem(path, error)), str(path))]
-    return [Entry(impl, str(path)) for impl in _declared(module, None, path)]
+    impls = _declared(module, None, path)
+    if other := [impl.name for impl in impls if not impl.name.startswith(path.stem)]:
+        problem = f"{path}: the names {', '.join(other)} should begin with {path.stem}, by which --impl finds them"
+        return [Entry(Unloadable(path.stem, problem), str(path))]
+    return [Entry(impl, str(path)) for impl in impls]
 
 
 def from_file(argument: str) -> list[Entry]:
@@ -125,10 +129,16 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
 
 
 def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
-    """What --impl names among plug-ins and ours; without it all, or the plug-ins `alone`. Raises as select does."""
+    """What --impl names among the plug-ins and ours. Without --impl: everything, or only the plug-ins, if `alone`.
+
+    Raises RegistryError for the same reasons as `select`.
+    """
     if names is None:
         return select(plugins if alone else [*plugins, *ours()], None)
-    return select([*plugins, *ours(named(names), elsewhere=[entry.name for entry in plugins])], names)
+    entries = [*plugins, *ours(wanted := named(names))]
+    if not wanted or not {*wanted} <= {entry.name for entry in entries}:
+        entries = [*plugins, *ours()]  # the message lists all names that are known
+    return select(entries, names)
 
 
 def named(names: str) -> list[str]:

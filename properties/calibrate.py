@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--regimes: unknown {', '.join(sorted(unknown))}; known are {', '.join(REGIMES)}")
     try:
         found = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
-        entries = registry.choose(found, options.impl, alone=bool(found))
+        entries = registry.select(found, options.impl) if found else registry.choose([], options.impl, alone=False)
     except registry.RegistryError as error:
         parser.error(str(error))
     broken = False

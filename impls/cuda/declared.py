@@ -74,7 +74,7 @@ def implementation(
         precision=Precision(probabilities="float32"),
         tile=(64, 64),
         traced="cpu" not in lacking,
-        share=VARIANT if wide or alignment == "top_left" else share,
+        share=share,
     )
 
 
@@ -86,9 +86,9 @@ def implementations() -> list[Implementation | Absent]:
     fa1 = functions.flash_attention_1, functions.OPERATORS["fa1"].backward
     fa2 = functions.flash_attention_2, functions.OPERATORS["fa2"].backward
     return [
-        implementation(lacking, "cuda_fa1", *fa1, share=SHARE | {"cuda": BLOCK_FOR_EACH_HEAD}),
-        implementation(lacking, "cuda_fa1_wide", *fa1, wide=True),
+        implementation(lacking, "cuda_fa1", *fa1, share=SHARE | BLOCK_FOR_EACH_HEAD),
+        implementation(lacking, "cuda_fa1_wide", *fa1, wide=True, share=VARIANT),
         implementation(lacking, "cuda_fa2", *fa2),
-        implementation(lacking, "cuda_fa2_top_left", *fa2, alignment="top_left"),
-        implementation(lacking, "cuda_fa2_wide", *fa2, wide=True),
+        implementation(lacking, "cuda_fa2_top_left", *fa2, alignment="top_left", share=VARIANT),
+        implementation(lacking, "cuda_fa2_wide", *fa2, wide=True, share=VARIANT),
     ]

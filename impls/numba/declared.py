@@ -49,7 +49,7 @@ def implementation(name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, L
 
 
 IMPLS = [
-    implementation("numba_fa1", Algorithm("fa1"), share=SHARE | {"cuda": BLOCK_FOR_EACH_HEAD}),
+    implementation("numba_fa1", Algorithm("fa1"), share=SHARE | BLOCK_FOR_EACH_HEAD),
     implementation("numba_fa2", Algorithm("fa2")),
     implementation("numba_fa2_top_left", Algorithm("fa2", "top_left"), {torch.float16}, range(1, 65), share=VARIANT),
 ]

@@ -49,11 +49,12 @@ class Limits:
         """
         if small and device == "cpu":
             return cls(70, 70, int(2**14 * share), heads=6, stretch=LONG // 2)
+        stretch = LONG if share >= 0.5 else LONG // 2
         if device == "cpu":
             # An emulator takes as long for each head, however short its sequences are, and seconds for a thousand keys.
             heads = cls.heads if share == 1 else 12
-            return cls(130, 130, int(2**18 * share), heads, stretch=LONG if share >= 0.5 else LONG // 2)
-        return cls(1100, 256, int(2**23 * share), stretch=LONG if share == 1 else LONG // 2)
+            return cls(130, 130, int(2**18 * share), heads, stretch)
+        return cls(1100, 256, int(2**23 * share), stretch=stretch)
 
     def factor(self, want: Draws) -> int:
         """How many times longer than usual a law's sequences get."""

@@ -14,7 +14,7 @@ from races import sanitizer
 from races.finding import Finding, merge
 from races.sanitizer import Tool
 
-LIMIT = 180.0  # seconds for the tools together, with what the first of them compiles
+LIMIT = 180.0  # seconds for the tools, which run at once: a plug-in's Numba kernels are compiled in each process anew
 TOGETHER = 4  # cases that a process runs one after another
 
 

@@ -20,7 +20,7 @@ def check_options(files: Sequence[str], names: str | None) -> None:
     if not files:
         raise RegistryError("--untrusted: judges what --impl-from names; add --impl-from FILE.py")
     wanted = named(names or "")
-    known = {entry.name for entry in ours(wanted, elsewhere=wanted)} if wanted else set()
+    known = {entry.name for entry in ours(wanted)}
     if mixed := [name for name in wanted if name in known]:
         raise RegistryError(
             f"--untrusted --impl {names}: {', '.join(mixed)} is one of our own, which are judged without --untrusted"

@@ -197,5 +197,7 @@ def _caches(folder: Path) -> tuple[list[str], dict[str, str]]:
         "TORCHINDUCTOR_CACHE_DIR": base / "inductor", "TORCH_EXTENSIONS_DIR": base / "extensions",
         "NUMBA_CACHE_DIR": base / "numba", "CUDA_CACHE_PATH": base / "nv", "TMPDIR": folder,
     }  # fmt: skip
+    if "PYTHONPYCACHEPREFIX" in kept:
+        named["PYTHONPYCACHEPREFIX"] = base / "modules"
     quiet = {"KINETO_LOG_LEVEL": "99"}  # the profiler that observes operators writes lines of its own
     return [str(base)], kept | quiet | {name: str(path) for name, path in named.items()}

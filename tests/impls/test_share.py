@@ -44,7 +44,7 @@ def test_cases_have_a_share_of_the_elements():
 
 @pytest.mark.parametrize(
     ("device", "longest"),
-    [("cpu", {1: 1040, 0.5: 1040, 0.2: 520, 0.05: 520}), ("cuda", {1: 8800, 0.5: 4400, 0.2: 4400, 0.05: 4400})],
+    [("cpu", {1: 1040, 0.5: 1040, 0.2: 520, 0.05: 520}), ("cuda", {1: 8800, 0.5: 8800, 0.2: 4400, 0.05: 4400})],
 )
 def test_sequences_of_slow_kernels_get_half_as_long_where_a_law_stretches_them(device, longest):
     want = Draws.of(stretch=LONG)

@@ -19,7 +19,9 @@ def compiled(tmp_path, monkeypatch):
     (sources / "module.py").write_text("")
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")  # so that it is put back
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX")
+    monkeypatch.setattr(sys, "pycache_prefix", None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(torch, "__file__", str(sources / "torch.py"))
 
@@ -41,6 +43,12 @@ def test_where_torch_is_installed_compiled_nothing_is_compiled_again(compiled):
     file = Path(cache_from_source(torch.__file__))
     file.parent.mkdir()
     file.touch()
+    keep_modules_compiled()
+    assert compiled() == []
+
+
+def test_a_folder_that_the_user_named_stays(compiled, monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "theirs"))
     keep_modules_compiled()
     assert compiled() == []
 
