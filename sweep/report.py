@@ -54,13 +54,18 @@ def page(made: dict) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["bound"] = bound
+    environment.filters |= {"bound": bound, "called": called}
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(made)
 
 
 def bound(p: float | None) -> str:
     """ "p < 0.0031", or "" where nothing is bounded."""
     return "" if p is None else f"p < {p:.2g}"
+
+
+def called(name: str, one: dict) -> str:
+    """An implementation in a table, with the number of its versions if these are several, as hosts differ."""
+    return f"{name} ({n} versions)" if (n := len(one["versions"])) > 1 else name
 
 
 def print_table(made: dict, console: Console) -> None:
@@ -86,7 +91,7 @@ def print_table(made: dict, console: Console) -> None:
         for n, row in enumerate(one["layers"]):
             since = f"[red]{one['findings']} found[/]" if one["findings"] else (one["clean_since"] or "")
             table.add_row(
-                escape(name) if n == 0 else "", row["layer"], row["device"], str(row["runs"]), str(row["repeats"]),
+                escape(called(name, one)) if n == 0 else "", row["layer"], row["device"], str(row["runs"]), str(row["repeats"]),
                 f"[bold red]{row['failed']}[/]" if row["failed"] else "0",
                 f"[yellow]{row['undecided']}[/]" if row["undecided"] else "0", str(row["refused"]),
                 bound(row["bound_of_a_case"]), bound(row["bound_of_a_repeat"]), since,

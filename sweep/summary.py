@@ -2,7 +2,8 @@
 
 A layer that found nothing in n tries bounds the probability of one try by 3/n at 95 % (the rule of three). Repeats of one
 case are no independent tries of drawn cases, so there are two bounds: of a drawn case, 3 / runs; and of a single repeat,
-3 / repeats, which holds if every case is as likely to show a race as any other.
+3 / repeats, which holds if every case is as likely to show a race as any other. Heads of one launch share its moment and its
+load, so comparisons of heads have no such bound.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ SELECT impl, version, layer, device,
     min(started) AS first, max(started) AS last
 FROM runs GROUP BY impl, version, layer, device ORDER BY impl, layer, device
 """
+SWEPT = "SELECT impl, version, session, max(started) AS last FROM runs GROUP BY impl, version, session ORDER BY last"
+OF_THESE = "version IN (SELECT value FROM json_each(:versions))"
 CLEAN_SINCE = f"""
-SELECT min(started) FROM runs WHERE impl = :impl AND version = :version AND verdict = '{PASS}' AND started > coalesce(
-    (SELECT max(started) FROM runs WHERE impl = :impl AND version = :version AND verdict = '{FAIL}'), '')
+SELECT min(started) FROM runs WHERE impl = :impl AND {OF_THESE} AND verdict = '{PASS}' AND started > coalesce(
+    (SELECT max(started) FROM runs WHERE impl = :impl AND {OF_THESE} AND verdict = '{FAIL}'), '')
 """
 UNDECIDED = f"""
 SELECT impl, layer, why, reason, count(*) AS times, min(case_) AS example,
-    count(*) FILTER (WHERE session IN (SELECT value FROM json_each(?))) AS recent
+    count(*) FILTER (WHERE session IN (SELECT value FROM json_each(:sessions))) AS recent
 FROM runs
-WHERE verdict = '{UNKNOWN}' AND impl = ? AND version = ? GROUP BY impl, layer, why, reason ORDER BY times DESC
+WHERE verdict = '{UNKNOWN}' AND impl = :impl AND {OF_THESE} GROUP BY impl, layer, why, reason ORDER BY times DESC
 """
 DECIDED = f"""
 SELECT DISTINCT impl FROM runs
@@ -48,9 +51,9 @@ PLACE = ("impl", "layer", "reason")  # of what is not drawn
 def summary(store: Store) -> dict:
     """The whole summary, JSON-ready."""
     sessions, counts, findings = _sessions(store), store.rows(COUNTS), store.findings()
-    versions = _versions(counts)
-    impls = {name: _implementation(store, name, versions[name], counts, findings) for name in versions}
     last = _last_sweep(sessions)
+    versions = _versions(store, last)
+    impls = {name: _implementation(store, name, versions[name], counts, findings) for name in versions}
     ids, left_out = json.dumps([session["id"] for session in last]), _of_all(last, "left_out")
     made = {
         "written": now(),
@@ -62,8 +65,12 @@ def summary(store: Store) -> dict:
         "given_up": [dict(zip(PLACE, each, strict=True)) for each in _of_all(last, "given_up")],
         "remarks": _of_all(last, "remarks"),
         "not_decided": _not_decided(store, last, ids),
-        "findings": [asdict(f) | {"current": f.version == versions.get(f.impl)} for f in findings],
-        "undecided": [dict(row) for name in impls for row in store.rows(UNDECIDED, ids, name, versions[name])],
+        "findings": [asdict(f) | {"current": f.version in versions.get(f.impl, [])} for f in findings],
+        "undecided": [
+            dict(row)
+            for name in impls
+            for row in store.rows(UNDECIDED, sessions=ids, impl=name, versions=json.dumps(versions[name]))
+        ],
     }
     return made | {"not_green": not_green(made)}
 
@@ -110,35 +117,52 @@ def _sessions(store: Store) -> list[dict]:
     return made
 
 
-def _versions(counts: list) -> dict[str, str]:
-    """The version of each implementation that was swept last."""
-    latest: dict[str, tuple[str, str]] = {}
-    for row in counts:
-        latest[row["impl"]] = max(latest.get(row["impl"], ("", "")), (row["last"], row["version"]))
-    return {name: version for name, (_, version) in latest.items()}
+def _versions(store: Store, last: list[dict]) -> dict[str, list[str]]:
+    """The versions of each implementation that count: the one that each session of the last sweep ended with.
+
+    These are several where the hosts of shards have other GPUs or packages. Of what the last sweep did not run, the latest.
+    """
+    swept: dict[str, list] = {}
+    for row in store.rows(SWEPT):
+        swept.setdefault(row["impl"], []).append(row)
+    ids, versions = {session["id"] for session in last}, {}
+    for name in sorted(swept):
+        ended_with = {row["session"]: row["version"] for row in swept[name] if row["session"] in ids}
+        versions[name] = sorted({*ended_with.values()}) or [swept[name][-1]["version"]]
+    return versions
 
 
-def _implementation(store: Store, name: str, version: str, counts: list, findings: list[Finding]) -> dict:
+def _implementation(store: Store, name: str, versions: list[str], counts: list, findings: list[Finding]) -> dict:
     mine = [row for row in counts if row["impl"] == name]
-    found = [f for f in findings if f.impl == name and f.version == version]
-    since = None if found else store.rows(CLEAN_SINCE, impl=name, version=version)[0][0]
+    found = [f for f in findings if f.impl == name and f.version in versions]
+    since = None if found else store.rows(CLEAN_SINCE, impl=name, versions=json.dumps(versions))[0][0]
+    layers: dict[tuple, list] = {}
+    for row in mine:
+        if row["version"] in versions:
+            layers.setdefault((row["layer"], row["device"]), []).append(row)
     return {
-        "version": version,
+        "versions": versions,
         "clean_since": since,
         "findings": len(found),
-        "earlier_versions": {"runs": sum(row["runs"] for row in mine if row["version"] != version)},
-        "layers": [_layer(row) for row in mine if row["version"] == version],
+        "earlier_versions": {"runs": sum(row["runs"] for row in mine if row["version"] not in versions)},
+        "layers": [_layer(*of, rows) for of, rows in layers.items()],
     }
 
 
-def _layer(row) -> dict:
-    names = ("layer", "device", "runs", "failed", "undecided", "refused", "open", "first", "last")
-    clean = not row["failed"]
-    return {name: row[name] for name in names} | {
-        "repeats": int(row["repeats"]),
-        "seconds": round(row["seconds"], 1),
-        "bound_of_a_case": _bound(row["runs"]) if clean else None,
-        "bound_of_a_repeat": _bound(row["repeats"]) if clean else None,
+def _layer(layer: str, device: str, rows: list) -> dict:
+    """rows: of each version."""
+    names = ("runs", "failed", "undecided", "refused", "open", "repeats", "seconds")
+    total = {name: sum(row[name] for row in rows) for name in names}
+    clean = not total["failed"]
+    return total | {
+        "layer": layer,
+        "device": device,
+        "first": min(row["first"] for row in rows),
+        "last": max(row["last"] for row in rows),
+        "repeats": int(total["repeats"]),
+        "seconds": round(total["seconds"], 1),
+        "bound_of_a_case": _bound(total["runs"]) if clean else None,
+        "bound_of_a_repeat": _bound(total["repeats"]) if clean and layer != "copies" else None,
     }
 
 

@@ -124,6 +124,28 @@ def test_the_last_sweep_of_a_joined_file_is_that_of_all_shards(there):
     assert summary(there)["not_green"] == ["the last sweep decided no run of mine"]
 
 
+def test_shards_of_unlike_hosts_all_count(there):
+    """A GPU of another model is another version, and a finding there is none of an earlier one."""
+    there.done(passed(0, version="before"))
+    for session, version in (("t", "H200"), ("u", "A100")):
+        begin(there, session, implementations=["mine"], seed=7, shard=f"{session}/2")
+        there.done(passed(ord(session), session=session, version=version, started=f"2099-{version}"))
+    there.done(run(200, session="t", version="H200", verdict=FAIL), [finding(200, version="H200")])
+    made = summary(there)
+    mine, (row,) = made["implementations"]["mine"], made["implementations"]["mine"]["layers"]
+    assert mine["versions"] == ["A100", "H200"] and mine["earlier_versions"] == {"runs": 1}
+    assert (row["runs"], row["failed"], mine["findings"], mine["clean_since"]) == (3, 1, 1, None)
+    assert made["not_green"] == [f"mine, repeat: {made['findings'][0]['headline']}"]
+    assert "<td>mine (2 versions)</td>" in report.page(made)
+
+
+def test_comparisons_of_heads_bound_no_single_launch(there):
+    for number in range(10):
+        there.done(passed(number, layer="copies", law="test_copies_agree"))
+    row = layers(summary(there))["copies"]
+    assert row["bound_of_a_case"] == pytest.approx(3 / 10) and row["bound_of_a_repeat"] is None
+
+
 def test_what_is_drawn_no_more_is_named(there):
     there.done(passed(0))
     for _ in range(2):  # by two workers
