@@ -12,7 +12,8 @@ from properties.plugin import shard
 from properties.plugin.shard import Shard
 
 DESCRIPTION = (
-    "Hunts races for hours: cases and perturbations drawn at random, every layer, all GPUs; without one, the emulator."
+    "Hunts races for hours by the laws of test_races, on cases and under perturbations drawn at random, on all GPUs; without "
+    "one, in the emulator."
 )
 EPILOG = """\
   python -m sweep --hours 8                                    ours, on all GPUs; goes on with the file of --db if it is there

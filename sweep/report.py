@@ -90,8 +90,9 @@ def print_table(made: dict, console: Console) -> None:
     for name, one in made["implementations"].items():
         for n, row in enumerate(one["layers"]):
             since = f"[red]{one['findings']} found[/]" if one["findings"] else (one["clean_since"] or "")
+            first = escape(called(name, one)) if n == 0 else ""
             table.add_row(
-                escape(called(name, one)) if n == 0 else "", row["layer"], row["device"], str(row["runs"]), str(row["repeats"]),
+                first, row["layer"], row["device"], str(row["runs"]), str(row["repeats"]),
                 f"[bold red]{row['failed']}[/]" if row["failed"] else "0",
                 f"[yellow]{row['undecided']}[/]" if row["undecided"] else "0", str(row["refused"]),
                 bound(row["bound_of_a_case"]), bound(row["bound_of_a_repeat"]), since,

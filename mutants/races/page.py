@@ -7,7 +7,7 @@ from collections import Counter
 from mutants import ALL
 from mutants.power.matrix import HANG, KILLS
 from mutants.power.records import Entry, Record, RecordError
-from mutants.races.cells import EVERYTHING, HEADDIM, RAISES, SIZES, Cell, cells
+from mutants.races.cells import EVERYTHING, HEADDIM, RAISES, SANITIZED, SIZES, Cell, cells
 from mutants.races.kinds import Kind, planted
 from properties.judging.verdict import PASS, REFUSED, UNKNOWN
 from races.perturb import NONE
@@ -124,7 +124,11 @@ def _tables(record: Record) -> list[str]:
     titles = " | ".join(str(cell).replace(EVERYTHING, "**all**") for cell in columns)
     rule = f"|---|{'---|' * len(columns)}"
     lines = [f"### {PLACES[device]}", "", summary(record), ""]
-    lines += [f"Cases: batch {batch}, {heads} heads, length {length}, head dim {HEADDIM[device]}.", ""]
+    small = "batch {}, {} heads, length {}".format(*SANITIZED)
+    cases = (
+        f"batch {batch}, {heads} heads, length {length}, head dim {HEADDIM[device]}; under compute-sanitizer {small}"
+    )
+    lines += [f"Cases: {cases}.", ""]
     lines += [f"| kind, and how many are found | {titles} |", rule]
     of_kind = {kind: {n: e for n, e in _races(record).items() if _kind(n) is kind} for kind in (*Kind, None)}
     of_kind[None] = {n: e for n, e in record.entries.items() if not e.elsewhere and not _kind(n)}
