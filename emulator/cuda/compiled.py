@@ -9,16 +9,17 @@ from emulator import ptx
 from emulator.cuda import build, nvcc
 from emulator.cuda.module import CudaFile, Entry, library_lock
 from emulator.cuda.ptx_lines import with_own_lines
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, NotCovered
 from emulator.runtime.symbols import base_name
 
 FAILED = -1  # what a launch returns that raised in Python; it is none of LaunchStatus
 
-# Launcher of cudart/launches.cpp.
+# Launcher and Refuser of cudart/launches.cpp.
 _LAUNCHER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint), ctypes.c_size_t,
     ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_size_t,
 )  # fmt: skip
+_REFUSER = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 class CompiledFile(CudaFile):
@@ -50,8 +51,8 @@ class CompiledFile(CudaFile):
         text = with_own_lines(text, nvcc.include_folder(self.compiler).resolve())
         self.module = ptx.load(text, source=f"{self.path.name}, compiled")
         self.kernels = tuple(base_name(name) for n, name in enumerate(self.names) if library.emulator_cuda_is_kernel(n))
-        self._launcher = _LAUNCHER(self._launch)  # kept: the library calls it
-        library.emulator_cuda_connect(self._launcher)
+        self._called = _LAUNCHER(self._launch), _REFUSER(self._refuse)  # kept: the library calls them
+        library.emulator_cuda_connect(*self._called)
         n = 0
         while name := library.emulator_cuda_variable(ctypes.c_size_t(n)).decode():
             if name in self.module.variables:  # the compiler leaves out those that no kernel uses
@@ -71,6 +72,10 @@ class CompiledFile(CudaFile):
         except BaseException as error:  # it cannot pass through C++; raise_failed raises it
             self._raised = self._raised or error
             return FAILED
+
+    def _refuse(self, what: bytes) -> None:
+        error = NotCovered(f"{self.path.name}: not covered on the CPU: {what.decode()}")
+        self._raised = self._raised or error
 
 
 def compile_through_nvcc(path: Path, names: tuple[str, ...], flags: tuple[str, ...]) -> CompiledFile:

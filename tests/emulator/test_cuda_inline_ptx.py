@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from emulator.cuda import CompileError, CudaError, Refused, load, nvcc
+from emulator.errors import NotCovered
 from emulator.observation import Kind
 from races.tracing import trace
 from tests.emulator.battery import read_battery
@@ -223,6 +224,37 @@ def test_cooperative_groups_run(cu):
     total = cu(text, "total", defines={"BARRIER": "tile.sync()"}).total.launch(1, 64)
     (kind,) = {finding.kind for finding in trace(lambda: total(x, out)) if finding.kind is not Kind.UNINITIALISED}
     assert kind is Kind.RACE
+
+
+GRID = """
+#include <cooperative_groups.h>
+__global__ void k(float* x) { cooperative_groups::this_grid().sync(); x[blockIdx.x] = 1; }
+"""
+LAUNCHES = {
+    "cooperative launches": "void* of[] = {&x}; return cudaLaunchCooperativeKernel((void*)k, dim3(2), dim3(1), of, 0, 0);",
+    "clusters of blocks": """
+        cudaLaunchAttribute how; how.id = cudaLaunchAttributeClusterDimension; how.val.clusterDim = {BLOCKS, 1, 1};
+        cudaLaunchConfig_t config = {}; config.gridDim = dim3(2), config.blockDim = dim3(1);
+        config.attrs = &how, config.numAttrs = 1;
+        return cudaLaunchKernelEx(&config, k, x);""",
+}
+
+
+@needs_nvcc
+@pytest.mark.parametrize("what", LAUNCHES)
+def test_a_launch_whose_blocks_wait_for_each_other_is_refused_whatever_the_host_code_does_then(what, cu):
+    grid = GRID if what == "cooperative launches" else GRID.replace("cooperative_groups::this_grid().sync();", "")
+    file = cu(f"{grid}\nint host(float* x) {{ {LAUNCHES[what]} }}", "host", defines={"BLOCKS": "2"})
+    with pytest.raises(NotCovered, match=rf"kernel.cu: not covered on the CPU: {what}"):
+        file.host(torch.zeros(2))
+
+
+@needs_nvcc
+def test_a_cluster_of_one_block_is_none(cu):
+    grid = GRID.replace("cooperative_groups::this_grid().sync();", "")
+    file = cu(f"{grid}\nint host(float* x) {{ {LAUNCHES['clusters of blocks']} }}", "host", defines={"BLOCKS": "1"})
+    x = torch.zeros(2)
+    assert file.host(x) == 0 and x.tolist() == [1, 1]
 
 
 @needs_nvcc

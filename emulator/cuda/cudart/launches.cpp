@@ -10,6 +10,8 @@ namespace {
 // A function of Python (emulator/cuda/compiled.py) that runs a launch; arguments: the address of each parameter.
 using Launcher = int (*)(const char* kernel, const unsigned* grid, const unsigned* block, size_t shared, size_t shared_limit,
                          void** arguments, char* text, size_t text_bytes);
+// Another one, which makes the call raise that this is not covered, whatever the host code does with the error.
+using Refuser = void (*)(const char* what);
 
 struct Shape {
     dim3 grid, block;
@@ -28,6 +30,7 @@ std::vector<Variable>& variables() {
 }
 
 Launcher launcher = nullptr;
+Refuser refuser = nullptr;
 thread_local std::vector<Shape> configured;  // between <<<...>>> and the call of the stub
 
 struct Launch {
@@ -47,6 +50,15 @@ cudaError_t launched(const void* stub, Shape shape, void** arguments) {
     Launch launch = {kernel_of(stub), shape, arguments};
     if (!launch.kernel || !launcher) return emulator_cuda_returned(cudaErrorInvalidDeviceFunction);
     return emulator_cuda_launch_by(stub, start, &launch);
+}
+
+cudaError_t refused(const char* what) {
+    if (refuser) refuser(what);
+    return emulator_cuda_returned(cudaErrorNotSupported);
+}
+
+cudaError_t refused_cooperative() {
+    return refused("cooperative launches: blocks run one after another, so they cannot wait for each other");
 }
 
 }  // namespace
@@ -73,7 +85,9 @@ extern "C" {
 
 // ---- called by Python -----------------------------------------------------------------------------------------------
 
-__attribute__((visibility("default"))) void emulator_cuda_connect(Launcher function) { launcher = function; }
+__attribute__((visibility("default"))) void emulator_cuda_connect(Launcher launch, Refuser refuse) {
+    launcher = launch, refuser = refuse;
+}
 
 // The name of the n-th variable, "" after the last.
 __attribute__((visibility("default"))) const char* emulator_cuda_variable(size_t n) {
@@ -132,14 +146,16 @@ cudaError_t cudaLaunchKernel(const void* stub, dim3 grid, dim3 block, void** arg
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* how, const void* stub, void** arguments) {
     for (unsigned i = 0; i < how->numAttrs; ++i) {
-        auto id = how->attrs[i].id;
-        if (id == cudaLaunchAttributeCooperative || id == cudaLaunchAttributeClusterDimension)
-            return emulator_cuda_returned(cudaErrorNotSupported);
+        const auto& attribute = how->attrs[i];
+        if (attribute.id == cudaLaunchAttributeCooperative && attribute.val.cooperative) return refused_cooperative();
+        const auto& cluster = attribute.val.clusterDim;
+        if (attribute.id == cudaLaunchAttributeClusterDimension && cluster.x * cluster.y * cluster.z > 1)
+            return refused("clusters of blocks");
     }
     return launched(stub, {how->gridDim, how->blockDim, how->dynamicSmemBytes, nullptr}, arguments);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t) {
-    return emulator_cuda_returned(cudaErrorNotSupported);
+    return refused_cooperative();
 }
 
 cudaError_t cudaFuncSetAttribute(const void* stub, cudaFuncAttribute attribute, int value) {
