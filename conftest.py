@@ -15,7 +15,7 @@ from hypothesis import settings
 
 import emulator.numba
 import emulator.triton
-from properties.gpus import cores, visible_gpus
+from properties.gpus import cores, emulate_if_no_gpu, hide_gpus, visible_gpus
 from properties.profiles import DEFAULT, PROFILES
 
 ROOT = Path(__file__).parent
@@ -112,9 +112,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for said, warning in (emulator.triton.interpreted(), INTERPRETED), (emulator.numba.simulated(), SIMULATED):
         if said:
             config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
-    if not visible_gpus():  # plug-ins' kernels in Triton and in Numba too
-        emulator.triton.activate_when_imported()
-        emulator.numba.activate_when_imported()
+    if config.getoption("--device") == "cpu":
+        hide_gpus()
+    emulate_if_no_gpu()
     repeats = config.getoption("--repeats")
     if repeats is not None and repeats < 1:
         raise pytest.UsageError(f"--repeats {repeats}: should be at least 1")
@@ -165,7 +165,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    gpus = visible_gpus() if config.getoption("--device") != "cpu" else []
+    gpus = visible_gpus() if config.getoption("--device") != "cpu" else []  # before pytest_configure
     if not gpus:
         return cores()
     import torch
@@ -185,7 +185,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node) -> None:
-    gpus = visible_gpus() if node.config.getoption("--device") != "cpu" else []
+    gpus = visible_gpus()
     number = int(node.gateway.id.removeprefix("gw"))
     node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
     node.workerinput["attest_seed"] = node.config.attest.seed

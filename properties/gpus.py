@@ -1,10 +1,14 @@
-"""The cores and GPUs that a run may use."""
+"""The cores and GPUs that a run may use; where kernels in Triton and Numba run if there is no GPU."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
+
+import emulator.numba
+import emulator.triton
 
 
 def cores() -> int:
@@ -22,3 +26,23 @@ def visible_gpus() -> list[str]:
     import torch  # takes seconds, for which pytest --help should not wait
 
     return [str(n) for n in range(torch.cuda.device_count())]
+
+
+def hide_gpus() -> None:
+    """Have this process, which has not touched CUDA yet, and those that it starts see no GPU."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def emulate_if_no_gpu() -> None:
+    """Where no GPU is visible, have kernels in Triton and in Numba run in the emulator, those of plug-ins too."""
+    if not visible_gpus():
+        emulator.triton.activate_when_imported()
+        emulator.numba.activate_when_imported()
+
+
+def not_emulated() -> str:
+    """Why kernels in Triton or Numba do not run in the emulator in this process; "" if they do."""
+    for language, its in ("triton", emulator.triton), ("numba.cuda", emulator.numba):
+        if language in sys.modules and not its.is_active() and visible_gpus():
+            return "kernels in Triton and Numba are traced where no GPU is visible: judge this law with --device cpu"
+    return ""

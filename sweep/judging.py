@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from functools import partial
 
 import torch
 
@@ -34,13 +33,12 @@ class Judging:
         judge = Judge(plan, entries, job.db.parent, "sweep")
         plan.write_down = NOW.begins  # the run is in the file of the sweep already
         prepare_to_fork()
-        start = partial(_start, job.device)
         self._judge: Judge | Isolated = judge
         # What has used CUDA, a plug-in say, cannot fork what uses it.
         self.isolated = possible() and not torch.cuda.is_initialized()
         if self.isolated:
             objects = [*laws().values(), *(entry.impl for entry in entries)]
-            self._judge = Isolated(judge, start, objects, job.limit, keeps_streams=False)
+            self._judge = Isolated(judge, _start, objects, job.limit, keeps_streams=False)
         else:
             prepare(job.device, is_worker=True)
 

@@ -13,9 +13,8 @@ from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
 
 # A process runs all kernels in the emulator or all on a GPU: Numba has one kind of device.
-OTHER_DEVICE = (
-    {"cuda": "there is no GPU"} if EMULATED else {"cpu": "on a CPU if the GPUs are hidden, with CUDA_VISIBLE_DEVICES="}
-)
+EMULATOR = "the emulator runs its kernels where no GPU is visible, as with --device cpu"
+OTHER_DEVICE = {"cuda": "there is no GPU"} if EMULATED else {"cpu": EMULATOR}
 SHARE = {"cpu": 0.08}  # simulated GPU threads run one at a time
 
 

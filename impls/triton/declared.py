@@ -15,9 +15,8 @@ from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
 
 # A process runs all kernels in the emulator or all on a GPU: Triton has one device.
-OTHER_DEVICE = (
-    {"cuda": "there is no GPU"} if EMULATED else {"cpu": "on a CPU if the GPUs are hidden, with CUDA_VISIBLE_DEVICES="}
-)
+EMULATOR = "the emulator runs its kernels where no GPU is visible, as with --device cpu"
+OTHER_DEVICE = {"cuda": "there is no GPU"} if EMULATED else {"cpu": EMULATOR}
 
 # In the emulator compiling takes most of the time, beyond 128 three times as long: tests/impls/triton/test_large_heads.py
 HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)

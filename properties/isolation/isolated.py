@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from impls.contract import Implementation
 from properties.calling import device_works
@@ -35,20 +36,21 @@ Place = tuple[str, str]  # an implementation, and the device on which a law judg
 class Isolated:
     """Has laws and contracts judged in a process of its own.
 
-    start: what a judging process does first; it returns what the parent wants to know (the name of the device). objects:
-    the laws and implementations that will be asked about; others cost a fork. options: the command line of each plug-in by
-    name, which gets a process that judges nothing else.
+    start(device): what a judging process does first; returns what the parent wants to know (the name of the device).
+    objects: the laws and implementations that will be asked about; others cost a fork. Plug-ins, which are those with a
+    command line in judge.options, get processes that judge nothing else: one for each device, as what is traced on the CPU of
+    a machine with a GPU must not find the GPU.
     """
 
     def __init__(
-        self, judge: Judge, start: Callable[[], dict], objects: Iterable[object], limit: float, keeps_streams: bool
+        self, judge: Judge, start: Callable[[str], dict], objects: Iterable[object], limit: float, keeps_streams: bool
     ):
         self.judge, self.start, self.limit, self.keeps_streams = judge, start, limit, keeps_streams
         self.objects = {id(each): each for each in objects}
         self.remarks: list[str] = []  # what no verdict says
         self.device_name = ""
         self._process: JudgingProcess | None = None
-        self._judges = ""  # what the process judges
+        self._judges = ("", "")  # what the process judges: a plug-in or "" for all others, the device
         self._last = ("", "")  # what it judged last: the implementation, the test id of the law
         self._changes: dict[str, object] = {}  # of the plan, for the law in progress
         self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
@@ -128,7 +130,7 @@ class Isolated:
 
     def ended_by(self, law: Law, impl: Implementation, case: object, limit: float) -> Ending | dict:
         """What becomes of one case in a process of its own."""
-        process = self._new_process(impl, limit)
+        process = self._new_process(self._process_for(impl, law), limit)
         try:
             alone = {"case": str(case), "try_contract": False, "goes_on": False}
             request = {"kind": "law", "law": id(law), "lost": {}, "plan": self._changes | alone}
@@ -188,7 +190,7 @@ class Isolated:
     def _ask(self, request: dict, law: Law | None, impl: Implementation) -> dict | Ending | str:
         """The answer; how the process ended; or why there is none to ask."""
         test = law.test_id(impl.name) if law else contract_test(impl.name)
-        process = self._for(impl, [law, impl] if law else [impl])
+        process = self._for(impl, law)
         if isinstance(process, str):
             return process
         answer, self._last = process.ask(request | self._of(impl, law)), (impl.name, test)
@@ -202,10 +204,10 @@ class Isolated:
                 self._process = None
         return answer
 
-    def _for(self, impl: Implementation, objects: list[object]) -> JudgingProcess | str:
+    def _for(self, impl: Implementation, law: Law | None) -> JudgingProcess | str:
         """The process that judges this implementation; why there is none."""
-        judges = self._alone(impl)
-        new = {id(each): each for each in objects if id(each) not in self.objects}
+        judges = self._process_for(impl, law)
+        new = {id(each): each for each in (law, impl) if each is not None and id(each) not in self.objects}
         self.objects |= new
         if self._process is not None and not self._process.alive():
             ending = self._process.ended()
@@ -218,7 +220,7 @@ class Isolated:
             self._process.end()
             self._process = None
         if self._process is None and not self._not_up:
-            process = self._new_process(impl, self.limit)
+            process = self._new_process(judges, self.limit)
             if ending := process.begin():
                 time.sleep(PAUSE)  # what died may still hold the GPU
                 ending = process.begin()
@@ -227,18 +229,21 @@ class Isolated:
                 self._not_up = f"no judging process comes up: {ending.words}{said}"
             else:
                 self._process, self._judges = process, judges
-                self.device_name = process.hello.get("device_name", "")
+                self.device_name = process.hello.get("device_name", "") or self.device_name
         return self._process or self._not_up
 
-    def _new_process(self, impl: Implementation, limit: float) -> JudgingProcess:
-        return JudgingProcess(self.start, self.answer, limit, self.keeps_streams, kept=bool(self._alone(impl)))
+    def _new_process(self, judges: tuple[str, str], limit: float) -> JudgingProcess:
+        plug_in, device = judges
+        return JudgingProcess(partial(self.start, device), self.answer, limit, self.keeps_streams, kept=bool(plug_in))
 
     def _threads_of(self, impl: Implementation) -> list[str]:
         return importing.threads_of(self.judge.options.get(impl.name, ""))
 
-    def _alone(self, impl: Implementation) -> str:
-        """The implementation that has a process to itself, as plug-ins have; "" if it shares one with others."""
-        return impl.name if self.judge.options.get(impl.name) else ""
+    def _process_for(self, impl: Implementation, law: Law | None) -> tuple[str, str]:
+        """What the process judges that this is asked of: a plug-in, or "" for all others; and the device."""
+        if self.judge.options.get(impl.name):
+            return self._place(impl, law)
+        return "", self.judge.plan.device
 
     def _place(self, impl: Implementation, law: Law | None = None) -> Place:
         plan = self.judge.plan

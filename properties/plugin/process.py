@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from emulator.build_cache import cache_folder, counted
 from emulator.errors import EmulatorError
+from properties.gpus import emulate_if_no_gpu, hide_gpus, visible_gpus
 from properties.isolation import memory
 from properties.isolation.status import NOW
 
@@ -50,7 +51,13 @@ def keep_modules_compiled() -> None:
 
 
 def prepare(device: str, is_worker: bool) -> dict:
-    """Call in a process that judges, before its first law. Gives what there is to say about the device."""
+    """Call in a process that judges, before its first law. Gives what there is to say about the device.
+
+    device "cpu" where there is a GPU: the process sees none, so that kernels in Triton and Numba run in the emulator.
+    """
+    if device == "cpu" and visible_gpus():
+        hide_gpus()
+        emulate_if_no_gpu()
     if NOW.isolated:
         memory.limit(device)
     # Small tensors are faster on one thread, above all on busy cores. And a fork does not have the threads of OpenMP that its

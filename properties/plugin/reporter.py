@@ -67,13 +67,13 @@ class Reporter(Chosen):
             name = self.worker["workerid"] if self.worker else "main"
             judge = Judge(plan, self.entries, self.report.directory, name)
             prepare_to_fork()
-            start = partial(prepare, plan.device, is_worker=self.worker is not None)
+            start = partial(prepare, is_worker=self.worker is not None)
             if self.isolated:
                 objects = [*laws().values(), *(entry.impl for entry in self.entries)]
                 keeps_streams = option("capture") == "no"
                 self._judge = Isolated(judge, start, objects, self.case_timeout, keeps_streams)
             else:
-                judge.device_name = start()["device_name"]
+                judge.device_name = start(plan.device)["device_name"]
                 self._judge = judge
         return self._judge
 

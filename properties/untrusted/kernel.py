@@ -235,16 +235,13 @@ def main(facts: dict) -> None:
     settle(facts)
     import torch
 
-    import emulator.numba
-    import emulator.triton
     import impls.call  # noqa: F401
     import properties
     import races.poison  # noqa: F401
+    from properties.gpus import emulate_if_no_gpu
 
     torch.set_num_threads(1)  # as in the judging process: small tensors, busy cores
-    if not torch.cuda.is_available():
-        emulator.triton.activate_when_imported()
-        emulator.numba.activate_when_imported()
+    emulate_if_no_gpu()
     kernel = Kernel(facts["argument"])
     from properties.untrusted import observed, records, tensors, wire  # noqa: F401
 

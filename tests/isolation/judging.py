@@ -44,7 +44,7 @@ def isolated(
     """What judges these implementations; as plug-ins, each has a process that judges no other one."""
     entries = [Entry(impl, "", "--impl-from=mine.py" if plugins else "") for impl in impls]
     judge = Judge(replace(Plan(examples=20), **plan), entries, folder, "main")
-    judging = Isolated(judge, partial(prepare, "cpu", is_worker=True), [*laws().values(), *impls], limit, False)
+    judging = Isolated(judge, partial(prepare, is_worker=True), [*laws().values(), *impls], limit, False)
     try:
         yield judging
     finally:

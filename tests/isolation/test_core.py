@@ -112,11 +112,11 @@ def test_a_process_that_does_not_come_up_is_started_once_more(tmp_path, monkeypa
     with isolated(tmp_path, good.IMPL) as judging:
         start = judging.start
 
-        def full_at_first():
+        def full_at_first(device):
             starts.write_text(starts.read_text() + ".")
             if len(starts.read_text()) < 4:
                 raise RuntimeError("CUDA error: out of memory")
-            return start()
+            return start(device)
 
         judging.start = full_at_first
         first, second = judging.law(LAW, good.IMPL), judging.law(LAW, good.IMPL)

@@ -32,7 +32,7 @@ def judged(tmp_path_factory):
     plan = Plan(examples=3, small=True)
     judge = Judge(plan, [], tmp_path_factory.mktemp("report"), "main")
     # On one thread: OpenMP's threads of this process, which other tests may have started, are not in a fork.
-    start = partial(prepare, "cpu", is_worker=True)
+    start = partial(prepare, is_worker=True)
     isolated = Isolated(judge, start, [LAW, *IMPLS], 60.0, keeps_streams=False)
     found = {impl.name: (isolated.contract(impl), isolated.law(LAW, impl)) for impl in IMPLS}
     isolated.close()
