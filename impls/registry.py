@@ -50,6 +50,11 @@ class Entry:
     def name(self) -> str:
         return self.impl.name
 
+    @property
+    def plug_in(self) -> bool:
+        """Whether it is not one of ours."""
+        return bool(self.option) or (bool(self.file) and HERE not in Path(self.file).resolve().parents)
+
 
 def ours(wanted: Collection[str] | None = None) -> list[Entry]:
     """The entries of every module and package in impls/ that has IMPL or IMPLS.

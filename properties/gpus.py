@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import emulator.numba
@@ -16,12 +15,17 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def has_gpu() -> bool:
+    """Whether this machine has a GPU, visible or not."""
+    return shutil.which("nvidia-smi") is not None or Path("/dev/nvidia0").exists()
+
+
 def visible_gpus() -> list[str]:
     """The GPUs as CUDA_VISIBLE_DEVICES names them; found without touching CUDA in this process."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [gpu for gpu in visible.split(",") if gpu and gpu != "-1"]
-    if shutil.which("nvidia-smi") is None and not Path("/dev/nvidia0").exists():
+    if not has_gpu():
         return []
     import torch  # takes seconds, for which pytest --help should not wait
 
@@ -30,7 +34,8 @@ def visible_gpus() -> list[str]:
 
 def hide_gpus() -> None:
     """Have this process, which has not touched CUDA yet, and those that it starts see no GPU."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if visible_gpus():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def emulate_if_no_gpu() -> None:
@@ -38,11 +43,3 @@ def emulate_if_no_gpu() -> None:
     if not visible_gpus():
         emulator.triton.activate_when_imported()
         emulator.numba.activate_when_imported()
-
-
-def not_emulated() -> str:
-    """Why kernels in Triton or Numba do not run in the emulator in this process; "" if they do."""
-    for language, its in ("triton", emulator.triton), ("numba.cuda", emulator.numba):
-        if language in sys.modules and not its.is_active() and visible_gpus():
-            return "kernels in Triton and Numba are traced where no GPU is visible: judge this law with --device cpu"
-    return ""

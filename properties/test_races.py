@@ -6,8 +6,7 @@ from properties.cases.case import Case
 from properties.checks import copies
 from properties.checks.pictures import plural, share, where
 from properties.checks.repeated import beyond, check_spread, none_found, repeats_of, under
-from properties.failures import LawBroken, Reason, Undecided, findings_of
-from properties.gpus import not_emulated
+from properties.failures import LawBroken, findings_of
 from properties.judging.sanitized import kernels_of, sanitized, sanitizer_program, watched_together
 from properties.law import law
 from properties.trial import MOST_LOOKS
@@ -111,12 +110,9 @@ def test_no_race_is_traced(trial):
             broken = raised
     if found.findings:  # a finding explains more than an error that follows from it
         raise findings_of(found.findings)
-    nothing_traced = not found.launches and trial.case.products
-    if nothing_traced and (why := not_emulated()):
-        raise Undecided(why, Reason.NOT_COVERED)
     if broken:
         raise broken
-    if nothing_traced:
+    if not found.launches and trial.case.products:
         raise LawBroken(
             "traced=True, but no traced kernel was launched",
             "run the kernels in the emulator when the tensors are on the CPU, or declare traced=False",

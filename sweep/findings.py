@@ -8,7 +8,7 @@ import time
 from impls.contract import Implementation
 from properties.cases.case import Case, parse_case
 from properties.failures import LawBroken
-from properties.gpus import visible_gpus
+from properties.gpus import has_gpu
 from properties.judging.plan import Plan
 from properties.judging.shrink import smallest
 from properties.judging.verdict import FAIL, Result
@@ -136,7 +136,7 @@ class Examiner:
         finding, words = self.finding, [self.finding.replay]
         if self.layer.counted and finding.asked != PROFILES[DEFAULT].repeats_on(finding.device):
             words.append(f"--repeats {finding.asked}")
-        if self.layer.law.device is None and finding.device == "cpu" and visible_gpus():
+        if finding.device == "cpu" and has_gpu() and "--device" not in finding.replay:
             words.append("--device cpu")
         return " ".join(words)
 

@@ -13,7 +13,7 @@ from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
 
 # A process runs all kernels in the emulator or all on a GPU: Numba has one kind of device.
-EMULATOR = "the emulator runs its kernels where no GPU is visible, as with --device cpu"
+EMULATOR = "the emulator runs its kernels where no GPU is visible: CUDA_VISIBLE_DEVICES=, or --device cpu of pytest"
 OTHER_DEVICE = {"cuda": "there is no GPU"} if EMULATED else {"cpu": EMULATOR}
 SHARE = {"cpu": 0.08}  # simulated GPU threads run one at a time
 

@@ -15,7 +15,7 @@ from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
 
 # A process runs all kernels in the emulator or all on a GPU: Triton has one device.
-EMULATOR = "the emulator runs its kernels where no GPU is visible, as with --device cpu"
+EMULATOR = "the emulator runs its kernels where no GPU is visible: CUDA_VISIBLE_DEVICES=, or --device cpu of pytest"
 OTHER_DEVICE = {"cuda": "there is no GPU"} if EMULATED else {"cpu": EMULATOR}
 
 # In the emulator compiling takes most of the time, beyond 128 three times as long: tests/impls/triton/test_large_heads.py

@@ -20,7 +20,7 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
         lambda impl: remote_of(impl) is None,
         "with --untrusted the kernel runs in another process: inputs and outputs travel as bytes, through host memory",
     ),
-    "traced": (lambda impl: impl.traced, "declares no kernels that can be traced (traced=True)"),
+    "traced": (lambda impl: impl.traced, "declares no kernels that can be traced here (traced=True)"),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",
         'empty_rows="undefined": rows with no visible key promise nothing',
@@ -51,7 +51,9 @@ def missing(impl: Implementation, needs: tuple[str, ...]) -> str | None:
             has, reason = OTHER_NEEDS[name]
             met = has(impl)
         if not met:
-            return reason
+            # Ours in Triton and Numba can be traced, in another process.
+            elsewhere = impl.unavailable.get("cpu") if name == "traced" else None
+            return f"{reason}; {elsewhere}" if elsewhere else reason
     return None
 
 

@@ -37,9 +37,8 @@ class Isolated:
     """Has laws and contracts judged in a process of its own.
 
     start(device): what a judging process does first; returns what the parent wants to know (the name of the device).
-    objects: the laws and implementations that will be asked about; others cost a fork. Plug-ins, which are those with a
-    command line in judge.options, get processes that judge nothing else: one for each device, as what is traced on the CPU of
-    a machine with a GPU must not find the GPU.
+    objects: the laws and implementations that will be asked about; others cost a fork. A plug-in gets processes that judge
+    nothing else: one for each device, as what is traced on the CPU of a machine with a GPU must not find the GPU.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Isolated:
         self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
         self._timed_out: Counter[Place] = Counter()
         self._tried_alone: Counter[Place] = Counter()
-        self._not_up = ""  # why no process can be started
+        self._not_up: dict[tuple[str, str], str] = {}  # why no process that judges this can be started
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
         """The verdict of a law. changes: fields of the plan that are otherwise for it (Judge.changed)."""
@@ -156,7 +155,7 @@ class Isolated:
     def forget_troubles(self) -> None:
         """For who judges for hours, and decides itself how many calls that do not return, or processes, are too many."""
         self._timed_out.clear()
-        self._not_up = ""
+        self._not_up.clear()
 
     def close(self) -> None:
         """End the process."""
@@ -219,18 +218,18 @@ class Isolated:
         if self._process is not None and (new or judges != self._judges):
             self._process.end()
             self._process = None
-        if self._process is None and not self._not_up:
+        if self._process is None and judges not in self._not_up:
             process = self._new_process(judges, self.limit)
             if ending := process.begin():
                 time.sleep(PAUSE)  # what died may still hold the GPU
                 ending = process.begin()
             if ending:
                 said = "; ".join(["", *ending.printed[-1:]])
-                self._not_up = f"no judging process comes up: {ending.words}{said}"
+                self._not_up[judges] = f"no judging process comes up: {ending.words}{said}"
             else:
                 self._process, self._judges = process, judges
                 self.device_name = process.hello.get("device_name", "") or self.device_name
-        return self._process or self._not_up
+        return self._process or self._not_up[judges]
 
     def _new_process(self, judges: tuple[str, str], limit: float) -> JudgingProcess:
         plug_in, device = judges
@@ -241,7 +240,7 @@ class Isolated:
 
     def _process_for(self, impl: Implementation, law: Law | None) -> tuple[str, str]:
         """What the process judges that this is asked of: a plug-in, or "" for all others; and the device."""
-        if self.judge.options.get(impl.name):
+        if impl.name in self.judge.plug_ins:
             return self._place(impl, law)
         return "", self.judge.plan.device
 

@@ -13,6 +13,7 @@ from properties.cases.case import Case, CaseError
 from properties.cases.strategies import edges
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from properties.gpus import has_gpu, visible_gpus
 from properties.judging.beside import Beside
 from properties.judging.plan import REPEATS, Plan
 from properties.judging.search import ContextLost, check_context, trial_of
@@ -77,7 +78,8 @@ def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "",
 def replay_of(test: str, origin: str = "", case: str = "") -> str:
     """The command that runs one test, as a shell takes it. `origin` is quoted already (Entry.option)."""
     given = f"--case {shlex.quote(case)}" if case else ""
-    return " ".join(filter(None, ("pytest", shlex.quote(test), origin, given)))
+    device = "--device cpu" if has_gpu() and not visible_gpus() else ""  # it is hidden (gpus.py)
+    return " ".join(filter(None, ("pytest", shlex.quote(test), origin, device, given)))
 
 
 def _beside(law: Law, impl: Implementation, beside: Beside | None, plan: Plan) -> list[str]:

@@ -127,14 +127,12 @@ def _not_judged(law: Law, impl: Implementation, plan: Plan) -> Outcome | None:
         return Outcome(UNKNOWN, reason, Reason.OTHER_DEVICE)
     if lost_in():
         return Outcome(UNKNOWN, f"the GPU context of this process was lost in {lost_in()}", Reason.CONTEXT_LOST)
-    elsewhere = law.device not in (None, plan.device)
-    lacks = impl.unavailable.get(law.device) if elsewhere else None
-    if (reason := missing(impl, law.needs)) and not lacks:
+    if reason := missing(impl, law.needs):
         return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
-    if elsewhere:
-        if law.device not in impl.devices and not lacks:
+    if law.device not in (None, plan.device):
+        if law.device not in {*impl.devices, *impl.unavailable}:
             reason = f"the law applies on {law.device}, where this implementation never runs"
             return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
-        reason = f"law not applicable on {plan.device}, only on {law.device}{f': {lacks}' if lacks else ''}"
+        reason = f"law not applicable on {plan.device}, only on {law.device}"
         return Outcome(UNKNOWN, reason, Reason.LAW_OF_OTHER_DEVICE)
     return None

@@ -17,12 +17,15 @@ def by_implementation(items: list[pytest.Item], names: list[str]) -> list[pytest
     """Items in their order -> laws of one implementation follow each other, implementations in the order of `names`.
 
     One worker compiles what an implementation needs, while others judge other implementations. In the order of the laws, all
-    workers would wait for the same compiler. Laws that may end the process come last (`Law.last`).
+    workers would wait for the same compiler. Laws that may end the process come last (`Law.last`), and before them those that
+    are always judged on the CPU: in a run on a GPU a plug-in gets another process for these.
     """
     place = {name: n for n, name in enumerate(names)}
 
-    def key(item: pytest.Item) -> tuple[int, bool]:
+    def key(item: pytest.Item) -> tuple[int, bool, bool]:
         law = getattr(item.function, "law", None) if judges(item) else None
-        return place[item.callspec.id] if judges(item) else -1, law is not None and law.last
+        if law is None:
+            return place[item.callspec.id] if judges(item) else -1, False, False
+        return place[item.callspec.id], law.last, law.device == "cpu"
 
     return sorted(items, key=key)

@@ -17,10 +17,11 @@ from impls.registry import Entry, Unloadable
 from properties.cases.case import parse_case
 from properties.cases.support import not_here
 from properties.failures import Reason, Undecided, words_of
+from properties.gpus import visible_gpus
 from properties.isolation.status import NOW
 from properties.judging import conformance
 from properties.judging.explain import replay_of
-from properties.judging.judge import judge
+from properties.judging.judge import device_of, judge
 from properties.judging.plan import Plan, contract_test
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
@@ -28,6 +29,12 @@ from properties.plugin.process import give_back_gpu_memory
 from properties.plugin.sources import in_checkout, shown
 from properties.untrusted.records import record_of
 from properties.untrusted.remote import remote_of
+
+# Kernels in Triton and Numba run on the GPU, if the process sees one, and then take no CPU tensors.
+SEES_GPU = (
+    "law not applicable on cuda, only on cpu, in a process that sees no GPU: there is none with --no-isolation, nor for a "
+    "file that uses CUDA when it is imported; judge it with --device cpu"
+)
 
 
 class LawFails(Exception):
@@ -41,6 +48,7 @@ class Judge:
         self.plan = plan
         self.device_name = ""  # of a GPU
         self.options = {entry.name: entry.option for entry in entries}
+        self.plug_ins = {entry.name for entry in entries if entry.plug_in}
         self.last_case = report_dir / f"last-case-{worker}.txt"
         self._file = None
         plan.write_down = self.write_down
@@ -77,6 +85,8 @@ class Judge:
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
         self.plan.origin = self.options.get(impl.name, "")
+        if impl.name in self.plug_ins and device_of(law, impl, self.plan) != self.plan.device and visible_gpus():
+            return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
             result = judge(law, impl, self.plan)
         except Exception as error:

@@ -54,3 +54,12 @@ def test_a_plugin_with_a_name_of_ours_is_an_error():
 def test_without_names_plugins_are_judged_alone_or_beside_ours():
     assert [entry.name for entry in choose(MINE, None, alone=True)] == ["mine"]
     assert {"mine", "torch_math", "numba_fa1"} <= {entry.name for entry in choose(MINE, None, alone=False)}
+
+
+def test_what_a_hook_returns_is_a_plug_in_without_an_option():
+    """An entry point of an installed package, say: it gets a process that judges nothing else."""
+    mine, declared = MINE[0].impl, registry.from_hook([[replace(torch_math.IMPL, forward=lambda q, k, v: q)]])
+    assert Entry(mine, "/site-packages/mine.py").plug_in and Entry(mine, "", "--impl-from=mine.py").plug_in
+    assert all(entry.plug_in for entry in declared) and not any(
+        entry.plug_in for entry in registry.ours(["torch_math"])
+    )

@@ -127,6 +127,16 @@ def test_a_process_that_does_not_come_up_is_started_once_more(tmp_path, monkeypa
     assert first.reason == second.reason == said and tried == 2 and third.verdict == PASS
 
 
+def test_what_does_not_come_up_stops_no_other(tmp_path, monkeypatch):
+    """The emulator may lack what it needs on a machine whose GPU is well."""
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    other = replace(good.IMPL, name="other")
+    with isolated(tmp_path, other, good.IMPL) as judging:
+        start, judging.start = judging.start, lambda device: 1 / 0
+        first, judging.start = judging.law(LAW, other), start
+        assert (first.verdict, judging.law(LAW, good.IMPL).verdict) == (UNKNOWN, PASS)
+
+
 @pytest.mark.thorough
 def test_a_smaller_case_that_does_not_return_leaves_time_for_others(tmp_path, monkeypatch):
     def forward(q, k, v):

@@ -1,6 +1,6 @@
 """On a machine with a GPU a plug-in's kernels in Triton or Numba are traced in a process that sees none; others are unknown.
 
-No GPU is used: CUDA_VISIBLE_DEVICES names one, which has each process believe that there is one.
+No kernel runs on a GPU: CUDA_VISIBLE_DEVICES names one, which has each process believe that there is one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 
 import pytest
 
+from properties.plugin.session import SEES_GPU
 from tests.impls.runs import ROOT, python
 
 JUDGED = """
@@ -27,7 +28,7 @@ FILE, REPORT, ISOLATED = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "isolate
 if __name__ == "__main__":
     emulate_if_no_gpu()  # as conftest.py calls it
     entries = from_file(FILE)
-    plan = Plan(device="cuda", examples=4, try_contract=False)
+    plan = Plan(device="cuda", examples=4)
     judge = Judge(plan, entries, REPORT, "main")
     objects = [*laws().values(), *(entry.impl for entry in entries)]
     isolated = Isolated(judge, lambda device: prepare(device, True), objects, 120.0, False) if ISOLATED else judge
@@ -54,5 +55,4 @@ def test_a_plug_in_is_traced_in_a_process_without_the_gpu(file, tmp_path):
 @pytest.mark.parametrize("file", ("triton_kernels.py", "numba_kernels.py"))
 def test_without_isolation_it_is_unknown_and_says_what_to_do(file, tmp_path):
     """A kernel that runs on a GPU takes no CPU tensors, which is no mistake of its author."""
-    why = "kernels in Triton and Numba are traced where no GPU is visible: judge this law with --device cpu"
-    assert verdicts(tmp_path, file, "here") == {name: ["unknown", why, ""] for name in ("right", "racy")}
+    assert verdicts(tmp_path, file, "here") == {name: ["unknown", SEES_GPU, ""] for name in ("right", "racy")}

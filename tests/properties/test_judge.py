@@ -119,16 +119,6 @@ def test_a_law_of_another_device_is_unknown_and_the_run_stays_green():
     assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
 
 
-def test_a_trace_that_this_machine_lacks_is_unknown_with_the_reason():
-    """Kernels of ours in Triton and Numba run in the emulator only where no GPU is visible: they could be traced there."""
-    hidden = {"cpu": "the emulator runs its kernels where no GPU is visible"}
-    impl = replace(torch_math.IMPL, devices={"cuda"}, unavailable=hidden)
-    result = judge(laws()["test_no_race_is_traced"], impl, Plan(device="cuda"))
-    assert (result.verdict, result.why) == (UNKNOWN, Reason.LAW_OF_OTHER_DEVICE)
-    assert result.reason == f"law not applicable on cuda, only on cpu: {hidden['cpu']}"
-    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
-
-
 def test_a_law_of_a_device_without_the_implementation_is_refused():
     result = judge(OF_STREAMS, replace(torch_math.IMPL, devices={"cpu"}), Plan(device="cpu"))
     assert (result.verdict, result.reason) == (REFUSED, "the law applies on cuda, where this implementation never runs")

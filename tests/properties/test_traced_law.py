@@ -50,7 +50,18 @@ def test_it_is_judged_on_the_cpu_wherever_the_run_is(flash):
     other = judge(LAW, replace(torch_math.IMPL, devices={"cuda"}), Plan(device="cuda", examples=4))
     assert (other.verdict, other.reason) == (
         REFUSED,
-        "declares no kernels that can be traced (traced=True)",
+        "declares no kernels that can be traced here (traced=True)",
+    )
+
+
+def test_kernels_that_are_traced_in_another_process_are_refused_with_what_to_do():
+    """Ours in Triton and Numba run on the GPU or in the emulator, whichever they find when they are imported."""
+    hidden = {"cpu": "the emulator runs its kernels where no GPU is visible"}
+    impl = replace(torch_math.IMPL, devices={"cuda"}, unavailable=hidden)
+    result = judge(LAW, impl, Plan(device="cuda"))
+    assert (result.verdict, result.reason) == (
+        REFUSED,
+        f"declares no kernels that can be traced here (traced=True); {hidden['cpu']}",
     )
 
 

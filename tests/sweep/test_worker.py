@@ -84,9 +84,9 @@ def test_it_says_where_kernels_are_not_isolated(tmp_path, monkeypatch):
 def test_calls_that_do_not_return_are_counted_for_each_run(monkeypatch):
     """In hours many of them time out; the worker gives up a layer of an implementation, not all of it."""
     isolated = object.__new__(Isolated)
-    isolated._timed_out = {IMPL.name: MOST_TIMED_OUT_IN_ALL}
+    isolated._timed_out, isolated._not_up = {IMPL.name: MOST_TIMED_OUT_IN_ALL}, {(IMPL.name, "cpu"): "no memory"}
     monkeypatch.setattr(Isolated, "law", lambda self, law, impl, **_: Result(impl.name, law.chapter, law.name, UNKNOWN))
     judging = object.__new__(Judging)
     judging._judge = isolated
     judging(LAYERS["repeat"].law, IMPL, "seqlen_q=1", "", 10)
-    assert not isolated._timed_out
+    assert not isolated._timed_out and not isolated._not_up
