@@ -15,9 +15,11 @@ from hypothesis import settings
 
 import emulator.numba
 import emulator.triton
+from properties.compiled_modules import keep_modules_compiled
 from properties.gpus import cores, emulate_if_no_gpu, hide_gpus, visible_gpus
 from properties.profiles import DEFAULT, PROFILES
 
+keep_modules_compiled()
 ROOT = Path(__file__).parent
 INTERPRETED = (
     "TRITON_INTERPRET is set: kernels of plug-ins run in Triton's interpreter, which multiplies bfloat16 as integers and "
@@ -121,10 +123,8 @@ def pytest_configure(config: pytest.Config) -> None:
     limit = config.getoption("--case-timeout")
     if not 0 <= limit < float("inf"):
         raise pytest.UsageError(f"--case-timeout {limit:g}: should be a number of seconds, or 0 for no limit")
-    from properties.plugin.process import keep_modules_compiled
     from properties.plugin.reporter import Reporter
 
-    keep_modules_compiled()
     config.attest = Reporter(config)
     config.pluginmanager.register(config.attest, "attest-reporter")
 

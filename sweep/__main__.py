@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from impls.registry import Entry, RegistryError
-from properties.plugin.process import keep_modules_compiled
+from properties.compiled_modules import keep_modules_compiled
 from properties.plugin.report import environment
 from properties.plugin.shard import Shard
 from properties.profiles import PROFILES
@@ -38,7 +38,7 @@ CTRL_C = 130
 def main(arguments: list[str], console: Console | None = None) -> int:
     """Sweep, report. Returns the exit status (options.EPILOG)."""
     parser, options = parsed(arguments)
-    keep_modules_compiled()
+    keep_modules_compiled()  # for workers
     console = console or report.console()
     if options.device == "auto":
         options.device = "cuda" if torch.cuda.is_available() else "cpu"

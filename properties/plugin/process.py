@@ -9,7 +9,6 @@ import gc
 import hashlib
 import os
 import sys
-from importlib.util import cache_from_source
 from pathlib import Path
 
 import torch
@@ -33,21 +32,6 @@ def prepare_to_fork() -> None:
     give_triton_a_folder()
     gc.collect()
     gc.freeze()  # imported modules stay; otherwise each collection walks all of torch, which takes 0.2 s
-
-
-def keep_modules_compiled() -> None:
-    """Call before processes are started: Python keeps what they compile in our cache, if it may not do so beside the source.
-
-    That is so where PYTHONDONTWRITEBYTECODE is set, as in many containers, and torch was installed uncompiled. Each process
-    would compile 2,200 files anew, for 4 s, and a run on a GPU starts 70: workers and those under compute-sanitizer.
-    """
-    if not sys.dont_write_bytecode or Path(cache_from_source(torch.__file__)).exists():
-        return
-    if os.environ.get("PYTHONPYCACHEPREFIX"):  # they have chosen a folder, and that nothing is written to it
-        return
-    with contextlib.suppress(EmulatorError):  # there is no folder for it
-        os.environ["PYTHONPYCACHEPREFIX"] = str(cache_folder() / "modules")
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def prepare(device: str, is_worker: bool) -> dict:

@@ -1,14 +1,14 @@
-"""What a process that judges does beside judging."""
+"""Compiled modules are kept where Python may not keep them beside their sources, and nowhere else."""
 
 import subprocess
 import sys
-from importlib.util import cache_from_source
+from importlib.util import cache_from_source, spec_from_file_location
 from pathlib import Path
 
 import pytest
 import torch
 
-from properties.plugin.process import keep_modules_compiled
+from properties.compiled_modules import keep_modules_compiled
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def compiled(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPYCACHEPREFIX")
     monkeypatch.setattr(sys, "pycache_prefix", None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(torch, "__file__", str(sources / "torch.py"))
+    monkeypatch.setattr(torch, "__spec__", spec_from_file_location("torch", sources / "torch.py"))
 
     def by_a_process() -> list[str]:
         subprocess.run([sys.executable, "-S", "-c", "import module"], cwd=sources, check=True)
@@ -39,8 +39,16 @@ def test_processes_find_modules_compiled_that_may_not_be_kept_beside_their_sourc
     assert kept.startswith("cache/modules/")
 
 
+def test_this_process_finds_them_too(compiled, monkeypatch, tmp_path):
+    keep_modules_compiled()
+    monkeypatch.syspath_prepend(tmp_path / "sources")
+    __import__("module")
+    monkeypatch.delitem(sys.modules, "module")
+    assert [file.name.partition(".")[0] for file in (tmp_path / "cache" / "modules").rglob("*.pyc")] == ["module"]
+
+
 def test_where_torch_is_installed_compiled_nothing_is_compiled_again(compiled):
-    file = Path(cache_from_source(torch.__file__))
+    file = Path(cache_from_source(torch.__spec__.origin))
     file.parent.mkdir()
     file.touch()
     keep_modules_compiled()
