@@ -127,17 +127,25 @@ def test_what_is_no_report_is_named(tmp_path, capsys, text):
 
 
 def test_laws_of_one_implementation_follow_each_other():
-    """Those that may end the process come last."""
+    """Those that may end the process come last, after those that are always judged on the CPU."""
 
     def item(law, impl=None):
-        function = SimpleNamespace(law=SimpleNamespace(last=law == "last"))
+        function = SimpleNamespace(law=SimpleNamespace(last=law == "last", device="cpu" if law == "cpu" else None))
         judged = {} if impl is None else {"callspec": SimpleNamespace(id=impl)}
         return SimpleNamespace(law=law, fixturenames=("judge",) if impl else (), function=function, **judged)
 
-    items = [item("last", "a"), item("x", "b"), item("x", "a"), item("other"), item("y", "b"), item("y", "a")]
+    items = [
+        item("last", "a"),
+        item("x", "b"),
+        item("cpu", "a"),
+        item("x", "a"),
+        item("other"),
+        item("y", "b"),
+        item("y", "a"),
+    ]
     made = by_implementation(items, ["a", "b"])
     assert [(i.law, getattr(i, "callspec", None) and i.callspec.id) for i in made] == [
-        ("other", None), ("x", "a"), ("y", "a"), ("last", "a"), ("x", "b"), ("y", "b"),
+        ("other", None), ("x", "a"), ("y", "a"), ("cpu", "a"), ("last", "a"), ("x", "b"), ("y", "b"),
     ]  # fmt: skip
 
 
