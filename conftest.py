@@ -16,7 +16,7 @@ from hypothesis import settings
 import emulator.numba
 import emulator.triton
 from properties.compiled_modules import keep_modules_compiled
-from properties.gpus import cores, emulate_if_no_gpu, hide_gpus, visible_gpus
+from properties.gpus import cores, emulate_if_no_gpu, visible_gpus
 from properties.profiles import DEFAULT, PROFILES
 
 keep_modules_compiled()
@@ -114,9 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for said, warning in (emulator.triton.interpreted(), INTERPRETED), (emulator.numba.simulated(), SIMULATED):
         if said:
             config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
-    if config.getoption("--device") == "cpu":
-        hide_gpus()
-    emulate_if_no_gpu()
+    emulate_if_no_gpu(config.getoption("--device"))
     repeats = config.getoption("--repeats")
     if repeats is not None and repeats < 1:
         raise pytest.UsageError(f"--repeats {repeats}: should be at least 1")

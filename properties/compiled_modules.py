@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from importlib.util import cache_from_source, find_spec
@@ -18,13 +17,16 @@ def keep_modules_compiled() -> None:
     Only where PYTHONDONTWRITEBYTECODE is set, as in many containers, and torch was installed uncompiled. Each process would
     compile 2,200 files anew, for 4 s, and a run on a GPU starts 70: workers and those under compute-sanitizer.
     """
-    torch = find_spec("torch")
-    if not sys.dont_write_bytecode or torch is None or Path(cache_from_source(torch.origin)).exists():
+    if not sys.dont_write_bytecode or os.environ.get(
+        "PYTHONPYCACHEPREFIX"
+    ):  # a folder that they want nothing written to
         return
-    if os.environ.get("PYTHONPYCACHEPREFIX"):  # they have chosen a folder, and that nothing is written to it
+    if Path(cache_from_source(find_spec("torch").origin)).exists():  # finding does not import it, which takes seconds
         return
-    with contextlib.suppress(EmulatorError):  # there is no folder for it
+    try:
         folder = str(cache_folder() / "modules")
-        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = folder
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        sys.dont_write_bytecode = False
+    except EmulatorError:  # each process compiles them anew, then; what is built there says why
+        return
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = folder
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False

@@ -38,8 +38,13 @@ def hide_gpus() -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def emulate_if_no_gpu() -> None:
-    """Where no GPU is visible, have kernels in Triton and in Numba run in the emulator, those of plug-ins too."""
+def emulate_if_no_gpu(device: str = "auto") -> None:
+    """Where no GPU is visible, have kernels in Triton and in Numba run in the emulator, those of plug-ins too.
+
+    device "cpu", as --device has it, hides the GPUs.
+    """
+    if device == "cpu":
+        hide_gpus()
     if not visible_gpus():
         emulator.triton.activate_when_imported()
         emulator.numba.activate_when_imported()

@@ -8,7 +8,6 @@ import time
 from impls.contract import Implementation
 from properties.cases.case import Case, parse_case
 from properties.failures import LawBroken
-from properties.gpus import has_gpu
 from properties.judging.plan import Plan
 from properties.judging.shrink import smallest
 from properties.judging.verdict import FAIL, Result
@@ -132,12 +131,10 @@ class Examiner:
         finding.message, finding.replay = result.message, result.replay
 
     def _replay(self) -> str:
-        """The command, with the repeats of the sweep and its device where those are not what pytest takes."""
+        """The command, with the repeats of the sweep where those are not what pytest takes."""
         finding, words = self.finding, [self.finding.replay]
         if self.layer.counted and finding.asked != PROFILES[DEFAULT].repeats_on(finding.device):
             words.append(f"--repeats {finding.asked}")
-        if finding.device == "cpu" and has_gpu() and "--device" not in finding.replay:
-            words.append("--device cpu")
         return " ".join(words)
 
 

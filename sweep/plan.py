@@ -10,7 +10,7 @@ from impls import registry
 from impls.contract import Implementation
 from impls.registry import Entry, RegistryError, Unloadable
 from properties.cases.support import missing, not_here
-from properties.gpus import emulate_if_no_gpu, hide_gpus
+from properties.gpus import emulate_if_no_gpu
 from properties.isolation import importing
 from properties.isolation.parent import possible
 from properties.law import Law, laws
@@ -89,9 +89,7 @@ def entries(
     Without names: those that run on the device; on a CPU those whose kernels run in the emulator. tried: the files have been
     imported in another process before. Raises RegistryError if there is none, or a file cannot be imported.
     """
-    if device == "cpu":
-        hide_gpus()
-    emulate_if_no_gpu()
+    emulate_if_no_gpu(device)
     found = [entry for file in files for entry in _from_file(file, limit, tried)]
     chosen = registry.choose(found, names, alone=bool(files))
     for entry in chosen:

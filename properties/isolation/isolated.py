@@ -55,7 +55,7 @@ class Isolated:
         self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
         self._timed_out: Counter[Place] = Counter()
         self._tried_alone: Counter[Place] = Counter()
-        self._not_up: dict[tuple[str, str], str] = {}  # why no process that judges this can be started
+        self._not_up: dict[Place, str] = {}  # why no process that judges this can be started
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
         """The verdict of a law. changes: fields of the plan that are otherwise for it (Judge.changed)."""
@@ -231,14 +231,14 @@ class Isolated:
                 self.device_name = process.hello.get("device_name", "") or self.device_name
         return self._process or self._not_up[judges]
 
-    def _new_process(self, judges: tuple[str, str], limit: float) -> JudgingProcess:
+    def _new_process(self, judges: Place, limit: float) -> JudgingProcess:
         plug_in, device = judges
         return JudgingProcess(partial(self.start, device), self.answer, limit, self.keeps_streams, kept=bool(plug_in))
 
     def _threads_of(self, impl: Implementation) -> list[str]:
         return importing.threads_of(self.judge.options.get(impl.name, ""))
 
-    def _process_for(self, impl: Implementation, law: Law | None) -> tuple[str, str]:
+    def _process_for(self, impl: Implementation, law: Law | None) -> Place:
         """What the process judges that this is asked of: a plug-in, or "" for all others; and the device."""
         if impl.name in self.judge.plug_ins:
             return self._place(impl, law)

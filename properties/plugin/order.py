@@ -23,9 +23,9 @@ def by_implementation(items: list[pytest.Item], names: list[str]) -> list[pytest
     place = {name: n for n, name in enumerate(names)}
 
     def key(item: pytest.Item) -> tuple[int, bool, bool]:
-        law = getattr(item.function, "law", None) if judges(item) else None
-        if law is None:
-            return place[item.callspec.id] if judges(item) else -1, False, False
-        return place[item.callspec.id], law.last, law.device == "cpu"
+        if not judges(item):
+            return -1, False, False
+        law, here = getattr(item.function, "law", None), place[item.callspec.id]  # the contract check has no law
+        return (here, law.last, law.device == "cpu") if law else (here, False, False)
 
     return sorted(items, key=key)

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from emulator.build_cache import cache_folder, counted
 from emulator.errors import EmulatorError
-from properties.gpus import emulate_if_no_gpu, hide_gpus, visible_gpus
+from properties.gpus import emulate_if_no_gpu, visible_gpus
 from properties.isolation import memory
 from properties.isolation.status import NOW
 
@@ -39,9 +39,8 @@ def prepare(device: str, is_worker: bool) -> dict:
 
     device "cpu" where there is a GPU: the process sees none, so that kernels in Triton and Numba run in the emulator.
     """
-    if device == "cpu" and visible_gpus():
-        hide_gpus()
-        emulate_if_no_gpu()
+    if visible_gpus():
+        emulate_if_no_gpu(device)
     if NOW.isolated:
         memory.limit(device)
     # Small tensors are faster on one thread, above all on busy cores. And a fork does not have the threads of OpenMP that its

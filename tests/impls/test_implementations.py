@@ -9,8 +9,6 @@ import torch
 
 from impls import Absent
 from impls.call import Inputs, run, to_layout
-from impls.registry import ours
-from properties.cases.sparse_memory import spread
 
 MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda", "numba")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
@@ -325,37 +323,6 @@ def test_refusals_name_the_argument(tested, what, changed):
     with pytest.raises(ValueError, match=f"^{begins}") as refusal:
         impl.forward(*(to_layout(impl, t) for t in (x.q, x.k, x.v)), **given)
     assert len(str(refusal.value)) > 30
-
-
-@pytest.mark.parametrize("name, of_rows", [("torch_math", 1), ("torch_sdpa_math", 2)])
-@pytest.mark.parametrize("lengths", [(1, 5), (5, 1)])
-def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths):
-    """A product of one row with rows that are far apart. Otherwise, and in other dimensions, far strides are accepted."""
-    (impl,) = (entry.impl for entry in ours() if entry.name == name)
-    seqlen_q, seqlen_k = lengths
-    sizes = (2, seqlen_q, 3, 8), (2, seqlen_k, 3, 8), (2, seqlen_k, 3, 8)
-    near = [to_layout(impl, torch.randn(size)) for size in sizes]
-    for dim, refused in ((0, False), (of_rows, True)):
-        far = [spread(x, dim) for x in near]
-        if refused:
-            with pytest.raises(ValueError, match=f"{name}: .*cuBLAS reads outside"):
-                impl.forward(*far)
-        else:
-            got, want = (impl.forward(*x) for x in (far, near))
-            torch.testing.assert_close(got, want)
-
-
-def test_far_rows_are_refused_where_mkl_misreads_them():
-    """A product by a column whose elements are far apart: 4 keys with headdim 1. With headdim 2 there is no column."""
-    (impl,) = (entry.impl for entry in ours() if entry.name == "torch_sdpa_flash_cpu")
-    for headdim in (1, 2):
-        near = [torch.randn(1, 1, seqlen, headdim) for seqlen in (2, 4, 4)]
-        far = [spread(x, 2) for x in near]
-        if headdim == 1:
-            with pytest.raises(ValueError, match="torch_sdpa_flash_cpu: with headdim 1, MKL"):
-                impl.forward(*far)
-        else:
-            torch.testing.assert_close(impl.forward(*far), impl.forward(*near))
 
 
 def test_forward_refuses_what_accepts_refuses(tested):

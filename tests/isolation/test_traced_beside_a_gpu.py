@@ -15,6 +15,7 @@ from tests.impls.runs import ROOT, python
 JUDGED = """
 import json, os, sys
 os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+from functools import partial
 from pathlib import Path
 from impls.registry import from_file
 from properties.gpus import emulate_if_no_gpu
@@ -31,9 +32,9 @@ if __name__ == "__main__":
     plan = Plan(device="cuda", examples=2)
     judge = Judge(plan, entries, REPORT, "main")
     objects = [*laws().values(), *(entry.impl for entry in entries)]
-    isolated = Isolated(judge, lambda device: prepare(device, True), objects, 120.0, False) if ISOLATED else judge
-    found = {entry.name: isolated.law(laws()["test_no_race_is_traced"], entry.impl) for entry in entries}
-    isolated.close()
+    judging = Isolated(judge, partial(prepare, is_worker=True), objects, 120.0, False) if ISOLATED else judge
+    found = {entry.name: judging.law(laws()["test_no_race_is_traced"], entry.impl) for entry in entries}
+    judging.close()
     print(json.dumps({name: [result.verdict, result.reason, result.message] for name, result in found.items()}))
 """
 

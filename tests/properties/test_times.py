@@ -135,14 +135,8 @@ def test_laws_of_one_implementation_follow_each_other():
         return SimpleNamespace(law=law, fixturenames=("judge",) if impl else (), function=function, **judged)
 
     items = [
-        item("last", "a"),
-        item("x", "b"),
-        item("cpu", "a"),
-        item("x", "a"),
-        item("other"),
-        item("y", "b"),
-        item("y", "a"),
-    ]
+        item("last", "a"), item("x", "b"), item("cpu", "a"), item("x", "a"), item("other"), item("y", "b"), item("y", "a"),
+    ]  # fmt: skip
     made = by_implementation(items, ["a", "b"])
     assert [(i.law, getattr(i, "callspec", None) and i.callspec.id) for i in made] == [
         ("other", None), ("x", "a"), ("y", "a"), ("cpu", "a"), ("last", "a"), ("x", "b"), ("y", "b"),

@@ -5,14 +5,21 @@ from contextlib import closing
 
 import pytest
 
+from properties import gpus
 from properties.plugin.shard import Shard
 from sweep import __main__ as command
-from sweep import merge, plan
+from sweep import merge
 from sweep.options import parsed
 from sweep.store import Store
 from tests.sweep.sweeps import EXAMPLE, store
 
 SHORT = ("--runs", "1", "--device", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def leave_the_gpus_visible(monkeypatch):
+    """A sweep on the CPU hides them from its process, which is that of other tests here."""
+    monkeypatch.setattr(gpus, "hide_gpus", lambda: None)
 
 
 def refused(capsys, *arguments, main=command.main) -> str:
@@ -46,12 +53,6 @@ def test_bad_options_are_refused_with_their_value(arguments, error, tmp_path, ca
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert error in refused(capsys, *arguments, "--db", tmp_path / "sweep.db")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.fixture(autouse=True)
-def leave_the_gpus_visible(monkeypatch):
-    """A sweep on the CPU hides them from its process, which is that of other tests here."""
-    monkeypatch.setattr(plan, "hide_gpus", lambda: None)
 
 
 @pytest.mark.parametrize("arguments, seconds", [
