@@ -11,7 +11,7 @@ from impls.contract import Implementation
 from properties.calling import device_works
 from properties.cases.case import Case, parse_case
 from properties.failures import Reason
-from properties.isolation import crashes, importing
+from properties.isolation import apart, crashes, importing
 from properties.isolation.child import as_result, record_of
 from properties.isolation.endings import Ending, Kind
 from properties.isolation.parent import JudgingProcess
@@ -20,6 +20,7 @@ from properties.judging.explain import replay_command
 from properties.judging.judge import device_of
 from properties.judging.plan import Lost, contract_test
 from properties.judging.search import lost_case, lost_in
+from properties.judging.traced import trace_failure
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.law import Law
 from properties.plugin.session import Judge, contract_result, suite_raised
@@ -55,6 +56,7 @@ class Isolated:
         self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
         self._timed_out: Counter[Place] = Counter()
         self._tried_alone: Counter[Place] = Counter()
+        self.traced_apart: Counter[str] = Counter()  # failures by implementation
         self._not_up: dict[Place, str] = {}  # why no process that judges this can be started
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
@@ -102,6 +104,7 @@ class Isolated:
                 break
         if hung and result.verdict not in (FAIL, UNKNOWN):
             result = self._hung(law, impl, hung, result.cases, f"; right on {result.cases} other cases")
+        apart.add_trace(self, law, impl, result)
         result.seconds = time.perf_counter() - began
         return result
 
@@ -129,11 +132,15 @@ class Isolated:
 
     def ended_by(self, law: Law, impl: Implementation, case: object, limit: float) -> Ending | dict:
         """What becomes of one case in a process of its own."""
-        process = self._new_process(self._process_for(impl, law), limit)
+        alone = {"case": str(case), "try_contract": False, "goes_on": False}
+        request = {"kind": "law", "law": id(law), "lost": {}, "plan": self._changes | alone}
+        return self.ask_another(self._process_for(impl, law), request | self._of(impl, law), limit)
+
+    def ask_another(self, judges: Place, request: dict, limit: float) -> Ending | dict:
+        """The answer of a process that judges nothing else."""
+        process = self._new_process(judges, limit)
         try:
-            alone = {"case": str(case), "try_contract": False, "goes_on": False}
-            request = {"kind": "law", "law": id(law), "lost": {}, "plan": self._changes | alone}
-            return process.begin() or process.ask(request | self._of(impl, law))
+            return process.begin() or process.ask(request)
         finally:
             process.end()
 
@@ -169,6 +176,9 @@ class Isolated:
     def answer(self, request: dict) -> dict:
         """Judge what is asked for."""
         impl, device = self.objects[request["impl"]], request["device"]
+        if request["kind"] == "trace":
+            traced = trace_failure(self.objects[request["law"]], impl, parse_case(request["case"]))
+            return {"phrase": traced.phrase, "lines": traced.lines}
         lost = {case: Lost(*words) for case, words in request["lost"].items()}
         with self.judge.changed(lost=lost, **request.get("plan", {})):
             if request["kind"] == "contract":
@@ -181,7 +191,7 @@ class Isolated:
             "kept": tried.judged and not tried.problems and tried.undecided is None,
             "lost": [tried.lost, tried.problems[0]] if tried.lost else [],  # the case of the contract, what happened
             "lost_gpu": lost_case(),
-            "over": bool(lost_in()) or (result.why is Reason.SUITE and not device_works(device)),
+            "over": bool(lost_in()) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
         }
 
     # --- the process ----------------------------------------------------------------------------------------------------

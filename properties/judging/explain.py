@@ -17,7 +17,7 @@ from properties.gpus import has_gpu, visible_gpus
 from properties.judging.beside import Beside
 from properties.judging.plan import REPEATS, Plan
 from properties.judging.search import ContextLost, check_context, trial_of
-from properties.judging.traced import trace_failure
+from properties.judging.traced import is_traceable, trace_failure
 from properties.law import Law
 
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
@@ -41,7 +41,8 @@ def explain(
     `beside`: what became of the law without what is special about this case.
     """
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
-    traced = trace_failure(law, impl, case) if again and plan.goes_on else None
+    traces = again and plan.goes_on and plan.traces and is_traceable(law, impl)
+    traced = trace_failure(law, impl, case) if traces else None
     if again and (flaky or not unsteady):  # a law about races has already repeated the call, more often
         try:
             observed += _by_further_calls(law, impl, case, broken, plan, unsteady, traced is not None)

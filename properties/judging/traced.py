@@ -42,13 +42,16 @@ class Traced:
         return ["traced:", *(f"  {line}" for finding in self.findings for line in str(finding).splitlines())]
 
 
-def trace_failure(law: Law, impl: Implementation, case: Case) -> Traced | None:
-    """Trace a failing case on the CPU. None where no kernel can be traced, or the law has traced it.
+def is_traceable(law: Law, impl: Implementation) -> bool:
+    """Whether a failure can be traced: there are kernels that can, and the law has not traced them.
 
-    Nor where the law makes calls outside of the promise: a finding would be that of any of them.
+    Not where the law makes calls outside of the promise: a finding would be that of any of them.
     """
-    if not impl.traced or {"traced", "outside"} & {*law.needs}:
-        return None
+    return impl.traced and not {"traced", "outside"} & {*law.needs}
+
+
+def trace_failure(law: Law, impl: Implementation, case: Case) -> Traced:
+    """Trace a failing case on the CPU."""
     if case.products > MOST_PRODUCTS:
         return Traced(why_not="the case is too large")
     try:

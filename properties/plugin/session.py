@@ -84,8 +84,9 @@ class Judge:
 
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
-        self.plan.origin = self.options.get(impl.name, "")
-        if impl.name in self.plug_ins and device_of(law, impl, self.plan) != self.plan.device and visible_gpus():
+        sees_gpu = impl.name in self.plug_ins and bool(visible_gpus())
+        self.plan.origin, self.plan.traces = self.options.get(impl.name, ""), not sees_gpu
+        if sees_gpu and device_of(law, impl, self.plan) != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
             result = judge(law, impl, self.plan)

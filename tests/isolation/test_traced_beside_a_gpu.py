@@ -15,9 +15,9 @@ from tests.impls.runs import ROOT, python
 JUDGED = """
 import json, os, sys
 os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-from functools import partial
 from pathlib import Path
 from impls.registry import from_file
+from properties import calling, trial
 from properties.gpus import emulate_if_no_gpu
 from properties.isolation.isolated import Isolated
 from properties.law import laws
@@ -26,22 +26,35 @@ from properties.plugin.process import prepare
 from properties.plugin.session import Judge
 
 FILE, REPORT, ISOLATED = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "isolated"
+LAW, CHANGES = sys.argv[4], json.loads(sys.argv[5])
+build = trial.build
+
+
+def start(device):
+    if device == "cpu":
+        return prepare(device, is_worker=True)
+    trial.build, calling.device_error = lambda case, device: build(case, "cpu"), lambda device: ""  # only calls need it
+    return {}
+
+
 if __name__ == "__main__":
     emulate_if_no_gpu()  # as conftest.py calls it
     entries = from_file(FILE)
-    plan = Plan(device="cuda", examples=2)
+    plan = Plan(device="cuda", examples=2, try_contract=False)
     judge = Judge(plan, entries, REPORT, "main")
     objects = [*laws().values(), *(entry.impl for entry in entries)]
-    judging = Isolated(judge, partial(prepare, is_worker=True), objects, 120.0, False) if ISOLATED else judge
-    found = {entry.name: judging.law(laws()["test_no_race_is_traced"], entry.impl) for entry in entries}
+    judging = Isolated(judge, start, objects, 120.0, False) if ISOLATED else judge
+    found = {entry.name: judging.law(laws()[LAW], entry.impl, **CHANGES) for entry in entries}
     judging.close()
     print(json.dumps({name: [result.verdict, result.reason, result.message] for name, result in found.items()}))
 """
+TRACED, OUT = "test_no_race_is_traced", "test_out_matches_the_definition"
 
 
-def verdicts(tmp_path, file, how):
+def verdicts(tmp_path, file, how, law=TRACED, **changes):
     (tmp_path / "judged.py").write_text(JUDGED)
-    run = python(tmp_path / "judged.py", ROOT / "tests" / "plugins" / file, tmp_path, how, PYTHONPATH=str(ROOT))
+    asked = [ROOT / "tests" / "plugins" / file, tmp_path, how, law, json.dumps(changes)]
+    run = python(tmp_path / "judged.py", *asked, PYTHONPATH=str(ROOT))
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -51,6 +64,17 @@ def test_a_plug_in_is_traced_in_a_process_without_the_gpu(file, tmp_path):
     found = verdicts(tmp_path, file, "isolated")
     assert found["right"][0] == "pass", found["right"]
     assert found["racy"][0] == "fail" and found["racy"][1].startswith("race: "), found["racy"]
+
+
+@pytest.mark.parametrize("file", ("triton_kernels.py", "numba_kernels.py"))
+def test_a_failure_on_the_gpu_is_traced_in_such_a_process(file, tmp_path):
+    found = verdicts(tmp_path, file, "isolated", law=OUT, case="seqlen_q=41 seqlen_k=41 headdim=16 dtype=float16")
+    for name, (verdict, reason, message) in found.items():
+        assert verdict == "fail" and reason.startswith("forward raises "), message
+        assert message.startswith(f"{reason}\n")
+    (_, right, whole), (_, racy, message) = found["right"], found["racy"]
+    assert "(race, " not in right and "traced (1 launch): no race, and no access out of bounds" in whole
+    assert f"(race, {file}:" in racy and f"\n  traced:\n    race: " in message
 
 
 def test_without_isolation_it_is_unknown_and_says_what_to_do(tmp_path):

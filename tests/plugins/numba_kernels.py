@@ -55,9 +55,14 @@ def make_attend(headdim, race):
 
 def forward(q, k, v, race=False):
     batch, seqlen, heads, headdim = q.shape
+    if not q.shape == k.shape == v.shape or not q.dtype == k.dtype == v.dtype:
+        raise ValueError("q, k and v must have the same shape and dtype")
     out = torch.empty_like(q)
     blocks = math.ceil(seqlen / ROWS), heads, batch
-    make_attend(headdim, race)[blocks, ROWS](q, k, v, out, float32(headdim**-0.5))
+    # Numba's default stream is not the one that PyTorch works on under torch.cuda.stream.
+    stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else 0
+    launch = make_attend(headdim, race)[blocks, ROWS, cuda.external_stream(stream) if stream else 0]
+    launch(q, k, v, out, float32(headdim**-0.5))
     return out
 
 

@@ -9,6 +9,8 @@ import triton.language as tl
 
 from impls import Implementation, Supports
 
+LONGEST = 128  # a block holds a whole row of scores
+
 
 @triton.jit
 def attend(Q, K, V, Out, Scratch, scale, seqlen, heads, headdim: tl.constexpr, block: tl.constexpr, RACE: tl.constexpr):
@@ -33,6 +35,10 @@ def attend(Q, K, V, Out, Scratch, scale, seqlen, heads, headdim: tl.constexpr, b
 
 def forward(q, k, v, race=False):
     batch, seqlen, heads, headdim = q.shape
+    if not q.shape == k.shape == v.shape or not q.dtype == k.dtype == v.dtype:
+        raise ValueError("q, k and v must have the same shape and dtype")
+    if seqlen > LONGEST or not all(t.is_contiguous() for t in (q, k, v)):
+        raise ValueError(f"the tensors must be contiguous, with seqlen up to {LONGEST}")
     out = torch.empty_like(q)
     block = max(16, triton.next_power_of_2(seqlen))
     scratch = q.new_ones(batch * heads, block, dtype=torch.float32)
@@ -44,7 +50,11 @@ def racy(q, k, v):
     return forward(q, k, v, race=True)
 
 
-SUPPORTS = Supports(dtypes={torch.float32, torch.float16, torch.bfloat16}, headdims={16, 32})
+SUPPORTS = Supports(
+    dtypes={torch.float32, torch.float16, torch.bfloat16},
+    headdims={16, 32},
+    accepts=lambda case: f"seqlen above {LONGEST}" if case.seqlen_q > LONGEST else None,
+)
 IMPLS = [
     Implementation(name="right", forward=forward, supports=SUPPORTS, traced=True, devices={"cpu", "cuda"}, share=0.1),
     Implementation(name="racy", forward=racy, supports=SUPPORTS, traced=True, devices={"cpu", "cuda"}, share=0.1),
