@@ -10,7 +10,7 @@ import torch
 from emulator.compiler import no_compiler
 from emulator.cuda import load
 from properties.isolation import crashes
-from properties.judging import collected, shrink
+from properties.judging import collected, explain, shrink
 from tests import scheduling, thorough
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 from tests.thorough import (  # noqa: F401  (hooks)
@@ -38,7 +38,7 @@ def one_thread():
 @pytest.fixture
 def patient(monkeypatch):
     """Searches for further findings and for smaller cases do not end early on a busy machine."""
-    for module in (shrink, crashes):
+    for module in (shrink, crashes, explain):
         monkeypatch.setattr(module, "MOST_SECONDS", 300.0)
     monkeypatch.setattr(collected, "MOST_COLLECTING", 300.0)
 

@@ -15,7 +15,9 @@ from properties.law import Law
 if TYPE_CHECKING:
     from properties.isolation.isolated import Isolated
 
-MOST_TRACED = 3  # failures of one implementation: each takes seconds, for a process that compiles the kernels for the emulator
+MOST_TRACED = (
+    3  # failures of one implementation: each takes seconds, for a process that compiles the kernels for the emulator
+)
 
 
 def add_trace(isolated: Isolated, law: Law, impl: Implementation, result: Result) -> None:

@@ -7,6 +7,7 @@ replay command. Neighbouring sizes and repeats are tried once, after shrinking.
 from __future__ import annotations
 
 import shlex
+import time
 
 from impls.contract import ContractError, Implementation
 from properties.cases.case import Case, CaseError
@@ -22,6 +23,7 @@ from properties.law import Law
 
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
+MOST_SECONDS = 20.0  # in which neighbouring lengths are begun: a call of a law with 2^31 elements takes seconds
 NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
 
 
@@ -150,11 +152,13 @@ def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[
     """Which other lengths are right and wrong, all else equal."""
     together = case.seqlen_q == case.seqlen_k
     fields = ("seqlen_q", "seqlen_k")
-    lines = []
+    lines, stop = [], time.perf_counter() + MOST_SECONDS
     for name in ("seqlen_q = seqlen_k",) if together else fields:
         at = case.seqlen_q if together else getattr(case, name)
         right, wrong = [], []
         for n in _nearby_lengths(at):
+            if time.perf_counter() > stop:
+                break
             try:
                 other = case.but(**dict.fromkeys(fields if together else (name,), n))
             except CaseError:

@@ -197,6 +197,12 @@ def test_neighbouring_lengths_are_tried(failures):
     )
 
 
+def test_neighbouring_lengths_are_tried_as_long_as_there_is_time(monkeypatch):
+    monkeypatch.setattr("properties.judging.explain.MOST_SECONDS", 0.0)
+    result = judge(*FAILURES["causal_mask_one_key_short"], PLAN)
+    assert result.verdict == FAIL and "other lengths" not in result.message
+
+
 @pytest.mark.parametrize("name", ["race", "flaky"])
 def test_neighbouring_lengths_are_not_tried_for_intermittent_failures(name, failures):
     assert "other lengths" not in failures[name].message
