@@ -38,7 +38,8 @@ def one_thread():
 @pytest.fixture
 def patient(monkeypatch):
     """Searches for further findings and for smaller cases do not end early on a busy machine."""
-    for module in (shrink, crashes, explain):
+    monkeypatch.setattr(explain, "SECONDS_OF_LENGTHS", 300.0)
+    for module in (shrink, crashes):
         monkeypatch.setattr(module, "MOST_SECONDS", 300.0)
     monkeypatch.setattr(collected, "MOST_COLLECTING", 300.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -65,8 +66,10 @@ def with_facts(message: str, facts: list[str]) -> str:
     if not observed:
         before, replay, after = message.partition("Replay\n")
         return f"{before}Observed\n{added}\n\n{replay}{after}"
-    lines, _, rest = after.partition("\n\n")
-    return f"{before}{observed}{lines.rstrip()}\n{added}\n" + (f"\n{rest}" if rest else "")
+    lines, rest = after, ""
+    if following := re.search(r"^\S", after, re.MULTILINE):  # a heading; there may be empty lines before it
+        lines, rest = after[: following.start()], f"\n{after[following.start() :]}"
+    return f"{before}{observed}{lines.rstrip()}\n{added}\n{rest}"
 
 
 def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, lost_gpu: str) -> Result:

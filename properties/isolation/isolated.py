@@ -11,7 +11,7 @@ from impls.contract import Implementation
 from properties.calling import device_works
 from properties.cases.case import Case, parse_case
 from properties.failures import Reason
-from properties.isolation import apart, crashes, importing
+from properties.isolation import crashes, importing, tracing
 from properties.isolation.child import as_result, record_of
 from properties.isolation.endings import Ending, Kind
 from properties.isolation.parent import JudgingProcess
@@ -20,7 +20,6 @@ from properties.judging.explain import replay_command
 from properties.judging.judge import device_of
 from properties.judging.plan import Lost, contract_test
 from properties.judging.search import lost_case, lost_in
-from properties.judging.traced import trace_failure
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.law import Law
 from properties.plugin.session import Judge, contract_result, suite_raised
@@ -56,7 +55,7 @@ class Isolated:
         self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
         self._timed_out: Counter[Place] = Counter()
         self._tried_alone: Counter[Place] = Counter()
-        self.traced_apart: Counter[str] = Counter()  # failures by implementation
+        self.traced: Counter[str] = Counter()  # failures by implementation (tracing.py)
         self._not_up: dict[Place, str] = {}  # why no process that judges this can be started
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
@@ -104,7 +103,7 @@ class Isolated:
                 break
         if hung and result.verdict not in (FAIL, UNKNOWN):
             result = self._hung(law, impl, hung, result.cases, f"; right on {result.cases} other cases")
-        apart.add_trace(self, law, impl, result)
+        tracing.add_trace(self, law, impl, result)
         result.seconds = time.perf_counter() - began
         return result
 
@@ -177,8 +176,7 @@ class Isolated:
         """Judge what is asked for."""
         impl, device = self.objects[request["impl"]], request["device"]
         if request["kind"] == "trace":
-            traced = trace_failure(self.objects[request["law"]], impl, parse_case(request["case"]))
-            return {"phrase": traced.phrase, "lines": traced.lines}
+            return tracing.answer(self.objects[request["law"]], impl, request["case"])
         lost = {case: Lost(*words) for case, words in request["lost"].items()}
         with self.judge.changed(lost=lost, **request.get("plan", {})):
             if request["kind"] == "contract":

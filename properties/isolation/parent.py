@@ -60,6 +60,7 @@ class JudgingProcess:
 
     def __post_init__(self):
         self.pid = 0  # of the process that keeps it (child.keep); 0: there is none
+        self._judging = 0  # the process that judges, once it is up: NOW has that of the last one which came up
         self.hello: dict = {}
 
     def begin(self) -> Ending | None:
@@ -87,7 +88,7 @@ class JudgingProcess:
         hello = self._wait()
         if isinstance(hello, Ending):
             return hello
-        self.hello = hello
+        self.hello, self._judging = hello, NOW.process
         return None
 
     def ask(self, request: dict) -> dict | Ending:
@@ -112,7 +113,7 @@ class JudgingProcess:
         """End it with all that it started; the status that it left."""
         if not self.pid:
             return 0
-        judging = NOW.process or self.pid
+        judging = self.number
         for stop in (signal.SIGTERM, signal.SIGKILL):
             if not self._gone(0):
                 _signal_group(judging, stop)
@@ -124,6 +125,11 @@ class JudgingProcess:
         for descriptor in (self._requests, self._answers, self._end):
             os.close(descriptor)
         return status
+
+    @property
+    def number(self) -> int:
+        """Of the process that judges."""
+        return self._judging or NOW.process or self.pid
 
     def _wait(self) -> dict | Ending:
         try:
@@ -148,11 +154,11 @@ class JudgingProcess:
                     continue
             if ready and self._gone(PATIENCE):
                 return self.ended()
-            if too_long := clock.too_long(NOW.seen()):
+            if too_long := clock.too_long(NOW.seen(), self.number):
                 return self._timed_out(too_long)
 
     def _timed_out(self, words: str) -> Ending:
-        seen, pid = NOW.seen(), NOW.process or self.pid
+        seen, pid = NOW.seen(), self.number
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, child.DUMP)
         self._gone(min(PATIENCE, 0.2))
@@ -189,7 +195,7 @@ class _CallClock:
         self.interval = max(0.01, min(POLL, limit / 10)) if limit else POLL
         self.began = self.compiled = 0.0
 
-    def too_long(self, seen: Seen) -> str:
+    def too_long(self, seen: Seen, pid: int) -> str:
         """In words, if it takes too long; "" if not."""
         if not self.limit:
             return ""
@@ -198,7 +204,7 @@ class _CallClock:
             return f"for {most:g} s" if seen.seconds > most and not seen.compiling else ""
         if seen.began != self.began:
             self.began, self.compiled = seen.began, 0.0
-        if seen.compiling or (seen.seconds > 2 * self.interval and _compiles(NOW.process)):
+        if seen.compiling or (seen.seconds > 2 * self.interval and _compiles(pid)):
             self.compiled += self.interval
         most = self.limit + min(self.compiled + seen.compiled, (WHILE_COMPILING - 1) * self.limit)
         return f"within {most:.3g} s" if seen.seconds > most else ""

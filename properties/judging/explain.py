@@ -15,6 +15,7 @@ from properties.cases.strategies import edges
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from properties.gpus import has_gpu, visible_gpus
+from properties.isolation.status import NOW
 from properties.judging.beside import Beside
 from properties.judging.plan import REPEATS, Plan
 from properties.judging.search import ContextLost, check_context, trial_of
@@ -23,8 +24,8 @@ from properties.law import Law
 
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
-MOST_SECONDS = 20.0  # in which neighbouring lengths are begun: a call of a law with 2^31 elements takes seconds
 NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
+SECONDS_OF_LENGTHS = 20.0  # in which neighbouring lengths are begun: some laws' calls take seconds
 
 
 def explain(
@@ -43,16 +44,18 @@ def explain(
     `beside`: what became of the law without what is special about this case.
     """
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
-    traces = again and plan.goes_on and plan.traces and is_traceable(law, impl)
-    traced = trace_failure(law, impl, case) if traces else None
+    traceable = plan.goes_on and is_traceable(law, impl)
+    traced = trace_failure(law, impl, case) if traceable and again and plan.traces else None
     if again and (flaky or not unsteady):  # a law about races has already repeated the call, more often
         try:
-            observed += _by_further_calls(law, impl, case, broken, plan, unsteady, traced is not None)
+            observed += _by_further_calls(law, impl, case, broken, plan, unsteady, traceable)
         except ContextLost as lost:
             observed.append(f"a further call loses the GPU: {lost.broken.headline}, with {lost.case}")
     if traced is not None:
         observed += traced.lines
-    if traced is not None and traced.findings:
+    elif traceable and not plan.traces and not NOW.isolated:  # else a process that sees no GPU traces it
+        observed.append("not traced: this process sees a GPU; with --device cpu it is traced")
+    if traced is not None and traced.phrase:
         broken.headline, unsteady = f"{broken.headline} ({traced.phrase})", True
     parts = [
         broken.headline,
@@ -64,11 +67,16 @@ def explain(
     ]
     guesses = broken.suggests.splitlines() if broken.suggests else []
     if not isinstance(broken, Raises):
-        guesses.append(f"bugs of this kind, and who had them: docs/bugs.md#{'races' if unsteady else law.bug}")
+        guesses.append(where_in_bugs("races" if unsteady else law.bug))
     parts += section("Suggests (read off the pattern, not proven)", guesses)
     often = ["(it does not fail on every run: try it several times)"] if flaky else []
     parts += section("Replay", [replay_command(law, impl, case, plan.origin, plan.perturbations), *often])
     return "\n".join(parts).rstrip() + "\n"
+
+
+def where_in_bugs(kind: str) -> str:
+    """A line of a message."""
+    return f"bugs of this kind, and who had them: docs/bugs.md#{kind}"
 
 
 def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "", perturbations: str = "") -> str:
@@ -94,7 +102,7 @@ def _beside(law: Law, impl: Implementation, beside: Beside | None, plan: Plan) -
 
 
 def _by_further_calls(
-    law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan, unsteady: bool, traced: bool
+    law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan, unsteady: bool, traceable: bool
 ) -> list[str]:
     """Whether it fails again, and where it does not. Raises ContextLost."""
     same, repeated = _repeats(law, impl, case, broken, plan)
@@ -104,7 +112,7 @@ def _by_further_calls(
     if same:
         found += _investigated(law, impl, case, broken, plan)
         found += _neighbours(law, impl, case, plan)
-    return found + ([NO_RACE] if repeated == [SAME_AGAIN] and not traced else repeated)
+    return found + ([NO_RACE] if repeated == [SAME_AGAIN] and not traceable else repeated)
 
 
 def _investigated(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> list[str]:
@@ -152,12 +160,13 @@ def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[
     """Which other lengths are right and wrong, all else equal."""
     together = case.seqlen_q == case.seqlen_k
     fields = ("seqlen_q", "seqlen_k")
-    lines, stop = [], time.perf_counter() + MOST_SECONDS
+    lines = []
     for name in ("seqlen_q = seqlen_k",) if together else fields:
         at = case.seqlen_q if together else getattr(case, name)
-        right, wrong = [], []
-        for n in _nearby_lengths(at):
+        right, wrong, cut, stop = [], [], "", time.perf_counter() + SECONDS_OF_LENGTHS
+        for n in sorted(_nearby_lengths(at), key=lambda n: abs(n - at)):
             if time.perf_counter() > stop:
+                cut = f", as many as were tried in {SECONDS_OF_LENGTHS:g} s"
                 break
             try:
                 other = case.but(**dict.fromkeys(fields if together else (name,), n))
@@ -171,21 +180,21 @@ def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[
             elif isinstance(outcome, LawBroken):
                 wrong.append(n)
         if right and wrong:
-            lines.append(f"other lengths, {name} = n:   right at {_listed(right)}   wrong at {_listed(wrong)}")
+            lines.append(f"other lengths, {name} = n:   right at {_listed(right)}   wrong at {_listed(wrong)}{cut}")
         elif right or wrong:
             lines.append(
-                f"other lengths, {name} = n:   {'right' if right else 'wrong'} at all of {_listed(right or wrong)}"
+                f"other lengths, {name} = n:   {'right' if right else 'wrong'} at all of {_listed(right or wrong)}{cut}"
             )
     return lines
 
 
-def _nearby_lengths(at: int) -> list[int]:
+def _nearby_lengths(at: int) -> set[int]:
     """Lengths to try: a few short ones, and the edges of the powers of two from half of `at` to twice it."""
-    return sorted({1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at})
+    return {1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at}
 
 
 def _listed(numbers: list[int]) -> str:
-    return " ".join(map(str, numbers))
+    return " ".join(map(str, sorted(numbers)))
 
 
 def _repeats(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> tuple[bool, list[str]]:

@@ -40,7 +40,7 @@ class Plan:
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
     try_contract: bool = True  # before the law; False where it is known to be kept
     goes_on: bool = True  # after a failure: without what is special about its case, and traced; False if only it counts
-    traces: bool = True  # this process can trace kernels; in one that sees a GPU those of a plug-in may run there
+    traces: bool = True  # False where a plug-in's kernels would run on the GPU, which takes no CPU tensors
     lost: Mapping[str, Lost] = field(default_factory=dict)  # by case, as text (properties/isolation)
     origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
 

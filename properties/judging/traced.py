@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from emulator.errors import EmulatorError
 from impls.contract import Implementation
 from properties.cases.case import Case
 from properties.checks.pictures import plural
-from properties.failures import AnotherCase, LawBroken, Undecided
+from properties.failures import AnotherCase, LawBroken, Raises, Undecided
 from properties.law import Law
 from properties.trial import Trial
 from races.finding import Finding
 from races.tracing import MOST_PRODUCTS, tracing
 
+TOO_LARGE = "the case is too large"
+
 
 @dataclass(frozen=True)
 class Traced:
-    """What tracing a failing case found: the findings, and how many launches were traced."""
+    """What tracing a failing case found, in words. phrase: for the end of a headline; "" where nothing was found."""
 
-    findings: tuple[Finding, ...] = ()
-    launches: int = 0
-    why_not: str = ""
+    phrase: str = ""
+    lines: Iterable[str] = ()
 
-    @property
-    def phrase(self) -> str:
-        """The first finding for the end of a headline: "race, fa2_forward.cuh:76 and fa2_forward.cuh:82"; "" without one."""
-        if not self.findings:
-            return ""
-        first = self.findings[0]
-        return ", ".join([first.kind.value, " and ".join(dict.fromkeys(map(str, first.sites)))]).rstrip(", ")
 
-    @property
-    def lines(self) -> list[str]:
-        """What a message says."""
-        if self.why_not:
-            return [f"not traced: {self.why_not}"]
-        if not self.findings:
-            return [f"traced ({plural(self.launches, 'launch', 'launches')}): no race, and no access out of bounds"]
-        return ["traced:", *(f"  {line}" for finding in self.findings for line in str(finding).splitlines())]
+def not_traced(why: str) -> Traced:
+    """Nothing is known of a case."""
+    return Traced(lines=[f"not traced: {why}"])
 
 
 def is_traceable(law: Law, impl: Implementation) -> bool:
@@ -50,19 +39,44 @@ def is_traceable(law: Law, impl: Implementation) -> bool:
     return impl.traced and not {"traced", "outside"} & {*law.needs}
 
 
+def is_too_large(case: Case) -> bool:
+    """Whether tracing a case would take too long."""
+    return case.products > MOST_PRODUCTS
+
+
 def trace_failure(law: Law, impl: Implementation, case: Case) -> Traced:
     """Trace a failing case on the CPU."""
-    if case.products > MOST_PRODUCTS:
-        return Traced(why_not="the case is too large")
+    if is_too_large(case):
+        return not_traced(TOO_LARGE)
+    stopped = ""
     try:
-        with tracing(seed=case.seed) as found, suppress(LawBroken, AnotherCase, Undecided):
-            trial = Trial(impl, case, "cpu", repeats=2)
-            if law.device == "cuda":
-                trial.run(backward=trial.backward)
-            else:
-                law.hold(trial)
+        with tracing(seed=case.seed) as found:
+            try:
+                _make_calls(law, Trial(impl, case, "cpu", repeats=2))
+            except (Raises, Undecided) as error:
+                stopped = str(error).partition("\n")[0]
+            except (LawBroken, AnotherCase):
+                pass
     except EmulatorError as error:
-        return Traced(why_not=str(error).splitlines()[0])
-    if not found.launches and not found.findings:
-        return Traced(why_not="no kernel was launched")
-    return Traced(tuple(sorted(found.findings, key=lambda finding: finding.keeps_values)), found.launches)
+        return not_traced(str(error).partition("\n")[0])
+    if found.findings:
+        return _with(found.findings)
+    if not found.launches:
+        return not_traced(stopped or "no kernel was launched")
+    traced = "a plain call of this case, traced" if law.device == "cuda" else "traced"
+    launches, until = plural(found.launches, "launch", "launches"), f" until {stopped}" if stopped else ""
+    return Traced(lines=[f"{traced} ({launches}){until}: no race, and no access out of bounds"])
+
+
+def _make_calls(law: Law, trial: Trial) -> None:
+    if law.device == "cuda":  # it needs a GPU for what it does beside
+        trial.run(backward=trial.backward)
+    else:
+        law.hold(trial)
+
+
+def _with(findings: list[Finding]) -> Traced:
+    """The phrase is of the first finding: "race, fa2_forward.cuh:76 and fa2_forward.cuh:82"."""
+    ranked = sorted(findings, key=lambda finding: finding.keeps_values)
+    phrase = ", ".join([ranked[0].kind.value, " and ".join(dict.fromkeys(map(str, ranked[0].sites)))]).rstrip(", ")
+    return Traced(phrase, ["traced:", *(f"  {line}" for finding in ranked for line in str(finding).splitlines())])

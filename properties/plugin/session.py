@@ -82,9 +82,13 @@ class Judge:
         finally:
             self.plan = plan
 
+    def sees_gpu(self, impl: Implementation) -> bool:
+        """Whether the kernels of this plug-in run on a GPU in this process, so that they take no CPU tensors."""
+        return impl.name in self.plug_ins and bool(visible_gpus())
+
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
-        sees_gpu = impl.name in self.plug_ins and bool(visible_gpus())
+        sees_gpu = self.sees_gpu(impl)
         self.plan.origin, self.plan.traces = self.options.get(impl.name, ""), not sees_gpu
         if sees_gpu and device_of(law, impl, self.plan) != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)

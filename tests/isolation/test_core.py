@@ -19,9 +19,21 @@ from properties.cases.case import parse_case
 from properties.failures import Reason
 from properties.isolation import crashes
 from properties.isolation import isolated as module
+from properties.isolation.status import NOW
 from properties.judging.verdict import FAIL, PASS, UNKNOWN
 from tests.isolation.judging import LAW, LONG, OTHER, descriptors, endless, hostile, isolated, judged
 from tests.plugins import good
+
+
+def test_a_process_for_one_case_is_not_taken_for_the_one_that_judges(tmp_path):
+    """Who is asked whether it compiles, or where it hangs, is the process of the call in progress."""
+    with isolated(tmp_path, good.IMPL) as judging:
+        assert judging.law(LAW, good.IMPL).verdict == PASS
+        process = judging._process
+        judges, up = process.number, NOW.process
+        judging.ended_by(LAW, good.IMPL, LONG, 60.0)
+        assert judges == up == process.number != NOW.process
+
 
 # --- it ends ------------------------------------------------------------------------------------------------------------
 

@@ -198,7 +198,7 @@ def test_neighbouring_lengths_are_tried(failures):
 
 
 def test_neighbouring_lengths_are_tried_as_long_as_there_is_time(monkeypatch):
-    monkeypatch.setattr("properties.judging.explain.MOST_SECONDS", 0.0)
+    monkeypatch.setattr("properties.judging.explain.SECONDS_OF_LENGTHS", 0.0)
     result = judge(*FAILURES["causal_mask_one_key_short"], PLAN)
     assert result.verdict == FAIL and "other lengths" not in result.message
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from properties.cases.case import parse_case
 from properties.failures import Reason
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
+from properties.judging.traced import trace_failure
 from properties.judging.verdict import FAIL, PASS, UNKNOWN
 from properties.law import laws
 from tests.impls.runs import ROOT, python, results
@@ -45,7 +48,7 @@ def test_a_race_is_found_with_its_python_lines(plugins):
 
 def test_what_is_not_covered_is_unknown(plugins):
     impl = plugins["right"]
-    clusters = type(impl)(**{**vars(impl), "forward": _with_clusters(impl.forward)})
+    clusters = replace(impl, forward=_with_clusters(impl.forward))
     result = verdict(OUT, clusters, "seqlen_q=41 headdim=16 dtype=float16")
     assert (result.verdict, result.why) == (UNKNOWN, Reason.NOT_COVERED) and "num_ctas=2" in result.reason
 
@@ -58,6 +61,23 @@ def _with_clusters(forward):
         kernel[(1,)](q, k, v, q, x, 1.0, 1, 1, 16, 16, False, num_ctas=2)
 
     return launch
+
+
+def test_a_trace_that_breaks_off_says_why(plugins):
+    """A case that failed on a GPU may be more than the emulator covers."""
+    right, law, case = plugins["right"], laws()[OUT], parse_case("seqlen_q=41 headdim=16 dtype=float16")
+
+    def raises(q, k, v):
+        right.forward(q, k, v)
+        raise ValueError("q is on the CPU")
+
+    (line,) = trace_failure(law, replace(right, forward=_with_clusters(right.forward)), case).lines
+    assert line.startswith("not traced: ") and "num_ctas=2" in line
+    (line,) = trace_failure(law, replace(right, forward=raises), case).lines
+    after = "until forward raises ValueError: q is on the CPU: no race, and no access out of bounds"
+    assert line == f"traced (1 launch) {after}"
+    (line,) = trace_failure(replace(law, device="cuda"), right, case).lines
+    assert line == "a plain call of this case, traced (1 launch): no race, and no access out of bounds"
 
 
 def test_a_run_of_pytest_needs_nothing_else(tmp_path):
