@@ -71,15 +71,14 @@ def test_where_there_is_none_the_message_says_so(added):
 @pytest.mark.parametrize(
     "options",
     [
-        dict(verdict=UNKNOWN, why=Reason.RESOURCES),
-        dict(smallest=""),
-        dict(goes_on=False),
-        dict(plug_in=False),
-        dict(impl=replace(IMPL, traced=False)),
-        dict(impl=replace(IMPL, known_failures={LAW.name: "why, #123"})),
-        dict(law=replace(LAW, needs=("traced",))),
+        pytest.param(dict(verdict=UNKNOWN, why=Reason.RESOURCES), id="no_failure"),
+        pytest.param(dict(smallest=""), id="no_case"),
+        pytest.param(dict(goes_on=False), id="only_the_verdict_counts"),
+        pytest.param(dict(plug_in=False), id="traced_where_it_was_judged"),
+        pytest.param(dict(impl=replace(IMPL, traced=False)), id="not_traceable"),
+        pytest.param(dict(impl=replace(IMPL, known_failures={LAW.name: "why, #123"})), id="known"),
+        pytest.param(dict(law=replace(LAW, needs=("traced",))), id="the_law_traces"),
     ],
-    ids=str,
 )
 def test_nothing_is_added_where_nothing_is_to_be_traced(added, options):
     assert added(**options).message == MESSAGE and not added.asked
