@@ -75,7 +75,7 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
         if final.exists():
             return final
     with counted(), FileLock(folder / f"{key}.lock"):
-        preprocessed, headers = _preprocessed(source, flags)
+        preprocessed, headers = _preprocessed(source, flags, how)
         text, kernels = rewrite(preprocessed, str(INCLUDE))
         text += _entries(names, kernels, traced)
         write(known, json.dumps(headers))
@@ -90,22 +90,42 @@ def _shim() -> str:
     return compiler_key(*(p.read_bytes() for p in files))
 
 
-def _preprocessed(source: Path, flags: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The .cu with all includes and macros expanded, and the author's headers that it includes."""
+def _compiled_shim(how: tuple[str, ...]) -> Path:
+    """A header that includes the shim. Beside it lies a precompiled one, which g++ takes in its place.
+
+    The shim and the headers of C++ that it includes have 26,000 lines, a small kernel ten.
+    """
+
+    def make(to: Path) -> None:
+        header = cache_folder() / f"{key}.h"
+        write(header, f'#include "{INCLUDE / "cuda_shim.h"}"\n')
+        if run(compiler()[0], "-x", "c++-header", *how, "-isystem", INCLUDE, header, "-o", to).returncode:
+            to.write_bytes(b"")  # g++ passes over an empty one, and reads the header
+
+    key = compiler_key(*how, str(INCLUDE), _shim())
+    return built(key, make, ".h.gch").with_suffix("")
+
+
+def _preprocessed(source: Path, flags: tuple[str, ...], how: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The .cu with all includes and macros expanded, and the author's headers that it includes.
+
+    A pragma stands for the shim, which is compiled already.
+    """
     # The author's macros are defined after the shim, so that one called T does not break the shim.
     defines = cache_folder() / f"{compiler_key(*flags)}.defines.h"
     lines = [flag.removeprefix("-D").partition("=") for flag in flags if flag.startswith("-D")]
     write(defines, "".join(f"#define {name} {value}\n" for name, _, value in lines))
+    shim = _compiled_shim(how)
     made = run(
-        compiler()[0], "-E", "-x", "c++", *COMMON, *(flag for flag in flags if not flag.startswith("-D")),
-        "-isystem", INCLUDE, "-include", INCLUDE / "cuda_shim.h", "-include", defines, source,
+        compiler()[0], "-E", "-fpch-preprocess", "-x", "c++", *how, *(flag for flag in flags if not flag.startswith("-D")),
+        "-isystem", INCLUDE, "-include", shim, "-include", defines, source,
     )  # fmt: skip
     if made.returncode:
         raise _explained(made.stderr, source)
     files = re.findall(r'^# \d+ "([^"<]+)"(?: [12])*$', made.stdout, re.MULTILINE)
     own = {f for f in files if Path(f).is_file() and not Path(f).samefile(source)}
     return made.stdout, sorted(
-        f for f in own - {str(defines)} if not Path(f).resolve().is_relative_to(EMULATOR.resolve())
+        f for f in own - {str(defines), str(shim)} if not Path(f).resolve().is_relative_to(EMULATOR.resolve())
     )
 
 

@@ -42,6 +42,20 @@ def test_a_file_is_compiled_once_and_again_when_it_or_a_header_changes(own_cache
     assert value() == (10, 4)
 
 
+def test_the_shim_is_compiled_once_for_all_files(own_cache, tmp_path):
+    """What is left of a small file is small. A precompiled header that cannot be used costs time only."""
+    for name in ("a", "b", "c"):
+        path = tmp_path / f"{name}.cu"
+        path.write_text(SCALE)
+        x = torch.ones(3)
+        assert load(path, "scale_all").scale_all(x, x, 2.0, 3) == 0 and x.tolist() == [2.0, 2.0, 2.0]
+        (compiled,) = own_cache.glob("*.h.gch")
+        text, headers = build._preprocessed(path, (), (*build.PLAIN, *build.COMMON, *build.HIDDEN))
+        assert headers == [] and (len(text) < 10_000) == (name != "c")
+        if name == "b":
+            compiled.write_bytes(b"")
+
+
 def test_a_large_file_says_that_it_is_being_compiled(own_cache, tmp_path, capsys):
     """Once. A file from the cache and a small file print nothing."""
     path = tmp_path / "k.cu"
