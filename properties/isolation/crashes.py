@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from impls.contract import Implementation
@@ -57,7 +57,7 @@ def message(law: Law, impl: Implementation, headline: str, case: Case | None, ob
     return "\n".join(parts).rstrip() + "\n"
 
 
-def with_facts(message: str, facts: list[str]) -> str:
+def with_facts(message: str, facts: Sequence[str]) -> str:
     """The message with more lines under Observed, which comes before Replay if there is none yet."""
     if not facts:
         return message

@@ -19,9 +19,8 @@ from properties.law import Law
 if TYPE_CHECKING:
     from properties.isolation.isolated import Isolated
 
-MOST_TRACED = (
-    3  # failures of one implementation: the process compiles its kernels for the emulator, which takes seconds
-)
+# Failures of one implementation in one worker: the process compiles its kernels for the emulator, which takes seconds.
+MOST_TRACED = 3
 
 
 def add_trace(isolated: Isolated, law: Law, impl: Implementation, result: Result) -> None:
@@ -49,12 +48,12 @@ def add_trace(isolated: Isolated, law: Law, impl: Implementation, result: Result
 def _traced(isolated: Isolated, law: Law, impl: Implementation, case: str) -> Traced:
     request = {"kind": "trace", "law": id(law), "impl": id(impl), "device": "cpu", "case": case}
     try:
-        answer = isolated.ask_another((impl.name, "cpu"), request, isolated.limit)
+        found = isolated.ask_another((impl.name, "cpu"), request, isolated.limit)
     except OSError as error:  # of starting a process, which costs no verdict
         return not_traced(str(error))
-    if isinstance(answer, Ending):
-        return not_traced("; ".join((f"where no GPU is visible {answer.sentence}", *answer.observed)))
-    return Traced(**answer)
+    if isinstance(found, Ending):
+        return not_traced("; ".join((f"where no GPU is visible {found.sentence}", *found.observed)))
+    return Traced(**found)
 
 
 def answer(law: Law, impl: Implementation, case: str) -> dict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emulator.errors import EmulatorError
@@ -23,7 +23,7 @@ class Traced:
     """What tracing a failing case found, in words. phrase: for the end of a headline; "" where nothing was found."""
 
     phrase: str = ""
-    lines: Iterable[str] = ()
+    lines: Sequence[str] = ()
 
 
 def not_traced(why: str) -> Traced:
