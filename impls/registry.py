@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c)) for c in (Implementation, Supports, Precision)}
 MODULES = "attest_plugin_"  # how the name of a plug-in's module begins
 NOT_IMPLEMENTATIONS = {
-    "__init__", "arguments", "call", "contract", "operators", "registry", "shares", "torch_refusals",
+    "__init__", "arguments", "call", "contract", "one_device", "operators", "registry", "shares", "torch_refusals",
 }  # fmt: skip
 
 

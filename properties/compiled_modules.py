@@ -17,9 +17,9 @@ def keep_modules_compiled() -> None:
     Only where PYTHONDONTWRITEBYTECODE is set, as in many containers, and torch was installed uncompiled. Each process would
     compile 2,200 files anew, for 4 s, and a run on a GPU starts 70: workers and those under compute-sanitizer.
     """
-    if not sys.dont_write_bytecode or os.environ.get(
-        "PYTHONPYCACHEPREFIX"
-    ):  # a folder that they want nothing written to
+    if not sys.dont_write_bytecode:
+        return
+    if os.environ.get("PYTHONPYCACHEPREFIX"):  # a folder to which nothing is to be written
         return
     if Path(cache_from_source(find_spec("torch").origin)).exists():  # finding does not import it, which takes seconds
         return

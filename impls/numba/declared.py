@@ -6,15 +6,13 @@ import torch
 
 from impls import Implementation, Precision, Supports
 from impls.contract import OUTPUTS
+from impls.one_device import one_device
 from impls.shares import BLOCK_FOR_EACH_HEAD, VARIANT
 
 from .attention import Algorithm
 from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
 
-# A process runs all kernels in the emulator or all on a GPU: Numba has one kind of device.
-EMULATOR = "the emulator runs its kernels where no GPU is visible: CUDA_VISIBLE_DEVICES=, or --device cpu of pytest"
-OTHER_DEVICE = {"cuda": "there is no GPU"} if EMULATED else {"cpu": EMULATOR}
 SHARE = {"cpu": 0.08}  # simulated GPU threads run one at a time
 
 
@@ -24,8 +22,7 @@ def implementation(name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, L
         name=name,
         forward=way.forward,
         backward=way.backward,
-        devices={"cpu"} if EMULATED else {"cuda"},
-        unavailable=OTHER_DEVICE,
+        **one_device(EMULATED),
         supports=Supports(
             dtypes=frozenset(dtypes),
             headdims=headdims,

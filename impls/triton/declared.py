@@ -8,15 +8,12 @@ import torch
 
 from impls import Implementation, Precision, Supports
 from impls.contract import OUTPUTS
+from impls.one_device import one_device
 from impls.shares import VARIANT
 
 from .attention import FlashAttention2
 from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
-
-# A process runs all kernels in the emulator or all on a GPU: Triton has one device.
-EMULATOR = "the emulator runs its kernels where no GPU is visible: CUDA_VISIBLE_DEVICES=, or --device cpu of pytest"
-OTHER_DEVICE = {"cuda": "there is no GPU"} if EMULATED else {"cpu": EMULATOR}
 
 # In the emulator compiling takes most of the time, beyond 128 three times as long: tests/impls/triton/test_large_heads.py
 HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)
@@ -32,8 +29,7 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEAD
         name=name,
         forward=way.forward,
         backward=way.backward,
-        devices={"cpu"} if EMULATED else {"cuda"},
-        unavailable=OTHER_DEVICE,
+        **one_device(EMULATED),
         supports=Supports(
             dtypes=frozenset(dtypes),
             headdims=headdims,

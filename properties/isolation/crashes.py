@@ -66,10 +66,8 @@ def with_facts(message: str, facts: Sequence[str]) -> str:
     if not observed:
         before, replay, after = message.partition("Replay\n")
         return f"{before}Observed\n{added}\n\n{replay}{after}"
-    lines, rest = after, ""
-    if following := re.search(r"^\S", after, re.MULTILINE):  # a heading; there may be empty lines before it
-        lines, rest = after[: following.start()], f"\n{after[following.start() :]}"
-    return f"{before}{observed}{lines.rstrip()}\n{added}\n{rest}"
+    lines, *rest = re.split(r"^(?=\S)", after, maxsplit=1, flags=re.MULTILINE)  # up to a heading, over empty lines
+    return "\n".join([f"{before}{observed}{lines.rstrip()}", f"{added}\n", *rest])
 
 
 def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, lost_gpu: str) -> Result:

@@ -1,0 +1,12 @@
+"""Kernels in Triton and in Numba: a process runs all of a language on a GPU, or all in the emulator."""
+
+from __future__ import annotations
+
+EMULATOR = "the emulator runs its kernels where no GPU is visible: CUDA_VISIBLE_DEVICES=, or --device cpu of pytest"
+
+
+def one_device(emulated: bool) -> dict[str, object]:
+    """Fields of Implementation: where the kernels run in this process, and why not on the other device."""
+    if emulated:
+        return dict(devices={"cpu"}, unavailable={"cuda": "there is no GPU"})
+    return dict(devices={"cuda"}, unavailable={"cpu": EMULATOR})
