@@ -46,10 +46,8 @@ def parser_of_options() -> argparse.ArgumentParser:
         help="also the Implementation in this file",
     )
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
-    add("--dtype", type=_dtypes, metavar="A,B", help=f"some of {','.join(DTYPES)} (or {','.join(SHORT)})")
-    add(
-        "--size", type=_sizes, metavar="N,M", help="batch x nheads x seqlen x headdim, such as 8x12x1024x64; in float32"
-    )
+    add("--dtype", type=dtypes, metavar="A,B", help=f"some of {','.join(DTYPES)} (or {','.join(SHORT)})")
+    add("--size", type=sizes, metavar="N,M", help="batch x nheads x seqlen x headdim, such as 8x12x1024x64; in float32")
     add("--headdim", type=_numbers, metavar="N,M", help="64,128")
     add("--seqlen", type=_numbers, metavar="N,M", help="512,...,16384 on a GPU, 128,256 on a CPU")
     add("--causal", action="store_true", help="only causal (both)")
@@ -87,7 +85,7 @@ def _listed(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")]
 
 
-def _dtypes(text: str) -> tuple[str, ...]:
+def dtypes(text: str) -> tuple[str, ...]:
     return _known([SHORT.get(word, word) for word in _listed(text)], tuple(DTYPES))
 
 
@@ -109,7 +107,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in _listed(text)}))
 
 
-def _sizes(text: str) -> tuple[Size, ...]:
+def sizes(text: str) -> tuple[Size, ...]:
     found = []
     for word in _listed(text):
         numbers = word.split("x")

@@ -26,7 +26,7 @@ def plan(options: argparse.Namespace) -> list[Part]:
     known = registry.select(registry.ours() + mine, None)
     named = None if options.impl is None else registry.select(known, options.impl)
     for entry in mine if named is None else named:
-        _check(entry, options.device)
+        check_runs(entry, options.device)
     masks = (False, True) if options.causal == options.full else (options.causal,)
     asked = grids(options.device, options.dtype, options.size, options.headdim, options.seqlen)
     parts = []
@@ -46,7 +46,8 @@ def _by_default(grid: Grid, known: list[Entry], mine: list[Entry], device: str) 
     return grid.entries(ours, device) + mine, grid.left_out(ours, device)
 
 
-def _check(entry: Entry, device: str) -> None:
+def check_runs(entry: Entry, device: str) -> None:
+    """Raise RegistryError, with the reason, for what cannot run on a device."""
     if isinstance(entry.impl, Unloadable):
         raise registry.RegistryError(f"{entry.name}: {entry.impl.problem}")
     if isinstance(entry.impl, Absent):

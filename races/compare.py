@@ -16,18 +16,18 @@ from races.bits import bits
 
 
 class Dense:
-    """A tensor without gaps in memory, whatever the order of its dimensions, seen as a row of its elements."""
+    """A tensor without gaps in memory, whatever the order of its dimensions: its memory is a row of its elements."""
 
     def __init__(self, tensor: torch.Tensor):
         self.order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
         self.elements, self.strides = tensor.numel(), tensor.stride()
         self.gapless = tensor.permute(self.order).is_contiguous()
 
-    def row(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The elements in the order of memory; a copy only if the tensor is stored otherwise than the first one."""
-        if self.gapless and tensor.stride() == self.strides:  # in one step, because each repeat takes it
-            return tensor.as_strided((self.elements,), (1,))
-        return tensor.permute(self.order).contiguous().view(-1)
+    def stored(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor itself; a copy only if it is stored otherwise than the first one."""
+        if self.gapless and tensor.stride() == self.strides:
+            return tensor
+        return tensor.permute(self.order).contiguous()
 
     def like(self, row: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         """A row of so many elements, in the shape of a tensor."""
@@ -41,7 +41,7 @@ class Comparison:
     def __init__(self, first: dict[str, torch.Tensor], n: int):
         self.n, self.first = n, {name: tensor.clone() for name, tensor in first.items()}
         self.dense = {name: Dense(tensor) for name, tensor in first.items()}
-        self.rows = {name: self.dense[name].row(tensor) for name, tensor in self.first.items()}
+        self.rows = {name: row(self.dense[name].stored(tensor)) for name, tensor in self.first.items()}
         device = next((tensor.device for tensor in first.values()), torch.device("cpu"))
         # By element: in how many repeats it differed. By output and repeat: whether it differed. By output: by how much.
         self.counts = {name: torch.zeros_like(row, dtype=torch.int32) for name, row in self.rows.items()}
@@ -51,7 +51,7 @@ class Comparison:
 
     def see(self, repeat: int, results: dict[str, torch.Tensor]) -> None:
         """Compare the results of a repeat. Nothing waits."""
-        self._compare([dense.row(results[name]) for name, dense in self.dense.items()], repeat)
+        self._compare([dense.stored(results[name]) for name, dense in self.dense.items()], repeat)
 
     def which(self) -> dict[str, list[int]]:
         """By output that differed: the repeats in which it did. Waits for the device."""
@@ -66,6 +66,11 @@ class Comparison:
     def largest(self, name: str) -> float:
         """The largest difference of an output; inf if a NaN appeared or disappeared."""
         return float(self.most[list(self.first).index(name)])
+
+
+def row(stored: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor without gaps, in the order of memory."""
+    return stored.as_strided((stored.numel(),), (1,))
 
 
 def _way(device: torch.device) -> type:
@@ -86,8 +91,8 @@ class ByTorch:
         self.first, self.counts, self.differed, self.most = first, counts, differed, most
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
-        """Compare the rows of a repeat with the first ones."""
-        for n, (a, b) in enumerate(zip(got, self.first, strict=True)):
+        """Compare what a repeat stored with the first rows."""
+        for n, (a, b) in enumerate(zip(map(row, got), self.first, strict=True)):
             differs = bits(a) != bits(b)
             any_ = differs.any()
             if a.device.type == "cpu" and not any_:  # on a GPU this question would wait

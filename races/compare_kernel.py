@@ -52,7 +52,8 @@ def compare_kernel(
 
 
 class ByKernel:
-    """As ByTorch. Once the kernel is compiled, a repeat launches it at once: Triton would look at each argument again."""
+    """As ByTorch. Once the kernel is compiled, a repeat launches it at once, on a GPU with addresses in place of tensors:
+    Triton would look at each argument again, and ask the driver whose memory each tensor is."""
 
     def __init__(
         self, first: list[torch.Tensor], counts: list[torch.Tensor], differed: torch.Tensor, most: torch.Tensor
@@ -64,15 +65,17 @@ class ByKernel:
         self.grid = (starts[-1], 1, 1)
         self.fixed = (tuple(first), tuple(counts), differed, most.view(torch.int32), *tables)
         self.constants = (differed.shape[1], len(first), BLOCK)
+        self.address = torch.Tensor.data_ptr if differed.is_cuda else torch.Tensor.detach  # the emulator knows tensors
         self.launch: Callable | None = None
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
-        """Compare the rows of a repeat with the first ones."""
-        arguments = (tuple(got), *self.fixed, repeat, *self.constants)
-        aligned = all(row.data_ptr() % ALIGNED == 0 for row in got)  # which the kernel may be compiled for
+        """Compare what a repeat stored with the first rows."""
+        aligned = not any(tensor.data_ptr() % ALIGNED for tensor in got)  # which the kernel may be compiled for
         if self.launch and aligned:
-            self.launch(*arguments)
+            self.launch(tuple(map(self.address, got)), *self.addresses, repeat, *self.constants)
         elif self.grid[0]:
-            compiled = compare_kernel[self.grid](*arguments)
+            compiled = compare_kernel[self.grid](tuple(got), *self.fixed, repeat, *self.constants)
             if aligned:
                 self.launch = compiled[self.grid]
+                first, counts, *others = self.fixed
+                self.addresses = (*(tuple(map(self.address, it)) for it in (first, counts)), *map(self.address, others))
