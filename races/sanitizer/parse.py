@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from emulator.observation import STATIC_SHARED, Action, Kind, Side, Site, Space
 from races.finding import Finding, Layer, merge
-from races.sanitizer.kernels import of_pytorch
+from races.sanitizer.kernels import identifier, of_pytorch
 from races.sanitizer.tools import Tool
 
 PREFIX = "========="
@@ -150,5 +150,5 @@ def _site(where: str) -> Site:
         return Site(where, 0)
     function, line = found["function"], int(found["line"] or 0)
     if not line:
-        return Site(f"{function.split('(')[0].split('<')[0]}+{found['offset']}", 0, function)
+        return Site(f"{identifier(function)}+{found['offset']}", 0, function)
     return Site(found["file"], line, function, linecache.getline(found["file"], line).strip())

@@ -111,6 +111,16 @@ def test_what_it_wrote_about_planted_kernels_is_read(name, headlines):
     assert found.unread == [] and found.left_out == 0
 
 
+def test_a_kernel_without_lines_is_named_without_its_module_and_tags():
+    at = "attest_plugin_mine_bc58::make_attend::_3clocals_3e::attend[abi:v1,cw51cXTL](Array<float, (int)1, C, aligned>)"
+    log = (
+        f"========= Error: Race reported between Read access at {at}+0x250\n"
+        f"=========     and Write access at {at}+0x90 [4 hazards]\n"
+        "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)\n"
+    )
+    assert [str(site) for site in parse(log, Tool.RACECHECK).findings[0].sites] == ["attend+0x250", "attend+0x90"]
+
+
 @pytest.mark.parametrize("name", ["racecheck", "racecheck_older", "memcheck", "synccheck"])
 def test_what_every_log_has_is_no_complaint(name):
     assert report(name).complaints == []

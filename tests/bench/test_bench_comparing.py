@@ -1,0 +1,61 @@
+"""What comparing costs is measured, and bad input is told."""
+
+import re
+
+import pytest
+import torch
+
+from bench import comparing
+from impls import torch_math
+from properties.cases.case import Case
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CASE = Case(seqlen_q=8, seqlen_k=8, headdim=8)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(comparing, "TURNS", 1)
+
+
+def test_every_pass_gets_a_line(capsys):
+    assert comparing.main(["--device", "cpu", "--impl", "torch_math", "--size", "1x1x8x8", "--dtype", "fp32"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["torch_math"] * 2
+    assert [bool(re.search(r"\d us, compared \d+\.\d\d times as long", line)) for line in lines] == [True] * 2
+
+
+def test_the_ratio_is_of_a_compared_launch_to_a_bare_one():
+    found = comparing.cost(torch_math.IMPL, CASE, "cpu", backward=False)
+    assert found.alone > 0 and found.ratio == found.compared / found.alone
+
+
+def test_each_launch_of_a_turn_is_compared(monkeypatch):
+    seen = []
+    monkeypatch.setattr(comparing.Comparison, "see", lambda self, repeat, results: seen.append((repeat, set(results))))
+    comparing.cost(torch_math.IMPL, CASE, "cpu", backward=True)
+    assert seen == [
+        (repeat, {"out", "lse", "dq", "dk", "dv"}) for _ in range(2) for repeat in range(comparing.LAUNCHES["cpu"])
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--impl", "nobody"], "unknown 'nobody'"),
+        (["--size", "8x8"], "'8x8' should be batch x nheads x seqlen x headdim"),
+        (["--dtype", "fp8"], "'fp8' should be one of"),
+        (["--impl", "torch_flex"], "torch_flex runs on cuda only"),
+    ],
+)
+def test_bad_input_is_told(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        comparing.main(["--device", "cpu", *arguments])
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_cuda_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        comparing.main(["--device", "cuda"])
+    assert "PyTorch sees no CUDA device" in capsys.readouterr().err
