@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.cells import Size, cases
-from bench.options import dtypes, sizes
+from bench.cells import Size, cases, refusal
+from bench.options import device_of, dtypes, sizes
 from bench.plan import check_runs
 from bench.sanity import make_inputs
 from impls import registry
@@ -22,6 +22,7 @@ from properties.cases.case import Case
 from races.compare import Comparison
 
 SIZE = {"cuda": Size(4, 16, 1024, 64), "cpu": Size(1, 2, 256, 64)}
+BY_DEFAULT = {"cuda": ("cuda_fa2", "triton_fa2"), "cpu": ("torch_math",)}
 LAUNCHES = {"cuda": 200, "cpu": 5}  # between two readings of the clock, after which the device is waited for
 TURNS = 7  # of launches alone, and of launches that are compared
 Tensors = dict[str, torch.Tensor]
@@ -39,9 +40,12 @@ class Cost:
         """How many times as long a compared launch takes."""
         return self.compared / self.alone
 
+    def __str__(self) -> str:
+        return f"{self.alone:6.0f} us, compared {self.ratio:.2f} times as long"
+
 
 def cost(impl: Implementation, case: Case, device: str, backward: bool) -> Cost:
-    """Measure in turns, by the clock of the host: what bounds a launch, the host or the device, bounds the figure, too."""
+    """Measure by the host's clock, in turns: the figure is the host's time or the device's, whichever is longer."""
     given, launches = make_inputs(case, device, seed=0), LAUNCHES[device]
     x = Inputs(**{name: to_layout(impl, tensor).clone() for name, tensor in given.items()})
 
@@ -78,34 +82,54 @@ def _seconds(call: Callable[[int], None], n: int, device: str) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Print a line for each implementation and pass."""
+    """Print a line for each case, implementation and pass. Returns 0, or 1 if nothing could be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench.comparing", description=__doc__.partition(": ")[2])
     add = parser.add_argument
     add("--impl", metavar="A,B", help="only these implementations (cuda_fa2,triton_fa2; on a CPU torch_math)")
-    add("--impl-from", metavar="FILE.py[:NAME]", help="the Implementation in this file")
+    add("--impl-from", metavar="FILE.py[:NAME]", action="append", default=[], help="the Implementation in this file")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
-    add("--dtype", type=dtypes, default=("float16",), help="such as bf16 (float16)")
-    add("--size", type=sizes, help="batch x nheads x seqlen x headdim (4x16x1024x64; on a CPU 1x2x256x64)")
+    add("--dtype", type=dtypes, default=("float16",), metavar="A,B", help="such as fp16,bf16 (fp16)")
+    add(
+        "--size",
+        type=sizes,
+        metavar="N,M",
+        help="batch x nheads x seqlen x headdim (4x16x1024x64; on a CPU 1x2x256x64)",
+    )
     options = parser.parse_args(arguments)
-    there = torch.cuda.is_available()
-    if options.device == "cuda" and not there:
-        parser.error("--device cuda: PyTorch sees no CUDA device here")
-    device = options.device if options.device != "auto" else "cuda" if there else "cpu"
-    names = options.impl or (None if options.impl_from else "cuda_fa2,triton_fa2" if device == "cuda" else "torch_math")
+    device = device_of(parser, options)
     try:
-        mine = registry.from_file(options.impl_from) if options.impl_from else []
-        entries = registry.select(registry.ours() + mine, names) if names else mine
-        for entry in entries:
-            check_runs(entry, device)
+        entries = _entries(options, device)
     except registry.RegistryError as error:
         parser.error(str(error))
+    measured = 0
     for case in cases(options.dtype, options.size or (SIZE[device],), (False,)):
         for impl in (entry.impl for entry in entries):
-            for backward in (False, True)[: 1 + (impl.backward is not None)]:
-                found, which = cost(impl, case, device, backward), "forward and backward" if backward else "forward"
-                print(f"{impl.name:20} {which:20} {found.alone:6.0f} us, compared {found.ratio:.2f} times as long  ({case})",
-                      flush=True)  # fmt: skip
-    return 0
+            for which in ("forward", "backward") if impl.backward else ("forward",):
+                found = _line(impl, case, device, which)
+                measured += isinstance(found, Cost)
+                print(
+                    f"{impl.name:20} {'forward and ' * (which == 'backward') + which:20} {found}  ({case})", flush=True
+                )
+    return 0 if measured else 1
+
+
+def _entries(options: argparse.Namespace, device: str) -> list[registry.Entry]:
+    mine = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
+    names = options.impl if options.impl is not None or mine else ",".join(BY_DEFAULT[device])
+    entries = mine if names is None else registry.select(registry.ours() + mine, names)
+    for entry in entries:
+        check_runs(entry, device)
+    return entries
+
+
+def _line(impl: Implementation, case: Case, device: str, which: str) -> Cost | str:
+    """What is measured, or why nothing is."""
+    if reason := refusal(impl, case, which):
+        return f"refused: {reason}"
+    try:
+        return cost(impl, case, device, which == "backward")
+    except torch.OutOfMemoryError:
+        return "does not fit into memory"
 
 
 if __name__ == "__main__":

@@ -74,11 +74,16 @@ def parsed(arguments: list[str]) -> tuple[argparse.ArgumentParser, argparse.Name
         parser.error(
             f"--size with {other}: should be one of them, as a size (batch x nheads x seqlen x headdim) has all"
         )
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: PyTorch sees no CUDA device here")
-    if options.device == "auto":
-        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    options.device = device_of(parser, options)
     return parser, options
+
+
+def device_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
+    """As --device says: "cuda" or "cpu". Exits with a message without a GPU that is asked for."""
+    there = torch.cuda.is_available()
+    if options.device == "cuda" and not there:
+        parser.error("--device cuda: PyTorch sees no CUDA device here")
+    return options.device if options.device != "auto" else "cuda" if there else "cpu"
 
 
 def _listed(text: str) -> list[str]:
@@ -86,6 +91,7 @@ def _listed(text: str) -> list[str]:
 
 
 def dtypes(text: str) -> tuple[str, ...]:
+    """The names of --dtype, long ones for short."""
     return _known([SHORT.get(word, word) for word in _listed(text)], tuple(DTYPES))
 
 
@@ -108,6 +114,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def sizes(text: str) -> tuple[Size, ...]:
+    """Those of --size: 8x12x1024x64."""
     found = []
     for word in _listed(text):
         numbers = word.split("x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -54,5 +55,10 @@ class Mask:
 
     def has_empty_rows(self, seqlen_q: int, seqlen_k: int) -> bool:
         """Whether some query sees no key at all."""
-        first, last = self.bounds(torch.arange(seqlen_q), seqlen_q, seqlen_k)
-        return bool((torch.clamp(last, max=seqlen_k - 1) < first).any())
+        return _has_empty_rows(self, seqlen_q, seqlen_k)
+
+
+@lru_cache(maxsize=4096)  # asked several times of each case
+def _has_empty_rows(mask: Mask, seqlen_q: int, seqlen_k: int) -> bool:
+    first, last = mask.bounds(torch.arange(seqlen_q), seqlen_q, seqlen_k)
+    return bool((torch.clamp(last, max=seqlen_k - 1) < first).any())

@@ -41,7 +41,7 @@ class Comparison:
     def __init__(self, first: dict[str, torch.Tensor], n: int):
         self.n, self.first = n, {name: tensor.clone() for name, tensor in first.items()}
         self.dense = {name: Dense(tensor) for name, tensor in first.items()}
-        self.rows = {name: row(self.dense[name].stored(tensor)) for name, tensor in self.first.items()}
+        self.rows = {name: as_row(self.dense[name].stored(tensor)) for name, tensor in self.first.items()}
         device = next((tensor.device for tensor in first.values()), torch.device("cpu"))
         # By element: in how many repeats it differed. By output and repeat: whether it differed. By output: by how much.
         self.counts = {name: torch.zeros_like(row, dtype=torch.int32) for name, row in self.rows.items()}
@@ -68,7 +68,7 @@ class Comparison:
         return float(self.most[list(self.first).index(name)])
 
 
-def row(stored: torch.Tensor) -> torch.Tensor:
+def as_row(stored: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor without gaps, in the order of memory."""
     return stored.as_strided((stored.numel(),), (1,))
 
@@ -92,7 +92,7 @@ class ByTorch:
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
         """Compare what a repeat stored with the first rows."""
-        for n, (a, b) in enumerate(zip(map(row, got), self.first, strict=True)):
+        for n, (a, b) in enumerate(zip(map(as_row, got), self.first, strict=True)):
             differs = bits(a) != bits(b)
             any_ = differs.any()
             if a.device.type == "cpu" and not any_:  # on a GPU this question would wait

@@ -65,17 +65,22 @@ class ByKernel:
         self.grid = (starts[-1], 1, 1)
         self.fixed = (tuple(first), tuple(counts), differed, most.view(torch.int32), *tables)
         self.constants = (differed.shape[1], len(first), BLOCK)
-        self.address = torch.Tensor.data_ptr if differed.is_cuda else torch.Tensor.detach  # the emulator knows tensors
+        # What an argument is passed as: on a GPU its address; the emulator has to see tensors.
+        self.passed = torch.Tensor.data_ptr if differed.is_cuda else torch.Tensor.detach
+        self.fixed_passed: tuple = ()
         self.launch: Callable | None = None
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
         """Compare what a repeat stored with the first rows."""
         aligned = not any(tensor.data_ptr() % ALIGNED for tensor in got)  # which the kernel may be compiled for
         if self.launch and aligned:
-            self.launch(tuple(map(self.address, got)), *self.addresses, repeat, *self.constants)
+            self.launch(tuple(map(self.passed, got)), *self.fixed_passed, repeat, *self.constants)
         elif self.grid[0]:
             compiled = compare_kernel[self.grid](tuple(got), *self.fixed, repeat, *self.constants)
             if aligned:
                 self.launch = compiled[self.grid]
                 first, counts, *others = self.fixed
-                self.addresses = (*(tuple(map(self.address, it)) for it in (first, counts)), *map(self.address, others))
+                self.fixed_passed = (
+                    *(tuple(map(self.passed, it)) for it in (first, counts)),
+                    *map(self.passed, others),
+                )

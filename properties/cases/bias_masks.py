@@ -42,24 +42,26 @@ def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
 
 def may_have_empty_rows(case: Case, alignment: str) -> bool:
     """Whether position and bias leave some query of the case without a visible key, for some seed."""
-    mask, queries = mask_of(case, alignment), torch.arange(case.seqlen_q)
+    mask = mask_of(case, alignment)
+    if mask.has_empty_rows(case.seqlen_q, case.seqlen_k):
+        return True
+    if case.bias is None or case.bias_mask not in HIDING:
+        return False
+    queries = torch.arange(case.seqlen_q)
     first, last = mask.bounds(queries, case.seqlen_q, case.seqlen_k)
     last = last.clamp(max=case.seqlen_k - 1)
-    empty = last < first
-    if case.bias is not None and case.bias_mask in HIDING:
-        row = queries if case.bias == "matrix" else torch.zeros_like(queries)
-        hidden = torch.ones_like(empty)
-        if case.bias_mask != "dead_row":
-            shortest = case.seqlen_k - 1 if case.bias_mask == "left" else 0
-            least, most = _left(case, row, torch.tensor(shortest))
-            hidden = torch.minimum(last, most) < torch.maximum(first, least)
-            if case.bias_mask == "first_and_window":
-                hidden &= first > 0  # key 0 is left to each row
-        if case.bias_keeps_key:
-            for key in _kept(case, row):
-                hidden &= (key < first) | (key > last)
-        empty |= hidden
-    return bool(empty.any())
+    row = queries if case.bias == "matrix" else torch.zeros_like(queries)
+    hidden = torch.ones_like(queries, dtype=torch.bool)
+    if case.bias_mask != "dead_row":
+        shortest = case.seqlen_k - 1 if case.bias_mask == "left" else 0
+        least, most = _left(case, row, torch.tensor(shortest))
+        hidden = torch.minimum(last, most) < torch.maximum(first, least)
+        if case.bias_mask == "first_and_window":
+            hidden &= first > 0  # key 0 is left to each row
+    if case.bias_keeps_key:
+        for key in _kept(case, row):
+            hidden &= (key < first) | (key > last)
+    return bool(hidden.any())
 
 
 def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

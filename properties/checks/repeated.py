@@ -15,6 +15,7 @@ from properties.checks.pictures import plural
 from properties.trial import Trial
 from races.perturb import Perturbation, Setting, chosen
 from races.repeat import Repeats, bound, compare_repeats
+from races.tracing import MOST_PRODUCTS
 
 NOT_TRACED = (
     "not traced: a race need not change a result, and kernels in CUDA C++, Triton or Numba can be traced (traced=True)"
@@ -58,6 +59,7 @@ def repeats_of(
         handed=dict(trial.laid_out(x).items()),
         nbytes=x.nbytes,
         other=lambda: trial.launch(other(), backward=backward),
+        large=trial.case.products > MOST_PRODUCTS,
     )
     with trial.waited_for(backward):
         found = compare_repeats(launch, n, perturbations_of(trial), setting, inexact)

@@ -11,6 +11,7 @@ from properties.judging.explain import replay_of
 from properties.judging.plan import CALLED_WITH, contract_test
 from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from properties.plugin import sources
+from properties.plugin.last_case import last_case_in
 
 # Under which name a worker passes to the controller:
 KEY = "attest"  # a result
@@ -48,8 +49,7 @@ def died(report, directory: Path, entries: Iterable[Entry]) -> dict | None:
     if (judged := judged_in(report.nodeid)) is None:
         return None
     chapter, law, impl = judged
-    last = directory / f"last-case-{report.attest_worker}.txt"
-    case = last.read_text().strip() if last.exists() else ""
+    case = last_case_in(directory / f"last-case-{report.attest_worker}.txt")
     if not case.startswith((report.nodeid, contract_test(impl))):  # it is that of the law before
         case = ""
     known = f"the last case launched was {case}" if case else "it had launched no case"

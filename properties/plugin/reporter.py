@@ -23,6 +23,7 @@ from properties.plain_text import all_plain
 from properties.plugin import ahead, resume, saved, shard, sources, times
 from properties.plugin.chosen import Chosen
 from properties.plugin.folder import FolderError
+from properties.plugin.last_case import last_case_in
 from properties.plugin.order import by_implementation, judges
 from properties.plugin.outcomes import GPU_KEY, KEY, SHARD_KEY, died, judged_in, not_green, raised_in, result_of
 from properties.plugin.process import prepare, prepare_to_fork
@@ -151,7 +152,7 @@ class Reporter(Chosen):
         except (FolderError, ResumeError) as error:
             raise pytest.UsageError(str(error)) from None
         for last in self.report.directory.glob("last-case-*.txt"):
-            self._tell(f"an earlier run died in {last.read_text().strip()}")
+            self._tell(f"an earlier run died in {last_case_in(last)}")
             last.unlink()
         decided = {(result["law"], result["impl"]) for result in kept}
         left = [judged[2] for test in planned if (judged := judged_in(test)) and judged[1:] not in decided]

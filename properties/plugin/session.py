@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from properties.judging.judge import device_of, judge
 from properties.judging.plan import Plan, contract_test
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
+from properties.plugin.last_case import LastCase
 from properties.plugin.process import give_back_gpu_memory
 from properties.plugin.sources import in_checkout, shown
 from properties.untrusted.records import record_of
@@ -49,26 +49,17 @@ class Judge:
         self.device_name = ""  # of a GPU
         self.options = {entry.name: entry.option for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}
-        self.last_case = report_dir / f"last-case-{worker}.txt"
-        self._file = None
+        self.last_case = LastCase(report_dir / f"last-case-{worker}.txt")
         plan.write_down = self.write_down
 
     def write_down(self, text: str) -> None:
         """Keep what is about to be launched on disk, so that the case is known if the process dies."""
         NOW.begins(text)
-        with suppress(OSError):  # a full disk, which the report tells
-            if self._file is None:
-                self.last_case.parent.mkdir(parents=True, exist_ok=True)
-                self._file = open(self.last_case, "wb", buffering=0)  # noqa: SIM115
-            self._file.truncate(0)
-            os.pwrite(self._file.fileno(), f"{text}\n".encode(errors="backslashreplace"), 0)
+        self.last_case.write(text)
 
     def close(self) -> None:
         """Remove the file of the last case: the process ends normally."""
-        if self._file is not None:
-            self._file.close()
-        with suppress(OSError):
-            self.last_case.unlink(missing_ok=True)
+        self.last_case.remove()
 
     @contextmanager
     def changed(self, **changes: object) -> Iterator[None]:

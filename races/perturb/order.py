@@ -11,9 +11,10 @@ SWITCH = 0.02  # the probability that another thread continues at an access
 
 
 def _order(setting: Setting) -> AbstractContextManager[None]:
-    """Each thread until it waits, each warp until it waits, or threads switched at accesses, too."""
+    """Each thread until it waits, each warp until it waits, or, unless that takes long, threads switched at accesses, too."""
     draw = setting.random("order")
-    by_warp, switch = draw.choice(((False, 0.0), (True, 0.0), (False, SWITCH)))
+    ways = [(False, 0.0), (True, 0.0)] + ([] if setting.large else [(False, SWITCH)])
+    by_warp, switch = draw.choice(ways)
     return ordered(1 + draw.randrange(2**32), switch, by_warp)
 
 

@@ -16,6 +16,7 @@ class Setting:
 
     handed: the inputs that the launch will get, by name. A perturbation may replace them by equal ones that lie elsewhere.
     nbytes: sizes that the implementation is likely to allocate. other: calls it on other values, without waiting for it.
+    large: a launch under the emulator that looks at every access would take seconds.
     Whatever is random in a perturbation depends on seed and repeat alone.
     """
 
@@ -25,6 +26,7 @@ class Setting:
     handed: dict[str, torch.Tensor] = field(default_factory=dict)
     nbytes: list[int] = field(default_factory=list)
     other: Callable[[], object] = lambda: None
+    large: bool = False
 
     def random(self, word: str) -> random.Random:
         """Random numbers of this launch; `word` keeps the perturbations apart."""

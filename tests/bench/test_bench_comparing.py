@@ -1,6 +1,8 @@
 """What comparing costs is measured, and bad input is told."""
 
 import re
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,9 +27,10 @@ def test_every_pass_gets_a_line(capsys):
     assert [bool(re.search(r"\d us, compared \d+\.\d\d times as long", line)) for line in lines] == [True] * 2
 
 
-def test_the_ratio_is_of_a_compared_launch_to_a_bare_one():
+def test_the_cost_is_that_of_comparing(monkeypatch):
+    monkeypatch.setattr(comparing.Comparison, "see", lambda self, repeat, results: time.sleep(0.01))
     found = comparing.cost(torch_math.IMPL, CASE, "cpu", backward=False)
-    assert found.alone > 0 and found.ratio == found.compared / found.alone
+    assert found.compared - found.alone > 9_000 and found.ratio > 1
 
 
 def test_each_launch_of_a_turn_is_compared(monkeypatch):
@@ -46,12 +49,30 @@ def test_each_launch_of_a_turn_is_compared(monkeypatch):
         (["--size", "8x8"], "'8x8' should be batch x nheads x seqlen x headdim"),
         (["--dtype", "fp8"], "'fp8' should be one of"),
         (["--impl", "torch_flex"], "torch_flex runs on cuda only"),
+        (["--impl", ""], "no name given"),
     ],
 )
 def test_bad_input_is_told(arguments, said, capsys):
     with pytest.raises(SystemExit) as ended:
         comparing.main(["--device", "cpu", *arguments])
     assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_what_an_implementation_does_not_take_is_refused(capsys):
+    plugin = str(Path(__file__).parents[1] / "plugins" / "good.py")
+    assert comparing.main(["--device", "cpu", "--impl-from", plugin, "--dtype", "fp32", "--size", "1x1x8x16"]) == 0
+    assert comparing.main(["--device", "cpu", "--impl", "torch_sdpa_flash_cpu", "--size", "1x1x8x8"]) == 1
+    good, refused, _ = capsys.readouterr().out.splitlines()
+    assert "times as long" in good and "refused: dtype float16 is not in what torch_sdpa_flash_cpu supports" in refused
+
+
+def test_what_does_not_fit_is_told(monkeypatch, capsys):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(comparing, "make_inputs", full)
+    assert comparing.main(["--device", "cpu", "--impl", "torch_math"]) == 1
+    assert "does not fit into memory" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -30,15 +30,34 @@ def by(way, first, n):
     return made
 
 
-@pytest.fixture(params=["torch", "kernel"])
-def comparison(request):
-    """comparison(first, n): a Comparison that compares in one of the two ways."""
-    if request.param == "kernel":
-        request.getfixturevalue("gxx")
-        own = _kernel()
-    else:
-        own = compare.ByTorch
+class OnGpu(Comparison):
+    """A Comparison of copies on a GPU, where the kernel gets addresses."""
 
+    def __init__(self, first, n):
+        super().__init__(_on_gpu(first), n)
+
+    def see(self, repeat, results):
+        super().see(repeat, _on_gpu(results))
+
+    def elements(self, name):
+        return super().elements(name).cpu()
+
+
+def _on_gpu(tensors):
+    return {name: tensor.cuda() for name, tensor in tensors.items()}
+
+
+@pytest.fixture(params=["torch", "kernel", "gpu"])
+def comparison(request):
+    """comparison(first, n): a Comparison that compares in one of the ways."""
+    if request.param == "torch":
+        return lambda first, n: by(compare.ByTorch, first, n)
+    if request.param == "gpu":
+        if not torch.cuda.is_available():
+            pytest.skip("there is no GPU")
+        return OnGpu
+    request.getfixturevalue("gxx")
+    own = _kernel()
     return lambda first, n: by(own, first, n)
 
 

@@ -2,13 +2,13 @@
 
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import combinations, islice
 
 import pytest
 import torch
 
-from races.perturb import ALL, Perturbation, Setting, chosen, gpu, rounds
+from races.perturb import ALL, Perturbation, Setting, chosen, gpu, order, rounds
 from races.poison import current
 
 ON_CPU = ["other_case", "poison", "order"]
@@ -132,6 +132,18 @@ def test_a_call_with_other_values_runs_before_the_launch():
     with ALL["other_case"].applied(Setting("cpu", 0, 0, other=lambda: calls.append("other"))):
         calls.append("launch")
     assert calls == ["other", "launch"]
+
+
+def test_threads_are_switched_at_accesses_unless_that_takes_long(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        order, "ordered", lambda seed, switch, by_warp: drawn.append((switch, by_warp)) or nullcontext()
+    )
+    for large in (False, True):
+        for repeat in range(40):
+            ALL["order"].applied(Setting("cpu", repeat, 0, large=large))
+    ways = {(0.0, False), (0.0, True)}
+    assert ({*drawn[:40]}, {*drawn[40:]}) == (ways | {(order.SWITCH, False)}, ways)
 
 
 def test_moved_inputs_are_equal_and_lie_elsewhere():
