@@ -31,7 +31,7 @@ SIMULATED = (
 )
 # torch then counts GPUs without CUDA: a process that has used CUDA cannot fork another one that uses it.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-WORKERS_PER_GPU = 8
+WORKERS_PER_GPU = 12
 GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
 
 for _name, _profile in PROFILES.items():

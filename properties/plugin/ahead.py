@@ -1,4 +1,4 @@
-"""Compiles on cores that no worker needs: kernels that laws will ask for, before they do.
+"""Compiles beside the workers: kernels that laws will ask for, before they do.
 
     python -m properties.plugin.ahead OWNER PART PARTS NAME...
 
@@ -73,12 +73,12 @@ def call_each(calls: Iterable[tuple[Implementation, Case]], device: str) -> None
 
 
 def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
-    """Processes that call implementations, one for each core to spare, but no more than there are workers.
+    """Processes that call implementations, one for two cores, but no more than there are workers, which wait meanwhile.
 
     laws_of: the name of the implementation of each law that is to be judged.
     """
     judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
-    parts = min(cores() - workers, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
+    parts = min(cores() // 2, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
     names, gpus, made = list(dict.fromkeys(judged)), visible_gpus(), []
     with suppress(OSError):  # too many processes, say: then workers compile alone
         for part in range(parts):

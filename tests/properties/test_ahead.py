@@ -1,4 +1,4 @@
-"""Kernels are compiled before laws need them, on cores to spare: what is called for that, and by how many processes."""
+"""Kernels are compiled before laws need them, beside the workers: what is called for that, and by how many processes."""
 
 import os
 import signal
@@ -51,8 +51,10 @@ def machine(monkeypatch):
 MANY = ["triton_a", "numba_b"] * ahead.FEWEST_LAWS
 
 
-def test_there_are_no_more_processes_than_cores_to_spare_or_workers(machine):
-    assert [len(ahead.start(MANY, workers)) for workers in (1, 8, 12, 16, 20)] == [1, 8, 4, 0, 0]
+def test_there_is_a_process_for_two_cores_and_no_more_than_workers(machine):
+    assert [len(ahead.start(MANY, workers)) for workers in (1, 7, 8, 12, 20)] == [1, 7, 8, 8, 8]
+    machine.setattr(os, "sched_getaffinity", lambda _: range(6), raising=False)
+    assert [len(ahead.start(MANY, workers)) for workers in (1, 6)] == [1, 3]
     owner = str(os.getpid())
     assert ahead.start(MANY, 2) == [(owner, part, "2", "triton_a", "numba_b", gpu) for part, gpu in ("03", "15")]
 

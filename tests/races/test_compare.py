@@ -1,10 +1,14 @@
 """Results are compared bit for bit on their device: by torch, and by one kernel, which the emulator runs here."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+import emulator.triton
 from races import compare
 from races.compare import Comparison
 
@@ -55,6 +59,10 @@ def comparison(request):
     if request.param == "gpu":
         if not torch.cuda.is_available():
             pytest.skip("there is no GPU")
+        if emulator.triton.is_active():
+            pytest.skip(
+                "kernels run in the emulator in this process: test_a_kernel_compares_on_a_gpu_as_here starts another"
+            )
         return OnGpu
     request.getfixturevalue("gxx")
     own = _kernel()
@@ -80,6 +88,13 @@ def results(**changed) -> dict[str, torch.Tensor]:
         "dv": torch.empty(0, 2),
     }
     return normal | changed
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_kernel_compares_on_a_gpu_as_here():
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", __file__, "-k", "[gpu"]
+    ended = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert ended.returncode == 0 and "skipped" not in ended.stdout.splitlines()[-1], ended.stdout
 
 
 def test_equal_results_show_nothing(comparison):
