@@ -22,6 +22,7 @@ from properties.cases.support import unsupported
 from properties.clock import Clock, Work
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided
 from properties.isolation.status import NOW
+from properties.nearby import Nearby
 from properties.state.watch import Watch, unnamed
 from properties.untrusted.remote import remote_of
 
@@ -71,6 +72,11 @@ class Trial:
         """The inputs of the case, in the public layout, contiguous."""
         with self.meter.clock.counts(Work.INPUTS):
             return build(self.case, self.device)
+
+    @cached_property
+    def nearby(self) -> Nearby:
+        """Where the oracle computes."""
+        return Nearby(self.device)
 
     @property
     def backward(self) -> bool:
@@ -255,13 +261,17 @@ class Trial:
         """The oracle's answer in float64."""
         x = self.x if x is None else x
         with self.meter.clock.counts(Work.ORACLE):
-            return oracle.attention(x.q, x.k, x.v, self.variant(x, **changed), dout=x.dout if backward else None)
+            (x,) = self.nearby.bring(x)
+            return self.nearby.send(
+                oracle.attention(x.q, x.k, x.v, self.variant(x, **changed), dout=x.dout if backward else None)
+            )
 
     def budget(self, want: oracle.Attention, x: Inputs | None = None, *, backward: bool = False, **changed):
         """How wrong each output may be: sigma per element (oracle/budget.py)."""
         x = self.x if x is None else x
         with self.meter.clock.counts(Work.BUDGET):
-            return oracle.budget(
+            x, want = self.nearby.bring(x, want)
+            found = oracle.budget(
                 x.q,
                 x.k,
                 x.v,
@@ -271,6 +281,7 @@ class Trial:
                 precision=self.impl.precision,
                 form=self.form,
             )
+            return self.nearby.send(found)
 
     def variant(self, x: Inputs | None = None, **changed) -> oracle.Variant:
         """What the oracle has to know beside q, k and v; `changed` names fields of the case that differ."""
