@@ -70,7 +70,14 @@ def _moved(of: Tensors, device: str) -> Tensors:
     """The same values elsewhere, contiguous, by one copy."""
     # The widest elements first, so that each tensor begins at a multiple of its own size.
     tensors = sorted(_tensors(of).items(), key=lambda item: -item[1].element_size())
-    rows = torch.cat([tensor.detach().reshape(-1).view(torch.uint8) for _, tensor in tensors]).to(device)
+    rows = torch.cat([_bytes(tensor) for _, tensor in tensors]).to(device)
     parts = rows.split([tensor.numel() * tensor.element_size() for _, tensor in tensors])
     moved = {name: part.view(t.dtype).view(t.shape) for part, (name, t) in zip(parts, tensors, strict=True)}
     return replace(of, **moved)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    row = tensor.detach().reshape(-1)
+    if row.stride(0) != 1:  # one element expanded to all, which reshape leaves so
+        row = row.clone(memory_format=torch.contiguous_format)
+    return row.view(torch.uint8)

@@ -1,9 +1,10 @@
 """Compiles beside the workers: kernels that laws will ask for, before they do.
 
-    python -m properties.plugin.ahead OWNER PART PARTS NAME...
+    python -m properties.plugin.ahead OWNER NAME... < TICKETS
 
-calls the named implementations once for each kind of case, on a GPU. What Triton and Numba compile for that stays on disk,
-where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends.
+calls the named implementations on small cases of every kind, on a GPU. What Triton and Numba compile for that stays on disk,
+where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends. Several
+such processes share one open file, TICKETS: each reads the next number there and calls the kind of case with that number.
 
 A run of everything would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2, one after another.
 """
@@ -12,12 +13,15 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import product, zip_longest
 from pathlib import Path
+from typing import IO
 
 from impls.contract import Implementation
 from impls.registry import ours
@@ -36,34 +40,50 @@ COMPILED_ONE_BY_ONE = ("triton_", "numba_")
 FEWEST_LAWS = 40  # of these implementations in a run, below which it is over before this helps
 MOST = 8  # processes: each takes memory of a GPU, and imports what it calls
 SEQLEN = 16
+STDIN = 0
+TICKET, TICKETS = "H", 2**15  # a number's format, and more of them than there are kinds of cases
 
 
-def kinds(impl: Implementation) -> list[list[Case]]:
-    """Small cases with every dtype, tile and kind of bias: what kernels are compiled for. A list for each dtype and tile.
+def kinds(impl: Implementation) -> Iterator[list[Case]]:
+    """Small cases with every dtype, tile and kind of bias: what kernels are compiled for. Common head dims come first.
 
-    Tiles depend on the head dim padded to a power of two, wide loads on whether it is one. Common head dims come first.
+    Cases of one list share kernels. Tiles depend on the head dim padded to a power of two, wide loads on whether it is one.
     """
     s, powers = impl.supports, {2**n for n in range(11)}
     headdims = [d for d in s.headdim_list if d in powers or d + 1 in powers] or s.headdim_list[-1:]
-    groups = []
     for headdim, dtype in product(sorted(headdims, key=lambda d: abs(math.log(d / 64))), sorted(s.dtypes, key=str)):
         case = Case(1, SEQLEN, SEQLEN, 1, 1, headdim, dtype, causal=s.causal == "always")
-        biases = product(s.bias_kinds, dict.fromkeys((case.bias_dtype, dtype)))
-        groups.append([case, *(case.but(bias=kind, bias_dtype=of) for kind, of in biases)])
-    return groups
+        yield [case]
+        for bias_dtype in dict.fromkeys((case.bias_dtype, dtype)):
+            yield [case.but(bias=kind, bias_dtype=bias_dtype) for kind in s.bias_kinds]
 
 
-def part_of(impls: Iterable[Implementation], part: int, parts: int) -> Iterator[tuple[Implementation, Case]]:
-    """What one of so many processes calls: every implementation's common kinds, then the others."""
-    by_impl = [[(impl, group) for group in kinds(impl)] for impl in impls]
-    in_turn = [each for at_once in zip_longest(*by_impl) for each in at_once if each]
-    for impl, group in in_turn[part::parts]:
-        yield from ((impl, case) for case in group if not unsupported(impl, case))
+def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Case]]]:
+    """What there is to call, the common kinds of every implementation first. One process calls a whole inner list."""
+    by_impl = [
+        [[(impl, case) for case in cases if not unsupported(impl, case)] for cases in kinds(impl)] for impl in impls
+    ]
+    return [each for at_once in zip_longest(*by_impl) for each in at_once if each]
 
 
-def call_each(calls: Iterable[tuple[Implementation, Case]], device: str) -> None:
+@contextmanager
+def tickets() -> Iterator[IO[bytes]]:
+    """An open file of numbers. Processes that inherit it read from one place: each number goes to one of them."""
+    with tempfile.TemporaryFile() as file:
+        file.write(b"".join(struct.pack(TICKET, n) for n in range(TICKETS)))
+        file.seek(0)
+        yield file
+
+
+def drawn_from(descriptor: int) -> Iterator[int]:
+    """The tickets that no other process has read."""
+    while len(ticket := os.read(descriptor, struct.calcsize(TICKET))) == struct.calcsize(TICKET):
+        yield struct.unpack(TICKET, ticket)[0]
+
+
+def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None:
     """Call implementations on cases. What goes wrong here, laws will see."""
-    for impl, case in calls:
+    for impl, case in pairs:
         trial = Trial(impl, case, device, judges_state=False)
         try:
             trial.run(backward=trial.backward)
@@ -80,14 +100,14 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
     judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
     parts = min(cores() // 2, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
     names, gpus, made = list(dict.fromkeys(judged)), visible_gpus(), []
-    with suppress(OSError):  # too many processes, say: then workers compile alone
+    with suppress(OSError), tickets() as shared:  # too many processes, say: then workers compile alone
         for part in range(parts):
             made.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(os.getpid()), str(part), str(parts), *names],
+                    [sys.executable, "-m", __name__, str(os.getpid()), *names],
                     cwd=ROOT,
                     env={**os.environ, **({"CUDA_VISIBLE_DEVICES": gpus[part % len(gpus)]} if gpus else {})},
-                    stdin=subprocess.DEVNULL,
+                    stdin=shared,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,  # so that it is ended with its compilers
@@ -97,12 +117,13 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
 
 
 def main(arguments: list[str]) -> int:
-    owner, part, parts, *names = arguments
+    owner, *names = arguments
     end_with(int(owner))
     impls = [entry.impl for entry in ours(names) if entry.name in names and isinstance(entry.impl, Implementation)]
     prepare_to_fork()  # keeps kernels where workers do
     prepare("cuda", is_worker=True)
-    call_each(part_of(impls, int(part), int(parts)), "cuda")
+    every = calls(impls)
+    call_each((pair for n in drawn_from(STDIN) if n < len(every) for pair in every[n]), "cuda")
     return 0
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,21 +27,34 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CONSTANTS = ("BLOCK_D", "ALIGN", "BIAS", "UNMASKED", "PRECISION", "ATOMIC")
 
 
-def test_processes_share_the_kinds_of_all_implementations():
+def test_every_kind_of_every_implementation_is_called_and_the_most_common_ones_first():
     small = replace(torch_math.IMPL, name="small", supports=replace(torch_math.IMPL.supports, headdims=(64,)))
     impls = [torch_math.IMPL, small]
-    parts = [list(ahead.part_of(impls, part, 3)) for part in range(3)]
-    every = [(impl.name, str(case)) for part in parts for impl, case in part]
-    assert len(set(every)) == len(every) == sum(len(group) for impl in impls for group in ahead.kinds(impl))
-    assert {case.headdim for part in parts for _, case in part[:3]} == {64}  # the most common one first
+    every = ahead.calls(impls)
+    called = [(impl.name, str(case)) for pairs in every for impl, case in pairs]
+    assert len(set(called)) == len(called) == sum(len(cases) for impl in impls for cases in ahead.kinds(impl))
+    assert {(impl.name, case.headdim) for pairs in every[:6] for impl, case in pairs} == {
+        ("torch_math", 64),
+        ("small", 64),
+    }
+    assert len(every) < ahead.TICKETS / 10
+
+
+def test_each_ticket_goes_to_one_of_those_that_share_the_file():
+    with ahead.tickets() as shared:
+        inherited = [os.dup(shared.fileno()) for _ in range(3)]  # as processes get it
+    drawn = [ticket for tickets in zip_longest(*map(ahead.drawn_from, inherited)) for ticket in tickets]
+    for descriptor in inherited:
+        os.close(descriptor)
+    assert [ticket for ticket in drawn if ticket is not None] == list(range(ahead.TICKETS))
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """16 cores and two GPUs; a process is its command and its GPU."""
 
-    def popen(command, env, **how):
-        return *command[3:], env["CUDA_VISIBLE_DEVICES"]
+    def popen(command, env, stdin, **how):
+        return *command[3:], env["CUDA_VISIBLE_DEVICES"], stdin
 
     monkeypatch.setattr(ahead.subprocess, "Popen", popen)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16), raising=False)
@@ -55,8 +69,9 @@ def test_there_is_a_process_for_two_cores_and_no_more_than_workers(machine):
     assert [len(ahead.start(MANY, workers)) for workers in (1, 7, 8, 12, 20)] == [1, 7, 8, 8, 8]
     machine.setattr(os, "sched_getaffinity", lambda _: range(6), raising=False)
     assert [len(ahead.start(MANY, workers)) for workers in (1, 6)] == [1, 3]
-    owner = str(os.getpid())
-    assert ahead.start(MANY, 2) == [(owner, part, "2", "triton_a", "numba_b", gpu) for part, gpu in ("03", "15")]
+    started = ahead.start(MANY, 2)
+    assert [each[:-1] for each in started] == [(str(os.getpid()), "triton_a", "numba_b", gpu) for gpu in "35"]
+    assert started[0][-1] is started[1][-1]  # the tickets
 
 
 def test_a_run_that_is_soon_over_starts_none(machine):
@@ -80,15 +95,17 @@ def test_a_run_on_a_gpu_starts_them(monkeypatch):
     assert started("cpu") == started(untrusted=True) == []
 
 
-def test_each_process_calls_its_part(monkeypatch):
+def test_each_process_calls_what_it_draws(monkeypatch):
     """Of ours: a plug-in may be called as one of them."""
     done = []
+    monkeypatch.setattr(ahead, "drawn_from", lambda descriptor: iter((1, 4, 10_000)))
     monkeypatch.setattr(ahead, "end_with", done.append)
     monkeypatch.setattr(ahead, "prepare", lambda device, is_worker: done.append(device))
-    monkeypatch.setattr(ahead, "call_each", lambda calls, device: done.append((list(calls), device)))
-    ahead.main(["17", "1", "2", "triton_fa2", "triton_of_a_plug_in"])
+    monkeypatch.setattr(ahead, "call_each", lambda pairs, device: done.append((list(pairs), device)))
+    ahead.main(["17", "triton_fa2", "triton_of_a_plug_in"])
     impl = next(entry.impl for entry in ours() if entry.name == "triton_fa2")
-    assert done == [17, "cuda", (list(ahead.part_of([impl], 1, 2)), "cuda")]
+    every = ahead.calls([impl])
+    assert done == [17, "cuda", (every[1] + every[4], "cuda")]
 
 
 def test_they_end_with_what_they_started():
@@ -115,7 +132,7 @@ def test_an_error_does_not_end_it():
         return torch_math.forward(q, k, v, **options)
 
     broken = replace(torch_math.IMPL, name="broken", forward=forward)
-    ahead.call_each(ahead.part_of([broken], 0, 20), "cpu")
+    ahead.call_each([pairs[0] for pairs in ahead.calls([broken])[:30]], "cpu")
     assert {torch.float16, torch.float32} < set(called)
 
 
@@ -137,7 +154,7 @@ def test_what_a_thousand_drawn_cases_compile_is_compiled_ahead(monkeypatch):
     way = replace(impl.forward.__self__, largest=256)
     supports = replace(impl.supports, headdims=range(1, 257))
     impl = replace(impl, forward=way.forward, backward=way.backward, supports=supports, traced=False)
-    ahead.call_each(ahead.part_of([impl], 0, 1), "cpu")
+    ahead.call_each([pair for pairs in ahead.calls([impl]) for pair in pairs], "cpu")
     compiled, number = set(seen), 0
 
     def call(case) -> None:

@@ -1,5 +1,7 @@
 """The oracle computes small cases of a GPU on the CPU: what is moved, and that the answer stays the same."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -42,12 +44,16 @@ def test_tensors_of_any_dtype_layout_and_size_arrive_by_one_copy(monkeypatch):
     q = torch.randn(2, 3, 1, 5).bfloat16()
     x = Inputs(q=q, k=q[:, :1].expand(2, 4, 1, 5), v=torch.empty(2, 0, 1, 5).half(), dout=q.mT.contiguous().mT,
                bias=torch.randn(2, 1, 1, 4, dtype=torch.float64, requires_grad=True))  # fmt: skip
-    (here,) = Nearby(ELSEWHERE).bring(x)
-    for name, tensor in x.items():
-        moved = getattr(here, name)
-        assert torch.equal(moved, tensor) and moved.dtype == tensor.dtype and moved.is_contiguous(), name
-        assert not moved.requires_grad and (not tensor.numel() or moved.data_ptr() != tensor.data_ptr())
-    assert copies == [("cpu",)]
+    expanded = replace(
+        x, dout=torch.ones((), dtype=torch.bfloat16).expand(2, 3, 1, 5), v=torch.ones(3).as_strided((1,), (0,))
+    )
+    for given in (x, expanded):
+        (here,) = Nearby(ELSEWHERE).bring(given)
+        for name, tensor in given.items():
+            moved = getattr(here, name)
+            assert torch.equal(moved, tensor) and moved.dtype == tensor.dtype and moved.is_contiguous(), name
+            assert not moved.requires_grad and (not tensor.numel() or moved.data_ptr() != tensor.data_ptr())
+    assert copies == [("cpu",)] * 2
 
 
 def test_what_was_sent_is_not_fetched_again(trial):
