@@ -29,7 +29,7 @@ KEPT_ON_GPU = 4 << 30  # bytes that torch may keep from one law to the next
 def prepare_to_fork() -> None:
     """Call once, in the process that starts judging processes, or judges: they inherit what this does."""
     keep_freed_memory()
-    give_triton_a_folder()
+    keep_triton_in_one_folder()
     gc.collect()
     gc.freeze()  # imported modules stay; otherwise each collection walks all of torch, which takes 0.2 s
 
@@ -73,14 +73,20 @@ def give_back_gpu_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def give_triton_a_folder() -> None:
-    """Have Triton keep what it compiles in our cache, if it cannot do so in the user's home."""
-    if {"TRITON_HOME", "TRITON_CACHE_DIR"} & os.environ.keys():
+def keep_triton_in_one_folder() -> None:
+    """Have Triton keep what it compiles where it does by itself, or in our cache if the user's home cannot be written to.
+
+    TorchInductor would set another folder in a process where it compiles (torch_flex): from then on every kernel of any
+    other implementation would be compiled again there.
+    """
+    if "TRITON_CACHE_DIR" in os.environ:
         return
-    with contextlib.suppress(EmulatorError):  # nowhere else either, which the first kernel says
-        home = Path(os.path.expanduser("~"), ".triton")
-        if not os.access(home if home.exists() else home.parent, os.W_OK):
-            os.environ["TRITON_HOME"] = str(cache_folder())
+    with contextlib.suppress(EmulatorError):  # our cache cannot be written to either, which the first kernel says
+        home = Path(os.environ.get("TRITON_HOME") or os.path.expanduser("~"))
+        folder = home / ".triton"
+        if "TRITON_HOME" not in os.environ and not os.access(folder if folder.exists() else home, os.W_OK):
+            folder = cache_folder() / ".triton"
+        os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
 
 
 def compile_each_triton_kernel_once() -> None:

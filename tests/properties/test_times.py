@@ -1,6 +1,7 @@
 """Where the time of a run went: the clock, the table made from results.json, the order of the laws."""
 
 import json
+import os
 import time
 from types import SimpleNamespace
 
@@ -156,3 +157,38 @@ def test_a_triton_kernel_is_compiled_under_a_lock(tmp_path, monkeypatch):
     assert compiler.compile(source, options={"num_warps": 4}) == (source, {"num_warps": 4})
     assert len(list(tmp_path.glob("triton-*.lock"))) == 1
     assert compiler.compile("no source", options=1) == ("no source", 1)  # another version of Triton
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user's home, and no variable that says where Triton keeps its kernels."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "ours"))
+    monkeypatch.delenv("TRITON_HOME", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")  # so that it is put back after the test
+    monkeypatch.delenv("TRITON_CACHE_DIR")
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize("triton_home", ["", "elsewhere"])
+def test_triton_keeps_its_kernels_where_it_would_by_itself(home, triton_home, monkeypatch):
+    """Whatever TorchInductor would set later."""
+    knobs = pytest.importorskip("triton.knobs")
+    if triton_home:
+        monkeypatch.setenv("TRITON_HOME", str(home / triton_home))
+    usual = knobs.cache.dir
+    process.keep_triton_in_one_folder()
+    assert os.environ["TRITON_CACHE_DIR"] == usual == str(home / triton_home / ".triton" / "cache")
+
+
+def test_triton_keeps_its_kernels_in_our_cache_if_the_home_is_read_only(home, monkeypatch):
+    monkeypatch.setattr(process.os, "access", lambda path, mode: home not in (path, *path.parents))
+    process.keep_triton_in_one_folder()
+    assert os.environ["TRITON_CACHE_DIR"] == str(home.parent / "ours" / ".triton" / "cache")
+
+
+def test_where_the_user_has_triton_keep_its_kernels_it_does(home, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
+    process.keep_triton_in_one_folder()
+    assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
