@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import torch
 
+from properties.cuda_driver import call, driver
+
 PAGE = 2 * 2**20  # bytes; the granularity of CUDA's mappings on every GPU so far (checked)
 PERIOD = 33 * PAGE  # bytes of physical memory
 RANGE = -(-32 * 2**30 // PERIOD) * PERIOD  # bytes of addresses: 2^31 + 2^32 float32, and what rounding strides up adds
@@ -25,42 +27,42 @@ class _Ring:
     """A range of addresses. As long as a tensor of it lives, it is not given to another one."""
 
     def __init__(self, device: int):
-        driver = _driver()
+        api = driver()
         self.device = device
-        location = driver.CUmemLocation()
-        location.type, location.id = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, device
-        properties = driver.CUmemAllocationProp()
-        properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        location = api.CUmemLocation()
+        location.type, location.id = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, device
+        properties = api.CUmemAllocationProp()
+        properties.type = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         properties.location = location
-        minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-        granularity = _call(driver.cuMemGetAllocationGranularity, properties, minimum)
+        minimum = api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        granularity = call(api.cuMemGetAllocationGranularity, properties, minimum)
         if PAGE % granularity:
             raise OSError(f"this GPU maps memory in steps of {granularity} bytes, which do not divide {PAGE}")
-        physical = _call(driver.cuMemCreate, PERIOD, properties, 0)
+        physical = call(api.cuMemCreate, PERIOD, properties, 0)
         self.address = None
         try:
-            self.address = _call(driver.cuMemAddressReserve, RANGE, 0, 0, 0)
+            self.address = call(api.cuMemAddressReserve, RANGE, 0, 0, 0)
             self.mapped = 0
             while self.mapped < RANGE:
-                _call(driver.cuMemMap, int(self.address) + self.mapped, PERIOD, 0, physical, 0)
+                call(api.cuMemMap, int(self.address) + self.mapped, PERIOD, 0, physical, 0)
                 self.mapped += PERIOD
-            access = driver.CUmemAccessDesc()
-            access.location, access.flags = location, driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-            _call(driver.cuMemSetAccess, self.address, RANGE, [access], 1)
+            access = api.CUmemAccessDesc()
+            access.location, access.flags = location, api.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            call(api.cuMemSetAccess, self.address, RANGE, [access], 1)
         except (MemoryError, OSError):
             self.release()
             raise
         finally:
-            _call(driver.cuMemRelease, physical)  # the mappings keep it
+            call(api.cuMemRelease, physical)  # the mappings keep it
 
     def release(self) -> None:
         """Give the addresses back, and with them the memory."""
         if self.address is None:
             return
-        driver = _driver()
+        api = driver()
         if self.mapped:
-            _call(driver.cuMemUnmap, self.address, self.mapped)
-        _call(driver.cuMemAddressFree, self.address, RANGE)
+            call(api.cuMemUnmap, self.address, self.mapped)
+        call(api.cuMemAddressFree, self.address, RANGE)
         self.address = None
 
 
@@ -86,21 +88,3 @@ def zeros(nbytes: int, device: torch.device) -> torch.Tensor:
         memory = torch.as_tensor(_Loan(ring), device=torch.device("cuda", index))
         memory[:PERIOD].zero_()
     return memory[:nbytes]
-
-
-def _driver():
-    try:
-        from cuda.bindings import driver  # only where there is a GPU: loading it takes 0.1 s
-    except ImportError:
-        raise OSError("the package cuda-bindings is not installed") from None
-    return driver
-
-
-def _call(function, *arguments):
-    """The result of a driver call. Raises MemoryError where memory is short, else OSError, with the name of the error."""
-    error, *result = function(*arguments)
-    if error == type(error).CUDA_ERROR_OUT_OF_MEMORY:
-        raise MemoryError(f"{function.__name__} gives {error.name}")
-    if error != type(error).CUDA_SUCCESS:
-        raise OSError(f"{function.__name__} gives {error.name}")
-    return result[0] if result else None

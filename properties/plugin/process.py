@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from emulator.build_cache import cache_folder, counted
 from emulator.errors import EmulatorError
+from properties.cuda_driver import sleep_while_waiting
 from properties.gpus import emulate_if_no_gpu, visible_gpus
 from properties.isolation import memory
 from properties.isolation.status import NOW
@@ -50,6 +51,7 @@ def prepare(device: str, is_worker: bool) -> dict:
     # torch.compile raises it and leaves it so, which is no implementation's doing.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
     if device == "cuda":
+        sleep_while_waiting()
         compile_each_triton_kernel_once()
     torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with
     return {"device_name": torch.cuda.get_device_name() if device == "cuda" else ""}

@@ -3,9 +3,7 @@
 import itertools
 import mmap
 import re
-import sys
 from dataclasses import replace
-from enum import Enum
 
 import pytest
 import torch
@@ -78,24 +76,6 @@ def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, d
         assert all(at % gpu_ring.PERIOD != rows[i] and 0 <= at < gpu_ring.RANGE for at in wrong)
 
 
-class Driver:
-    """A driver whose calls end with one error."""
-
-    class CUresult(Enum):
-        CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED = 0, 2, 801
-
-
-@pytest.mark.parametrize(
-    ("name", "raised"), [("CUDA_ERROR_OUT_OF_MEMORY", MemoryError), ("CUDA_ERROR_NOT_SUPPORTED", OSError)]
-)
-def test_a_driver_error_is_raised_by_its_name(name, raised):
-    def cuMemCreate():
-        return Driver.CUresult[name], None
-
-    with pytest.raises(raised, match=f"cuMemCreate gives {name}"):
-        gpu_ring._call(cuMemCreate)
-
-
 @pytest.mark.parametrize(
     ("error", "why"), [(MemoryError("full"), Reason.RESOURCES), (OSError("none"), Reason.NO_SPARSE_MEMORY)]
 )
@@ -107,12 +87,6 @@ def test_a_gpu_without_sparse_memory_or_room_is_undecided(monkeypatch, error, wh
     with pytest.raises(Undecided) as undecided:
         sparse_memory.sparse_zeros(2**33, torch.float32, torch.device("cuda"))
     assert undecided.value.why is why
-
-
-def test_without_cuda_bindings_the_reason_says_so(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(OSError, match="cuda-bindings is not installed"):
-        gpu_ring._driver()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="sparse memory of a GPU: no CUDA device here")

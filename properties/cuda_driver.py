@@ -1,0 +1,37 @@
+"""Calls of CUDA's driver API, through the package cuda-bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+
+def driver():
+    """The module of the driver's functions. Raises OSError, in words, where it is not installed."""
+    try:
+        from cuda.bindings import driver  # only where there is a GPU: loading it takes 0.1 s
+    except ImportError:
+        raise OSError("the package cuda-bindings is not installed") from None
+    return driver
+
+
+def call(function: Callable, *arguments: object):
+    """The result of a driver call. Raises MemoryError where memory is short, else OSError, with the name of the error."""
+    error, *result = function(*arguments)
+    if error == type(error).CUDA_ERROR_OUT_OF_MEMORY:
+        raise MemoryError(f"{function.__name__} gives {error.name}")
+    if error != type(error).CUDA_SUCCESS:
+        raise OSError(f"{function.__name__} gives {error.name}")
+    return result[0] if result else None
+
+
+def sleep_while_waiting() -> None:
+    """Have this process sleep while it waits for a GPU. By default it asks over and over, which takes a core from others.
+
+    Call before the process uses CUDA. Where this cannot be set, it is left as it is.
+    """
+    with suppress(OSError, MemoryError, RuntimeError):  # RuntimeError: the driver itself is not installed
+        api = driver()
+        call(api.cuInit, 0)
+        for n in range(call(api.cuDeviceGetCount)):
+            call(api.cuDevicePrimaryCtxSetFlags, call(api.cuDeviceGet, n), api.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC)

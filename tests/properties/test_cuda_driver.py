@@ -1,0 +1,91 @@
+"""Calls of CUDA's driver: what an error becomes, and how a process waits for a GPU."""
+
+import subprocess
+import sys
+from enum import Enum
+from types import SimpleNamespace
+
+import pytest
+
+from properties import cuda_driver
+from properties.plugin.ahead import ROOT
+
+
+class Result(Enum):
+    """As the driver's functions give it."""
+
+    CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_INITIALIZED = 0, 2, 3
+
+
+OK = Result.CUDA_SUCCESS
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A driver with two GPUs; flags: what has been set."""
+    flags = {}
+    made = SimpleNamespace(
+        CUctx_flags=SimpleNamespace(CU_CTX_SCHED_BLOCKING_SYNC=4),
+        cuInit=lambda _: (OK,),
+        cuDeviceGetCount=lambda: (OK, 2),
+        cuDeviceGet=lambda n: (OK, f"GPU {n}"),
+        cuDevicePrimaryCtxSetFlags=lambda gpu, flag: (flags.__setitem__(gpu, flag), (OK,))[1],
+        flags=flags,
+    )
+    monkeypatch.setattr(cuda_driver, "driver", lambda: made)
+    return made
+
+
+def test_a_process_sleeps_while_it_waits_for_any_gpu(machine):
+    cuda_driver.sleep_while_waiting()
+    assert machine.flags == {"GPU 0": 4, "GPU 1": 4}
+
+
+@pytest.mark.parametrize(
+    "why", [OSError("not installed"), RuntimeError("no driver"), Result.CUDA_ERROR_NOT_INITIALIZED]
+)
+def test_where_it_cannot_be_set_nothing_happens(machine, why):
+    def fail(_):
+        if isinstance(why, Exception):
+            raise why
+        return (why,)
+
+    machine.cuInit = fail
+    cuda_driver.sleep_while_waiting()
+    assert not machine.flags
+
+
+def test_without_cuda_bindings_the_reason_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(OSError, match="cuda-bindings is not installed"):
+        cuda_driver.driver()
+
+
+@pytest.mark.parametrize(
+    ("name", "raised"), [("CUDA_ERROR_OUT_OF_MEMORY", MemoryError), ("CUDA_ERROR_NOT_INITIALIZED", OSError)]
+)
+def test_a_driver_error_is_raised_by_its_name(name, raised):
+    def cuMemCreate():
+        return Result[name], None
+
+    with pytest.raises(raised, match=f"cuMemCreate gives {name}"):
+        cuda_driver.call(cuMemCreate)
+
+
+def test_a_call_gives_its_result():
+    assert cuda_driver.call(lambda n: (OK, n), 3) == 3 and cuda_driver.call(lambda: (OK,)) is None
+
+
+@pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
+def test_torch_uses_the_gpu_so():
+    """In a process of its own: it is set before the first use."""
+    script = """
+import torch
+from cuda.bindings import driver as api
+from properties.cuda_driver import call, sleep_while_waiting
+sleep_while_waiting()
+torch.zeros(1, device="cuda")
+flags = call(api.cuDevicePrimaryCtxGetState, call(api.cuDeviceGet, 0))
+assert flags & api.CUctx_flags.CU_CTX_SCHED_MASK == api.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC, flags
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
