@@ -1,7 +1,8 @@
 """Where the oracle and the budget of a case are computed: those of a small case on the CPU, even if a GPU is judged.
 
-They are some 300 operations. A GPU takes 2 us for each, if the case is small, but runs the kernels of several workers in
-turns, so that these are what a run waits for. A core takes no longer, and each worker has one.
+They are some 300 operations of 2 us each, and a GPU runs the kernels of several workers in turns, so that these are what a
+run waits for. Each worker has a core, which takes half as long for the smallest cases and twice as long for the largest
+ones (docs/measured.md).
 
 Tensors move by the dataclass (Inputs, Attention, Budget), in one copy, since the host waits for a copy from a GPU.
 """
@@ -24,9 +25,8 @@ class Nearby:
 
     def __init__(self, device: str):
         self.device = device
-        self._pairs: dict[
-            int, tuple[object, object, int]
-        ] = {}  # by id of what is there: it, the same here, its version
+        # By id of what is there: it, the same here, its version.
+        self._pairs: dict[int, tuple[object, object, int]] = {}
 
     def bring(self, x: Inputs, *results: object) -> tuple:
         """Inputs, and results that `send` gave -> the same on the CPU, if the inputs are small; else the very same."""

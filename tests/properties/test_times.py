@@ -160,35 +160,34 @@ def test_a_triton_kernel_is_compiled_under_a_lock(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A user's home, and no variable that says where Triton keeps its kernels."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "ours"))
+def unset(monkeypatch):
+    """No variable says where Triton keeps its kernels."""
     monkeypatch.delenv("TRITON_HOME", raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", "")  # so that it is put back after the test
     monkeypatch.delenv("TRITON_CACHE_DIR")
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
 
 
-@pytest.mark.parametrize("triton_home", ["", "elsewhere"])
-def test_triton_keeps_its_kernels_where_it_would_by_itself(home, triton_home, monkeypatch):
+@pytest.mark.parametrize("home", ["", "elsewhere"])
+def test_triton_keeps_its_kernels_where_it_would_by_itself(unset, home, tmp_path, monkeypatch):
     """Whatever TorchInductor would set later."""
-    knobs = pytest.importorskip("triton.knobs")
-    if triton_home:
-        monkeypatch.setenv("TRITON_HOME", str(home / triton_home))
+    knobs = pytest.importorskip("triton.knobs")  # reads the user's home when it is imported
+    if home:
+        monkeypatch.setenv("TRITON_HOME", str(tmp_path / home))
     usual = knobs.cache.dir
     process.keep_triton_in_one_folder()
-    assert os.environ["TRITON_CACHE_DIR"] == usual == str(home / triton_home / ".triton" / "cache")
+    assert os.environ["TRITON_CACHE_DIR"] == usual
 
 
-def test_triton_keeps_its_kernels_in_our_cache_if_the_home_is_read_only(home, monkeypatch):
+def test_triton_keeps_its_kernels_in_our_cache_if_the_home_is_read_only(unset, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "ours"))
     monkeypatch.setattr(process.os, "access", lambda path, mode: home not in (path, *path.parents))
     process.keep_triton_in_one_folder()
-    assert os.environ["TRITON_CACHE_DIR"] == str(home.parent / "ours" / ".triton" / "cache")
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "ours" / ".triton" / "cache")
 
 
-def test_where_the_user_has_triton_keep_its_kernels_it_does(home, monkeypatch):
+def test_where_the_user_has_triton_keep_its_kernels_it_does(monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
     process.keep_triton_in_one_folder()
     assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
