@@ -221,7 +221,7 @@ bool in_stacks(uintptr_t address);
 void watch_signals(double seconds, void (*on_fault)(int signal, uintptr_t address, uintptr_t pc));
 void unwatch_signals();
 
-// ---- memory.cpp ---------------------------------------------------------------------------------------------------
+// ---- regions.cpp --------------------------------------------------------------------------------------------------
 
 enum Space : int { NOWHERE, GLOBAL, SHARED_STATIC, SHARED_DYNAMIC, MODULE, LOCAL, PARAMETER };
 
@@ -247,32 +247,38 @@ struct Region {
     }
 };
 
-struct Variable {  // of an author's library; plain, as Python fills it (emulator/runtime/symbols.py)
-    uint64_t start, end;  // in the TLS block if it is in shared memory, else in the library
-    uint64_t kernel;  // the kernel that a shared one belongs to, as an offset in the library; 0: any
-    int guard;  // the compiler's flag that a constructor has run
-};
-
 Region* region_of(uintptr_t address);  // or null
 Region* region_around(uintptr_t address);  // margins included
-void enter_module(const Module* module);  // adds its globals and its static shared memory
-void leave_module();
-void forget_cells();  // forgets all accesses
-size_t static_shared_of(const Module* module, const void* kernel);  // bytes of the kernel's own variables
-void limit_dynamic(const std::vector<std::pair<size_t, size_t>>& spans);  // offsets in dynamic shared memory that may be accessed
-void add_global(const Module* module, void* base, size_t bytes, bool read_only);  // of a module that is no library
+void add_region(Region* region);
+void remove_region(Region* region);
+void forget_regions();  // forgets all accesses to them
 bool in_local(uintptr_t address);  // local memory of threads without fibers
 void set_local(uintptr_t low, size_t bytes);
-void map_shared(Block& block, size_t dynamic_bytes);  // the shared regions now show this block's cells
-void swap_shared(Block* out, Block* in);
-void poison_shared(size_t dynamic_bytes);
-size_t static_shared_bytes();
 
 // Device memory that host code allocates.
 void allocation_added(void* base, size_t bytes);  // its contents count as not written
 void allocation_removed(void* base);
 void written_by_host(const void* base, size_t bytes);
 bool is_device_memory(const void* base, size_t bytes);  // whether a kernel may access all of it
+
+// ---- modules.cpp --------------------------------------------------------------------------------------------------
+
+struct Variable {  // of an author's library; plain, as Python fills it (emulator/runtime/symbols.py)
+    uint64_t start, end;  // in the TLS block if it is in shared memory, else in the library
+    uint64_t kernel;  // the kernel that a shared one belongs to, as an offset in the library; 0: any
+    int guard;  // the compiler's flag that a constructor has run
+};
+
+void enter_module(const Module* module);  // adds its globals and its static shared memory
+void leave_module();
+void forget_cells();  // forgets all accesses
+size_t static_shared_of(const Module* module, const void* kernel);  // bytes of the kernel's own variables
+void limit_dynamic(const std::vector<std::pair<size_t, size_t>>& spans);  // offsets in dynamic shared memory that may be accessed
+void add_global(const Module* module, void* base, size_t bytes, bool read_only);  // of a module that is no library
+void map_shared(Block& block, size_t dynamic_bytes);  // the shared regions now show this block's cells
+void swap_shared(Block* out, Block* in);
+void poison_shared(size_t dynamic_bytes);
+size_t static_shared_bytes();
 
 // ---- records.cpp --------------------------------------------------------------------------------------------------
 

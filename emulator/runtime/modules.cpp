@@ -1,4 +1,4 @@
-// Which addresses a kernel may access: tensors, device allocations, shared memory, the module's globals.
+// The memory that a module brings: its globals, its kernels' static shared memory, and dynamic shared memory.
 //
 // Static shared variables are thread_local variables of the compiled library. They form one block of memory (TLS) that holds
 // nothing else of the program. Dynamic shared memory is one buffer.
@@ -8,7 +8,6 @@
 #include <cstring>
 #include <link.h>
 #include <map>
-#include <unistd.h>
 
 // The margin after it takes writes past its end.
 extern "C" {
@@ -18,11 +17,7 @@ alignas(1024) unsigned char emulator_dynamic_shared[emulator::LARGEST_SHARED + 6
 namespace emulator {
 namespace {
 
-constexpr size_t ALLOCATION_MARGIN = 64 * 1024;
 constexpr uintptr_t NEAR = 4096;  // bytes: an access this close to static shared memory is recorded as beside it
-
-std::vector<Region*> regions;  // by margin_low; margins do not overlap other regions
-Region* last = nullptr;
 
 struct Loaded {  // where a module's data are
     uintptr_t code = 0;
@@ -36,19 +31,6 @@ thread_local std::map<const Module*, uintptr_t> shared_of_thread;
 Loaded* entered = nullptr;
 Region dynamic = {};
 Region parameters = {};
-
-void insert(Region* region) {
-    auto at = std::lower_bound(regions.begin(), regions.end(), region,
-                               [](Region* a, Region* b) { return a->low < b->low; });
-    regions.insert(at, region);
-    last = nullptr;
-}
-
-void remove(Region* region) {
-    auto at = std::find(regions.begin(), regions.end(), region);
-    if (at != regions.end()) regions.erase(at);
-    last = nullptr;
-}
 
 // A part of the library's data. In what stays writable a kernel may access the author's variables: the rest is the emulator's
 // and the loader's.
@@ -125,12 +107,6 @@ Loaded& loaded_of(const Module* module) {
     return loaded;
 }
 
-Region* find(uintptr_t address) {
-    auto at = std::upper_bound(regions.begin(), regions.end(), address,
-                               [](uintptr_t a, Region* region) { return a < region->low; });
-    return at == regions.begin() ? nullptr : *(at - 1);
-}
-
 // All kernels of a file have their shared variables in one TLS block; on a GPU a kernel has only its own.
 void limit_to_kernel(Loaded& loaded) {
     Region& region = loaded.shared;
@@ -145,22 +121,7 @@ void limit_to_kernel(Loaded& loaded) {
     if (region.spans.empty() && !loaded.variables.empty()) region.spans.push_back({region.low, region.low});
 }
 
-std::map<void*, Region> allocations;  // by their address
-
 }  // namespace
-
-Region* region_of(uintptr_t address) {
-    if (last && address - last->low < last->high - last->low) return last;
-    Region* region = find(address);
-    if (!region || address >= region->high) return nullptr;
-    return last = region;
-}
-
-Region* region_around(uintptr_t address) {
-    for (Region* region : regions)
-        if (address >= region->margin_low && address < region->margin_high) return region;
-    return nullptr;
-}
 
 void enter_module(const Module* module) {
     Loaded& loaded = loaded_of(module);
@@ -178,8 +139,8 @@ void enter_module(const Module* module) {
     launch->code = module->anchor ? loaded.code : reinterpret_cast<uintptr_t>(module);
     if (module->anchor)
         for (Region& each : loaded.globals) launch->code_bytes = std::max(launch->code_bytes, each.high - loaded.code);
-    for (Region& each : loaded.globals) insert(&each);
-    if (module->anchor) insert(&region);
+    for (Region& each : loaded.globals) add_region(&each);
+    if (module->anchor) add_region(&region);
     dynamic.spans.clear();
     dynamic.low = reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
     dynamic.high = dynamic.low + launch->request->shared;
@@ -189,18 +150,18 @@ void enter_module(const Module* module) {
     dynamic.space = SHARED_DYNAMIC;
     dynamic.shift = 2;
     dynamic.id = -1;
-    insert(&dynamic);
+    add_region(&dynamic);
     parameters.low = parameters.margin_low = reinterpret_cast<uintptr_t>(launch->request->params);
     parameters.high = parameters.margin_high = parameters.low + launch->request->params_bytes;
     parameters.space = PARAMETER;
-    insert(&parameters);
+    add_region(&parameters);
 }
 
 void leave_module() {
-    for (Region& each : entered->globals) remove(&each);
-    remove(&entered->shared);
-    remove(&dynamic);
-    remove(&parameters);
+    for (Region& each : entered->globals) remove_region(&each);
+    remove_region(&entered->shared);
+    remove_region(&dynamic);
+    remove_region(&parameters);
     entered->shared.cells = dynamic.cells = nullptr;
     entered = nullptr;
 }
@@ -218,17 +179,6 @@ void add_global(const Module* module, void* base, size_t bytes, bool read_only) 
     region.shift = 2;
     region.id = static_cast<int>(modules[module].globals.size());
     modules[module].globals.push_back(region);
-}
-
-namespace {
-uintptr_t local_low = 0, local_high = 0;
-}
-
-bool in_local(uintptr_t address) { return address - local_low < local_high - local_low; }
-
-void set_local(uintptr_t low, size_t bytes) {
-    local_low = low;
-    local_high = low + bytes;
 }
 
 size_t static_shared_bytes() { return entered->shared.high - entered->shared.low; }
@@ -269,10 +219,7 @@ void forget_cells() {
             region.cells = nullptr;
             region.own.clear();
         }
-    for (Region* region : regions) {
-        region->cells = nullptr;
-        region->own.clear();
-    }
+    forget_regions();
     forget_shadows();
 }
 
@@ -285,39 +232,6 @@ size_t static_shared_of(const Module* module, const void* kernel) {
     return bytes;
 }
 
-void allocation_added(void* base, size_t bytes) {
-    Region& region = allocations[base] = Region{};
-    region.low = reinterpret_cast<uintptr_t>(base);
-    region.high = region.low + bytes;
-    region.margin_low = region.low - ALLOCATION_MARGIN;
-    region.margin_high = region.high + ALLOCATION_MARGIN;
-    region.soft = true;
-    region.space = GLOBAL;
-    region.shift = 2;
-    region.id = -1;
-    region.written.assign(bytes, false);
-    insert(&region);
-}
-
-void allocation_removed(void* base) {
-    auto found = allocations.find(base);
-    if (found == allocations.end()) return;
-    remove(&found->second);
-    allocations.erase(found);
-}
-
-void written_by_host(const void* base, size_t bytes) {
-    auto low = reinterpret_cast<uintptr_t>(base);
-    Region* region = region_of(low);
-    if (!region || region->written.empty() || low + bytes > region->high) return;
-    std::fill_n(region->written.begin() + static_cast<long>(low - region->low), bytes, true);
-}
-
-bool is_device_memory(const void* base, size_t bytes) {
-    Region* region = region_of(reinterpret_cast<uintptr_t>(base));
-    return region && region->allows(reinterpret_cast<uintptr_t>(base), bytes);
-}
-
 }  // namespace emulator
 
 using namespace emulator;
@@ -328,32 +242,6 @@ extern "C" {
 void emulator_variables(const Module* module, size_t count, const Variable* shared, size_t others, const Variable* named) {
     modules[module].variables.assign(shared, shared + count);
     modules[module].named.assign(named, named + others);
-}
-
-// A tensor's storage, with `margin` bytes on both sides and `width` bytes per cell. Python chooses the id.
-void* emulator_add_storage(void* base, size_t bytes, size_t margin, int id, unsigned width) {
-    auto* region = new Region{};
-    region->low = reinterpret_cast<uintptr_t>(base);
-    region->high = region->low + bytes;
-    region->margin_low = region->low - margin;
-    region->margin_high = region->high + margin;
-    region->soft = true;
-    region->space = GLOBAL;
-    region->id = id;
-    region->shift = width >= 4 ? 2 : width == 2 ? 1 : 0;
-    region->spans.push_back({region->low, region->low});  // nothing, until add_span
-    insert(region);
-    return region;
-}
-
-void emulator_add_span(void* storage, size_t from, size_t to) {
-    auto* region = static_cast<Region*>(storage);
-    region->spans.insert(region->spans.begin(), {region->low + from, region->low + to});
-}
-
-void emulator_remove_storage(void* storage) {
-    remove(static_cast<Region*>(storage));
-    delete static_cast<Region*>(storage);
 }
 
 void emulator_forget_shadows() { forget_cells(); }
