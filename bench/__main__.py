@@ -21,7 +21,6 @@ from bench.run import Bench
 from impls import registry
 from impls.registry import Unloadable
 from properties.cases.case import Case
-from properties.gpus import start_again_without_gpus
 from properties.plugin.report import environment
 
 
@@ -143,7 +142,6 @@ def _progress(console: Console) -> Progress:
 
 
 if __name__ == "__main__":
-    start_again_without_gpus()
     # A time limit (SIGTERM) ends the run as Ctrl-C does: with table and plot.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

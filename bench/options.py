@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from bench.cells import PASSES, Size
+from properties import gpus
 from properties.cases.case import DTYPES
 
 SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -79,7 +80,9 @@ def parsed(arguments: list[str]) -> tuple[argparse.ArgumentParser, argparse.Name
 
 
 def device_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
-    """As --device says: "cuda" or "cpu". Exits with a message without a GPU that is asked for."""
+    """As --device says: "cuda" or "cpu", which hides GPUs. Exits with a message without a GPU that is asked for."""
+    if options.device == "cpu":
+        gpus.hide_gpus()  # before kernels in Triton and Numba are imported, which choose their device then
     there = torch.cuda.is_available()
     if options.device == "cuda" and not there:
         parser.error("--device cuda: PyTorch sees no CUDA device here")

@@ -17,6 +17,13 @@ import torch
 from impls.contract import KEYWORDS, ContractError, Implementation, Supports
 
 
+def tensors_of(made: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) of every field of a dataclass that is not None."""
+    for field in fields(made):
+        if (tensor := getattr(made, field.name)) is not None:
+            yield field.name, tensor
+
+
 @dataclass(frozen=True)
 class Inputs:
     """q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk)."""
@@ -33,9 +40,7 @@ class Inputs:
 
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:
         """(name, tensor) of every input that is not None."""
-        for field in fields(self):
-            if (tensor := getattr(self, field.name)) is not None:
-                yield field.name, tensor
+        return tensors_of(self)
 
     @property
     def nbytes(self) -> list[int]:
@@ -60,9 +65,7 @@ class Outputs:
 
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:
         """(name, tensor) of every output that is not None."""
-        for field in fields(self):
-            if (tensor := getattr(self, field.name)) is not None:
-                yield field.name, tensor
+        return tensors_of(self)
 
 
 def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:

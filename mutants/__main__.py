@@ -18,7 +18,6 @@ from mutants.judging import EXAMPLES, one_of_all
 from mutants.power import command as power
 from mutants.power.records import RecordError
 from mutants.races import command as races
-from properties.gpus import start_again_without_gpus
 from properties.judging.verdict import FAIL
 from properties.law import laws
 
@@ -90,5 +89,4 @@ def _table(chosen: list[Mutant], results, messages: bool) -> int:
 
 
 if __name__ == "__main__":
-    start_again_without_gpus()
     sys.exit(main())

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import emulator.numba
@@ -39,20 +36,6 @@ def hide_gpus() -> None:
     """Have this process, which has not touched CUDA yet, and those that it starts see no GPU."""
     if visible_gpus():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
-def start_again_without_gpus() -> None:
-    """If this program is asked for --device cpu where GPUs are visible: start it again without them.
-
-    Call before anything else. Implementations in Triton and Numba choose their device when they are imported.
-    """
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--device")
-    with suppress(argparse.ArgumentError):  # the program itself says what is wrong
-        asked, _ = parser.parse_known_args()
-        if asked.device == "cpu" and visible_gpus():
-            command = [sys.executable, *sys.orig_argv[1:]]
-            os.execve(sys.executable, command, os.environ | {"CUDA_VISIBLE_DEVICES": ""})
 
 
 def emulate_if_no_gpu(device: str = "auto") -> None:

@@ -9,12 +9,12 @@ Tensors move by the dataclass (Inputs, Attention, Budget), in one copy, since th
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
 
-from impls.call import Inputs
+from impls.call import Inputs, tensors_of
 
 MOST_ELEMENTS = 2**14  # of the largest matrix of a small case
 Tensors = TypeVar("Tensors")  # a dataclass whose fields are tensors or None
@@ -57,19 +57,15 @@ def _is_small(x: Inputs) -> bool:
     return batch * nheads * max(seqlen_q * seqlen_k, seqlen_q * headdim, seqlen_k * headdim) <= MOST_ELEMENTS
 
 
-def _tensors(of: object) -> dict[str, torch.Tensor]:
-    return {f.name: tensor for f in fields(of) if (tensor := getattr(of, f.name)) is not None}
-
-
 def _version(of: object) -> int:
     """Changes whenever torch writes to one of the tensors."""
-    return sum(tensor._version for tensor in _tensors(of).values())
+    return sum(tensor._version for _, tensor in tensors_of(of))
 
 
 def _moved(of: Tensors, device: str) -> Tensors:
     """The same values elsewhere, contiguous, by one copy."""
     # The widest elements first, so that each tensor begins at a multiple of its own size.
-    tensors = sorted(_tensors(of).items(), key=lambda item: -item[1].element_size())
+    tensors = sorted(tensors_of(of), key=lambda item: -item[1].element_size())
     rows = torch.cat([_bytes(tensor) for _, tensor in tensors]).to(device)
     parts = rows.split([tensor.numel() * tensor.element_size() for _, tensor in tensors])
     moved = {name: part.view(t.dtype).view(t.shape) for part, (name, t) in zip(parts, tensors, strict=True)}

@@ -9,6 +9,7 @@ import torch
 
 from emulator.compiler import no_compiler
 from emulator.cuda import load
+from properties import gpus
 from properties.isolation import crashes
 from properties.judging import collected, explain, shrink
 from tests import scheduling, thorough
@@ -33,6 +34,12 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def gpus_stay(monkeypatch):
+    """A program that is called in this process with --device cpu hides no GPU from the tests that follow."""
+    monkeypatch.setattr(gpus, "hide_gpus", lambda: None)
 
 
 @pytest.fixture
@@ -68,7 +75,7 @@ SMALL = ("--dtype", "float32", "--headdim", "8", "--seqlen", "16")
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
+def bench(tmp_path, monkeypatch, gpus_stay):
     """bench(*options) -> exit status, printed text, bench.json. One small size, unless sized=True: then pass --size.
 
     Peaks are measured with small products and multiplied, so that no cell exceeds them on a busy machine.

@@ -215,10 +215,7 @@ void swap_shared(Block* out, Block* in) {
 
 void forget_cells() {
     for (auto& [module, loaded] : modules)
-        for (Region& region : loaded.globals) {
-            region.cells = nullptr;
-            region.own.clear();
-        }
+        for (Region& region : loaded.globals) region.forget();
     forget_regions();
     forget_shadows();
 }

@@ -49,10 +49,7 @@ Region* region_around(uintptr_t address) {
 }
 
 void forget_regions() {
-    for (Region* region : regions) {
-        region->cells = nullptr;
-        region->own.clear();
-    }
+    for (Region* region : regions) region->forget();
 }
 
 bool in_local(uintptr_t address) { return address - local_low < local_high - local_low; }

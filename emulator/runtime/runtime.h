@@ -245,13 +245,18 @@ struct Region {
             if (from >= span.first && from + bytes <= span.second) return true;
         return false;
     }
+
+    void forget() {  // all accesses to it
+        cells = nullptr;
+        own.clear();
+    }
 };
 
 Region* region_of(uintptr_t address);  // or null
 Region* region_around(uintptr_t address);  // margins included
 void add_region(Region* region);
 void remove_region(Region* region);
-void forget_regions();  // forgets all accesses to them
+void forget_regions();  // all accesses to them
 bool in_local(uintptr_t address);  // local memory of threads without fibers
 void set_local(uintptr_t low, size_t bytes);
 

@@ -17,7 +17,7 @@ from mutants.power.child import How
 from mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
 from mutants.power.records import Entry, Record, RecordError, entry_of, environment, merged, resumed
 from mutants.power.report import document, summary
-from properties.gpus import cores
+from properties import gpus
 from properties.profiles import PROFILES
 
 STOPPED = 130  # the exit status after Ctrl-C
@@ -67,7 +67,9 @@ def part(mutants: list[Mutant], shard: str | None) -> list[Mutant]:
 
 
 def device_of(options: argparse.Namespace) -> str:
-    """As --device says. Raises OptionError."""
+    """As --device says; "cpu" hides GPUs. Raises OptionError."""
+    if options.device == "cpu":
+        gpus.hide_gpus()  # before kernels in Triton and Numba are imported, which choose their device then
     device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise OptionError("--device cuda: there is no GPU here")
@@ -105,7 +107,7 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
         fresh.entries[mutant.name] = entry_for(mutant, device)
     names = list(fresh.entries)
     record = resumed(options.json, fresh) if options.json else fresh
-    matrix = Matrix(record, names, how, options.workers or cores(), options.seconds, options.json, say)
+    matrix = Matrix(record, names, how, options.workers or gpus.cores(), options.seconds, options.json, say)
     say(f"{matrix.total} of {len(names)} planted bugs to judge on {device}")
     if not to_its_end(matrix, options, say):
         return STOPPED

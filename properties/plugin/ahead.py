@@ -1,10 +1,10 @@
 """Compiles beside the workers: kernels that laws will ask for, before they do.
 
-    python -m properties.plugin.ahead OWNER NAME... < TICKETS
+    python -m properties.plugin.ahead OWNER NAME... < SHARED
 
 calls the named implementations on small cases of every kind, on a GPU. What Triton and Numba compile for that stays on disk,
 where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends. Several
-such processes share one open file, TICKETS: each reads the next number there and calls the kind of case with that number.
+such processes share one open file, whose offset counts the kinds of cases that have been taken.
 
 A run of everything would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2, one after another.
 """
@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import math
 import os
-import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import product, zip_longest
+from contextlib import suppress
+from itertools import product, takewhile, zip_longest
 from pathlib import Path
-from typing import IO
 
 from impls.contract import Implementation
 from impls.registry import ours
@@ -41,7 +39,6 @@ FEWEST_LAWS = 40  # of these implementations in a run, below which it is over be
 MOST = 8  # processes: each takes memory of a GPU, and imports what it calls
 SEQLEN = 16
 STDIN = 0
-TICKET, TICKETS = "H", 2**15  # a number's format, and more of them than there are kinds of cases
 
 
 def kinds(impl: Implementation) -> Iterator[list[Case]]:
@@ -66,19 +63,10 @@ def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Ca
     return [each for at_once in zip_longest(*by_impl) for each in at_once if each]
 
 
-@contextmanager
-def tickets() -> Iterator[IO[bytes]]:
-    """An open file of numbers. Processes that inherit it read from one place: each number goes to one of them."""
-    with tempfile.TemporaryFile() as file:
-        file.write(b"".join(struct.pack(TICKET, n) for n in range(TICKETS)))
-        file.seek(0)
-        yield file
-
-
-def drawn_from(descriptor: int) -> Iterator[int]:
-    """The tickets that no other process has read."""
-    while len(ticket := os.read(descriptor, struct.calcsize(TICKET))) == struct.calcsize(TICKET):
-        yield struct.unpack(TICKET, ticket)[0]
+def numbers(descriptor: int) -> Iterator[int]:
+    """0, 1, 2 and so on; each goes to one of the processes that share this open file, as they share its offset."""
+    while True:
+        yield os.lseek(descriptor, 1, os.SEEK_CUR) - 1
 
 
 def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None:
@@ -100,7 +88,7 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
     judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
     parts = min(cores() // 2, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
     names, gpus, made = list(dict.fromkeys(judged)), visible_gpus(), []
-    with suppress(OSError), tickets() as shared:  # too many processes, say: then workers compile alone
+    with suppress(OSError), tempfile.TemporaryFile() as shared:  # too many processes, say: then workers compile alone
         for part in range(parts):
             made.append(
                 subprocess.Popen(
@@ -123,7 +111,8 @@ def main(arguments: list[str]) -> int:
     prepare_to_fork()  # keeps kernels where workers do
     prepare("cuda", is_worker=True)
     every = calls(impls)
-    call_each((pair for n in drawn_from(STDIN) if n < len(every) for pair in every[n]), "cuda")
+    taken = takewhile(lambda n: n < len(every), numbers(STDIN))
+    call_each((pair for n in taken for pair in every[n]), "cuda")
     return 0
 
 

@@ -11,7 +11,7 @@ from bench import comparing
 from impls import torch_math
 from properties.cases.case import Case
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "gpus_stay")
 CASE = Case(seqlen_q=8, seqlen_k=8, headdim=8)
 
 

@@ -10,6 +10,8 @@ from bench.options import parser_of_options
 from bench.plan import plan
 from properties.cases.case import text_of
 
+pytestmark = pytest.mark.usefixtures("gpus_stay")
+
 # --- which sizes ------------------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,8 @@ from mutants.tiled.build import planted
 from properties.law import laws
 from tests.mutants.power_records import ALLCLOSE, NAMES, TWO_LAWS, WHERE, record_lacking
 
+pytestmark = pytest.mark.usefixtures("gpus_stay")
+
 
 def two_found():
     """One bug that a law and allclose catch, one that survives, one that is not judged here."""

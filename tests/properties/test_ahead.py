@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,16 +39,16 @@ def test_every_kind_of_every_implementation_is_called_and_the_most_common_ones_f
         ("torch_math", 64),
         ("small", 64),
     }
-    assert len(every) < ahead.TICKETS / 10
 
 
-def test_each_ticket_goes_to_one_of_those_that_share_the_file():
-    with ahead.tickets() as shared:
-        inherited = [os.dup(shared.fileno()) for _ in range(3)]  # as processes get it
-    drawn = [ticket for tickets in zip_longest(*map(ahead.drawn_from, inherited)) for ticket in tickets]
+def test_each_number_goes_to_one_of_those_that_share_the_file():
+    with tempfile.TemporaryFile() as shared:
+        inherited = [os.dup(shared.fileno()) for _ in range(4)]  # as processes get it
+    with ThreadPoolExecutor(len(inherited)) as threads:
+        drawn = list(threads.map(lambda descriptor: list(islice(ahead.numbers(descriptor), 5000)), inherited))
     for descriptor in inherited:
         os.close(descriptor)
-    assert [ticket for ticket in drawn if ticket is not None] == list(range(ahead.TICKETS))
+    assert sorted(number for each in drawn for number in each) == list(range(20_000))
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_there_is_a_process_for_two_cores_and_no_more_than_workers(machine):
     assert [len(ahead.start(MANY, workers)) for workers in (1, 6)] == [1, 3]
     started = ahead.start(MANY, 2)
     assert [each[:-1] for each in started] == [(str(os.getpid()), "triton_a", "numba_b", gpu) for gpu in "35"]
-    assert started[0][-1] is started[1][-1]  # the tickets
+    assert started[0][-1] is started[1][-1]  # whose offset they share
 
 
 def test_a_run_that_is_soon_over_starts_none(machine):
@@ -98,7 +100,7 @@ def test_a_run_on_a_gpu_starts_them(monkeypatch):
 def test_each_process_calls_what_it_draws(monkeypatch):
     """Of ours: a plug-in may be called as one of them."""
     done = []
-    monkeypatch.setattr(ahead, "drawn_from", lambda descriptor: iter((1, 4, 10_000)))
+    monkeypatch.setattr(ahead, "numbers", lambda descriptor: iter((1, 4, 10_000)))
     monkeypatch.setattr(ahead, "end_with", done.append)
     monkeypatch.setattr(ahead, "prepare", lambda device, is_worker: done.append(device))
     monkeypatch.setattr(ahead, "call_each", lambda pairs, device: done.append((list(pairs), device)))

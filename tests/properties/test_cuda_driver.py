@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from properties import cuda_driver
-from properties.plugin.ahead import ROOT
+from tests.properties.warm import ROOT
 
 
 class Result(Enum):
     """As the driver's functions give it."""
 
-    CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_INITIALIZED = 0, 2, 3
+    CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED = 0, 2, 801
 
 
 OK = Result.CUDA_SUCCESS
@@ -41,9 +41,7 @@ def test_a_process_sleeps_while_it_waits_for_any_gpu(machine):
     assert machine.flags == {"GPU 0": 4, "GPU 1": 4}
 
 
-@pytest.mark.parametrize(
-    "why", [OSError("not installed"), RuntimeError("no driver"), Result.CUDA_ERROR_NOT_INITIALIZED]
-)
+@pytest.mark.parametrize("why", [OSError("not installed"), RuntimeError("no driver"), Result.CUDA_ERROR_NOT_SUPPORTED])
 def test_where_it_cannot_be_set_nothing_happens(machine, why):
     def fail(_):
         if isinstance(why, Exception):
@@ -62,7 +60,7 @@ def test_without_cuda_bindings_the_reason_says_so(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "raised"), [("CUDA_ERROR_OUT_OF_MEMORY", MemoryError), ("CUDA_ERROR_NOT_INITIALIZED", OSError)]
+    ("name", "raised"), [("CUDA_ERROR_OUT_OF_MEMORY", MemoryError), ("CUDA_ERROR_NOT_SUPPORTED", OSError)]
 )
 def test_a_driver_error_is_raised_by_its_name(name, raised):
     def cuMemCreate():
