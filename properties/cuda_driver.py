@@ -28,10 +28,11 @@ def call(function: Callable, *arguments: object):
 def sleep_while_waiting() -> None:
     """Have this process sleep while it waits for a GPU. By default it asks over and over, which takes a core from others.
 
-    Call before the process uses CUDA. Where this cannot be set, it is left as it is.
+    Call once torch has used the GPU: where the driver is initialised before, and by a fork of a process that asked NVML how
+    many GPUs there are, torch's own first use ends in a segmentation fault (CUDA 13.0). Where this cannot be set, it is left
+    as it is.
     """
     with suppress(OSError, MemoryError, RuntimeError):  # RuntimeError: the driver itself is not installed
         api = driver()
-        call(api.cuInit, 0)
         for n in range(call(api.cuDeviceGetCount)):
             call(api.cuDevicePrimaryCtxSetFlags, call(api.cuDeviceGet, n), api.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC)

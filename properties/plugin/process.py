@@ -50,10 +50,10 @@ def prepare(device: str, is_worker: bool) -> dict:
         torch.set_num_threads(1)
     # torch.compile raises it and leaves it so, which is no implementation's doing.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
+    torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with
     if device == "cuda":
         sleep_while_waiting()
         compile_each_triton_kernel_once()
-    torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with
     return {"device_name": torch.cuda.get_device_name() if device == "cuda" else ""}
 
 

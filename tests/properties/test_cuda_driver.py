@@ -26,7 +26,6 @@ def machine(monkeypatch):
     flags = {}
     made = SimpleNamespace(
         CUctx_flags=SimpleNamespace(CU_CTX_SCHED_BLOCKING_SYNC=4),
-        cuInit=lambda _: (OK,),
         cuDeviceGetCount=lambda: (OK, 2),
         cuDeviceGet=lambda n: (OK, f"GPU {n}"),
         cuDevicePrimaryCtxSetFlags=lambda gpu, flag: (flags.__setitem__(gpu, flag), (OK,))[1],
@@ -48,7 +47,7 @@ def test_where_it_cannot_be_set_nothing_happens(machine, why):
             raise why
         return (why,)
 
-    machine.cuInit = fail
+    machine.cuDeviceGet = fail
     cuda_driver.sleep_while_waiting()
     assert not machine.flags
 
@@ -75,14 +74,19 @@ def test_a_call_gives_its_result():
 
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
-def test_torch_uses_the_gpu_so():
-    """In a process of its own: it is set before the first use."""
+def test_judging_processes_sleep_so():
+    """In a process of its own, which asks NVML how many GPUs there are, as pytest's does, and forks the judging one."""
     script = """
+import os, sys
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 import torch
+torch.cuda.device_count()
+if pid := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 from cuda.bindings import driver as api
-from properties.cuda_driver import call, sleep_while_waiting
-sleep_while_waiting()
-torch.zeros(1, device="cuda")
+from properties.cuda_driver import call
+from properties.plugin.process import prepare
+prepare("cuda", is_worker=False)
 flags = call(api.cuDevicePrimaryCtxGetState, call(api.cuDeviceGet, 0))
 assert flags & api.CUctx_flags.CU_CTX_SCHED_MASK == api.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC, flags
 """
