@@ -13,7 +13,7 @@ from impls import ContractError, call
 from impls.call import Call, Inputs
 from properties.cases.case import Case
 from properties.clock import Clock, Work
-from properties.failures import LawBroken, Raises, Reason, Undecided, is_out_of_memory, words_of
+from properties.failures import LawBroken, OutOfMemory, Raises, Reason, Undecided, is_out_of_memory, words_of
 from properties.isolation.status import NOW
 
 MESSAGE_WIDTH = 200  # of an exception that a note mentions
@@ -37,7 +37,7 @@ def judged(made: Call, case: Case, device: str, clock: Clock) -> Iterator[None]:
             raise
         if is_out_of_memory(error):
             words = f": {made.phase.value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
-            raise Undecided(f"out of memory on {case}{words}") from error
+            raise OutOfMemory(f"out of memory on {case}{words}") from error
         first, *others = words_of(error).strip().splitlines() or [""]
         # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
         first = first or _asserted(error)

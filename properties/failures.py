@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 import torch
 
 from races.finding import Finding
 
-# As CUDA, Triton, cuDNN and torch's allocator of the CPU say it, whose errors are RuntimeErrors; torch has a type of its own
-# for what it allocates itself on a GPU.
+# As CUDA, its libraries, Triton and torch's allocator of the CPU say it, whose errors are RuntimeErrors; torch has a type of
+# its own for what it allocates itself on a GPU.
 OUT_OF_MEMORY = re.compile(
-    r"CUDA.*out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|DefaultCPUAllocator: can't allocate|bad_alloc",
+    r"CUDA.*out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|DefaultCPUAllocator: can't allocate|bad_alloc"
+    r"|CU\w+_STATUS_(\w+_)?ALLOC(ATION)?_FAILED",  # cuBLAS, cuDNN, cuSOLVER
     re.IGNORECASE,
 )
 
@@ -86,6 +88,21 @@ class Undecided(Exception):
     def __init__(self, text: str, why: Reason = Reason.RESOURCES):
         super().__init__(text)
         self.why = why
+
+
+class OutOfMemory(Undecided):
+    """Memory ran out, on whichever device."""
+
+
+@contextmanager
+def undecided_without_memory(where: str) -> Iterator[None]:
+    """In this block an error for want of memory is OutOfMemory."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory(f"out of memory {where}") from error
+        raise
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from properties.cases.strategies import Draws
-from properties.failures import Undecided, is_out_of_memory
+from properties.failures import undecided_without_memory
 from properties.trial import Trial
 
 
@@ -46,13 +45,13 @@ class Law:
 
     def hold(self, trial: Trial) -> None:
         """Try the law. Raises LawBroken, or Undecided if memory ran out anywhere, the oracle included."""
-        with _undecided_without_memory(f"on {trial.case}"):
+        with undecided_without_memory(f"on {trial.case}"):
             self.function(trial)
 
     def look_together(self, trials: Iterable[Trial]) -> None:
         """`together`, if the law has it. Raises as `hold` does."""
         if self.together:
-            with _undecided_without_memory("where cases are looked at together"):
+            with undecided_without_memory("where cases are looked at together"):
                 self.together(trials)
 
     @property
@@ -72,17 +71,6 @@ class Law:
     def test_id(self, impl_name: str) -> str:
         """properties/test_causal.py::test_name[impl]"""
         return f"properties/{self.chapter}.py::{self.name}[{impl_name}]"
-
-
-@contextmanager
-def _undecided_without_memory(where: str) -> Iterator[None]:
-    """In this block an error for want of memory is Undecided."""
-    try:
-        yield
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise Undecided(f"out of memory {where}") from error
-        raise
 
 
 @cache

@@ -6,7 +6,7 @@ import torch
 
 import oracle
 from impls.call import Inputs, Outputs, from_layout
-from properties.cases.beyond_32_bits import alone_on_the_gpu, batches_to_look_at, enlarged, inputs_of
+from properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
 from properties.cases.case import LAYOUTS, Case
 from properties.cases.inputs import build
 from properties.cases.layouts import Placed
@@ -15,6 +15,7 @@ from properties.cases.strategies import short
 from properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
 from properties.checks.pictures import element_at, number, plural, share, where
 from properties.failures import LawBroken
+from properties.gpu_memory import alone_on_the_gpu
 from properties.law import law
 from properties.trial import Trial
 from races.bits import bits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -46,6 +47,14 @@ class Meter:
     looks: int = 0  # cases of which the law can say nothing, though their calls were made (MOST_LOOKS)
     refusals: int = 0  # calls that raised, in a law that allows it
     note: str = ""  # what the law says beside its verdict: "none in 300 repeats, p < 1 %"
+
+    def counted(self) -> dict[str, object]:
+        """What is counted so far, without the time."""
+        return {name: copy(value) for name, value in vars(self).items() if name != "clock"}
+
+    def forget_since(self, counted: dict[str, object]) -> None:
+        """Count only what was counted then: the case since then is begun anew, or undecided."""
+        vars(self).update(counted)
 
     def saw(self, name: str, z: float) -> None:
         """Remember the worst z of a tensor."""

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
-from filelock import FileLock
 
-from emulator.build_cache import cache_folder
 from impls.arguments import rounded_up
 from impls.call import Inputs
 from impls.contract import Implementation
@@ -64,12 +59,3 @@ def _tensor(case: Case, shape: tuple[int, ...], name: str, device: torch.device)
     memory = sparse_zeros(BEFORE + count, case.dtype, device)
     memory[:period] = RandomTensors(case, device, name).normal((period,)).to(case.dtype)
     return memory[BEFORE:].view(shape)
-
-
-@contextmanager
-def alone_on_the_gpu(device: str) -> Iterator[None]:
-    """One worker at a time: outputs of this size take 4 to 9 GiB each, and an implementation may make copies."""
-    name = f"{torch.cuda.get_device_properties(device).uuid}"
-    with FileLock(cache_folder() / f"large-{name}.lock"):
-        yield
-        torch.cuda.empty_cache()

@@ -13,7 +13,7 @@ import torch
 
 from impls.arguments import rounded_up
 from properties.cases import gpu_ring
-from properties.failures import Reason, Undecided
+from properties.failures import OutOfMemory, Reason, Undecided
 
 BEHIND = 2**32  # elements from the first to the last along a dimension that is spread
 BEFORE = 2**31  # elements before the first, where a negative offset lands
@@ -60,7 +60,7 @@ def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.
             return gpu_ring.zeros(nbytes, device).view(dtype)
         return torch.frombuffer(_mapping(nbytes), dtype=dtype)
     except MemoryError as error:
-        raise Undecided(f"out of memory on {device}: {error}") from error
+        raise OutOfMemory(f"out of memory on {device}: {error}") from error
     except OSError as error:
         what = f"one of its inputs needs {nbytes / 2**30:.0f} GiB of address space: {error}"
         raise Undecided(f"no sparse memory on {device.type} here: {what}", Reason.NO_SPARSE_MEMORY) from error

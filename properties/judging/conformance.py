@@ -20,7 +20,8 @@ from properties.cases.fitting import fitted
 from properties.cases.strategies import Draws, attention_cases
 from properties.cases.support import unsupported
 from properties.checks.meanings_of_lse import meaning_of_lse
-from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, is_out_of_memory
+from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, undecided_without_memory
+from properties.gpu_memory import when_memory_suffices
 from properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
 from properties.judging.plan import Lost, contract_test
 from properties.judging.search import ContextLost, check_context
@@ -89,7 +90,7 @@ def tried(
     key = (id(impl), device)
     if key not in _known:
         try:
-            found = _try_out(impl, device, write_down, lost)
+            found = when_memory_suffices(device, lambda: _try_out(impl, device, write_down, lost))
             if found.undecided and found.undecided.why is Reason.RESOURCES:  # memory may suffice the next time
                 return found
             _known[key] = (impl, found)
@@ -101,10 +102,6 @@ def tried(
             if undecided.why is not Reason.NO_CASE:
                 raise
             _known[key] = (impl, undecided)
-        except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise Undecided("out of memory while the contract was tried") from error
-            raise
     if isinstance(answer := _known[key][1], Undecided):
         raise answer
     return answer
@@ -121,6 +118,7 @@ def known(impl: Implementation, device: str) -> Tried | None:
     return answer if isinstance(answer, Tried) else None
 
 
+@undecided_without_memory("while the contract was tried")
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None], lost: Mapping[str, Lost]) -> Tried:
     found: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
     left_out: list[LeftOut] = []

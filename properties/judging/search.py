@@ -12,7 +12,8 @@ from properties.cases.case import Case
 from properties.cases.drawing import draw_each
 from properties.cases.strategies import attention_cases
 from properties.clock import Work
-from properties.failures import AnotherCase, LawBroken, Undecided
+from properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
+from properties.gpu_memory import when_memory_suffices
 from properties.isolation.status import NOW
 from properties.judging.collected import Collected, Enough, size
 from properties.judging.plan import CALLED_WITH, REPEATS, Plan
@@ -66,9 +67,17 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
     def holds(case: Case) -> None:
         if str(case) in plan.lost:  # counts as right, so that the draws after it stay what they are
             return
+        try:
+            when_memory_suffices(plan.device, lambda: holds_now(case))
+        except Undecided as reason:
+            undecided.append(reason)
+            raise
+
+    def holds_now(case: Case) -> None:
         plan.write_down(f"{test} {case}")
         trial = trial_of(impl, case, plan, meter)
         trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
+        before = meter.counted()
         try:
             with meter.clock.counts(Work.LAW):
                 law.hold(trial)
@@ -82,8 +91,8 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
             meter.clock.from_now_on(Work.SHRINKING)
             check_context(trial, broken, test)
             raise
-        except Undecided as reason:
-            undecided.append(reason)
+        except OutOfMemory:
+            meter.forget_since(before)
             raise
 
     if plan.case is not None:

@@ -17,6 +17,8 @@ from filelock import FileLock
 from emulator.build_cache import cache_folder, counted
 from emulator.errors import EmulatorError
 from properties.cuda_driver import sleep_while_waiting
+from properties.failures import undecided_without_memory
+from properties.gpu_memory import when_memory_suffices
 from properties.gpus import emulate_if_no_gpu, visible_gpus
 from properties.isolation import memory
 from properties.isolation.status import NOW
@@ -24,7 +26,6 @@ from properties.isolation.status import NOW
 # Parameters of glibc's mallopt.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 INDUCTORS_RECURSION = 2000  # Python's recursion limit while TorchInductor compiles, and after it
-KEPT_ON_GPU = 4 << 30  # bytes that torch may keep from one law to the next
 
 
 def prepare_to_fork() -> None:
@@ -50,11 +51,17 @@ def prepare(device: str, is_worker: bool) -> dict:
         torch.set_num_threads(1)
     # torch.compile raises it and leaves it so, which is no implementation's doing.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
-    torch.zeros(1, device=device)  # the first use of a GPU takes seconds, which no law should be charged with
+    when_memory_suffices(device, lambda: use(device))
     if device == "cuda":
         sleep_while_waiting()
         compile_each_triton_kernel_once()
     return {"device_name": torch.cuda.get_device_name() if device == "cuda" else ""}
+
+
+@undecided_without_memory("when the process first used the GPU")
+def use(device: str) -> None:
+    """Use a device. The first use of a GPU takes seconds, which no law should be charged with."""
+    torch.zeros(1, device=device)
 
 
 def keep_freed_memory() -> None:
@@ -67,12 +74,6 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest that it takes; larger blocks are mapped as before
         libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
         libc.mallopt(M_TOP_PAD, 64 << 20)
-
-
-def give_back_gpu_memory() -> None:
-    """Call after each law: torch keeps what is freed, in pieces of all sizes, while other workers need the memory."""
-    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT_ON_GPU:
-        torch.cuda.empty_cache()
 
 
 def keep_triton_in_one_folder() -> None:

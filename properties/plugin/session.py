@@ -13,6 +13,7 @@ import pytest
 
 from impls.contract import Absent, Implementation
 from impls.registry import Entry, Unloadable
+from properties import gpu_memory
 from properties.cases.case import parse_case
 from properties.cases.support import not_here
 from properties.failures import Reason, Undecided, words_of
@@ -25,7 +26,6 @@ from properties.judging.plan import Plan, contract_test
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from properties.law import Law
 from properties.plugin.last_case import LastCase
-from properties.plugin.process import give_back_gpu_memory
 from properties.plugin.sources import in_checkout, shown
 from properties.untrusted.records import record_of
 from properties.untrusted.remote import remote_of
@@ -88,7 +88,7 @@ class Judge:
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         finally:
-            give_back_gpu_memory()
+            gpu_memory.give_back()
         if remote := remote_of(impl):
             result.observed = remote.take_observed()
         return result

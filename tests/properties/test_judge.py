@@ -42,6 +42,8 @@ def test_out_of_memory_in_the_oracle_is_unknown(when):
     RuntimeError("Triton Error [CUDA]: out of memory"),
     RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the documentation"),
     RuntimeError("CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
 ])  # fmt: skip
 def test_a_full_card_is_unknown_whoever_allocates(error):
     """A card that other processes fill is no mistake of a kernel; seen on an H200 that eight workers filled."""
