@@ -29,6 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--examples", type=int, help=f"cases per law (default: {EXAMPLES}; --matrix: the profile's)")
     parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: %(default)s)")
     parser.add_argument("--workers", type=int, help="processes (default: 1; --matrix: one for each core)")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto",
+        help="auto: cuda if there is one; cpu hides GPUs, so that Triton and Numba run in the emulator",
+    )  # fmt: skip
     parser.add_argument("--messages", action="store_true", help="show each law's whole message")
     power.add_options(parser)
     races.add_options(parser)
@@ -56,7 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _judge(chosen: list[Mutant], options: argparse.Namespace) -> int:
-    """Each mutant by the law that it names."""
+    """Each mutant by the law that it names, on the device that it names. Raises OptionError."""
+    power.device_of(options)
     for mutant in [m for m in chosen if elsewhere(m)]:
         print(f"- {mutant.name}: {elsewhere(mutant)}")
         chosen.remove(mutant)

@@ -25,8 +25,11 @@ def call(function: Callable, *arguments: object):
     return result[0] if result else None
 
 
-def sleep_while_waiting() -> None:
-    """Have this process sleep while it waits for a GPU. By default it asks over and over, which takes a core from others.
+def yield_while_waiting() -> None:
+    """Have this process give its core to others that have work, compilers say, while it waits for a GPU.
+
+    By default it asks over and over and keeps the core. Asleep it would leave the core to others as well, but a run in which
+    nothing compiles then takes a tenth longer (docs/measured.md).
 
     Call once torch has used the GPU: where the driver is initialised before, and by a fork of a process that asked NVML how
     many GPUs there are, torch's own first use ends in a segmentation fault (CUDA 13.0). Where this cannot be set, it is left
@@ -35,4 +38,4 @@ def sleep_while_waiting() -> None:
     with suppress(OSError, MemoryError, RuntimeError):  # RuntimeError: the driver itself is not installed
         api = driver()
         for n in range(call(api.cuDeviceGetCount)):
-            call(api.cuDevicePrimaryCtxSetFlags, call(api.cuDeviceGet, n), api.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC)
+            call(api.cuDevicePrimaryCtxSetFlags, call(api.cuDeviceGet, n), api.CUctx_flags.CU_CTX_SCHED_YIELD)

@@ -79,7 +79,7 @@ def lacking(mutant: Mutant) -> str:
     if reason := device.lacking():
         return reason
     if mutant.device == "cpu" and not device.EMULATED:
-        return "is judged on a CPU: hide the GPUs with CUDA_VISIBLE_DEVICES="
+        return "is judged on a CPU: --device cpu"
     return ""
 
 

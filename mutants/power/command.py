@@ -31,7 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that only the matrix has."""
     group = parser.add_argument_group("--matrix", "each mutant before all laws, and before the rules of other suites")
     group.add_argument("--matrix", action="store_true", help="judge; with --json it goes on where it stopped")
-    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
     group.add_argument(
         "--profile", choices=tuple(PROFILES), default="quick", help="cases per law (default: %(default)s)"
     )

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from emulator.build_cache import cache_folder, counted
 from emulator.errors import EmulatorError
-from properties.cuda_driver import sleep_while_waiting
+from properties.cuda_driver import yield_while_waiting
 from properties.failures import undecided_without_memory
 from properties.gpu_memory import when_memory_suffices
 from properties.gpus import emulate_if_no_gpu, visible_gpus
@@ -53,7 +53,7 @@ def prepare(device: str, is_worker: bool) -> dict:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
     when_memory_suffices(device, lambda: use(device))
     if device == "cuda":
-        sleep_while_waiting()
+        yield_while_waiting()
         compile_each_triton_kernel_once()
     return {"device_name": torch.cuda.get_device_name() if device == "cuda" else ""}
 

@@ -19,6 +19,7 @@ from mutants.numba.build import NUMBA
 from mutants.races import MUTANTS as RACES
 from mutants.tiled.build import TILED, planted
 from mutants.triton.build import TRITON
+from properties import gpus
 from properties.cases.case import parse_case
 from properties.judging import shrink
 from properties.judging.judge import judge
@@ -222,6 +223,14 @@ def test_a_run_that_judges_nothing_is_not_a_success(monkeypatch, capsys):
         f"- {ALL[0].name}: there is no g++",
         "nothing was judged: none of these mutants can be judged here, for the reasons above",
     ]
+
+
+def test_device_cpu_hides_gpus_before_it_is_asked_what_can_be_judged(monkeypatch):
+    seen = []
+    monkeypatch.setattr(gpus, "hide_gpus", lambda: seen.append("hidden"))
+    monkeypatch.setattr(command, "elsewhere", lambda mutant: seen.append(mutant.name) or "there is no g++")
+    assert command.main(["--device", "cpu", ALL[0].name]) == 2
+    assert seen[:2] == ["hidden", ALL[0].name]
 
 
 @pytest.mark.parametrize("error", (EmulatorError, MutantError))

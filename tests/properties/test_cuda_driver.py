@@ -25,7 +25,7 @@ def machine(monkeypatch):
     """A driver with two GPUs; flags: what has been set."""
     flags = {}
     made = SimpleNamespace(
-        CUctx_flags=SimpleNamespace(CU_CTX_SCHED_BLOCKING_SYNC=4),
+        CUctx_flags=SimpleNamespace(CU_CTX_SCHED_YIELD=4),
         cuDeviceGetCount=lambda: (OK, 2),
         cuDeviceGet=lambda n: (OK, f"GPU {n}"),
         cuDevicePrimaryCtxSetFlags=lambda gpu, flag: (flags.__setitem__(gpu, flag), (OK,))[1],
@@ -35,8 +35,8 @@ def machine(monkeypatch):
     return made
 
 
-def test_a_process_sleeps_while_it_waits_for_any_gpu(machine):
-    cuda_driver.sleep_while_waiting()
+def test_a_process_yields_its_core_while_it_waits_for_any_gpu(machine):
+    cuda_driver.yield_while_waiting()
     assert machine.flags == {"GPU 0": 4, "GPU 1": 4}
 
 
@@ -48,7 +48,7 @@ def test_where_it_cannot_be_set_nothing_happens(machine, why):
         return (why,)
 
     machine.cuDeviceGet = fail
-    cuda_driver.sleep_while_waiting()
+    cuda_driver.yield_while_waiting()
     assert not machine.flags
 
 
@@ -74,7 +74,7 @@ def test_a_call_gives_its_result():
 
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
-def test_judging_processes_sleep_so():
+def test_judging_processes_do_so():
     """In a process of its own, which asks NVML how many GPUs there are, as pytest's does, and forks the judging one."""
     script = """
 import os, sys
@@ -88,6 +88,6 @@ from properties.cuda_driver import call
 from properties.plugin.process import prepare
 prepare("cuda", is_worker=False)
 flags = call(api.cuDevicePrimaryCtxGetState, call(api.cuDeviceGet, 0))
-assert flags & api.CUctx_flags.CU_CTX_SCHED_MASK == api.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC, flags
+assert flags & api.CUctx_flags.CU_CTX_SCHED_MASK == api.CUctx_flags.CU_CTX_SCHED_YIELD, flags
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
