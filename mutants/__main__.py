@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, help="processes (default: 1; --matrix: one for each core)")
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto",
-        help="auto: cuda if there is one; cpu hides GPUs, so that Triton and Numba run in the emulator",
+        help="of --matrix and --races (auto: cuda if there is one); cpu hides GPUs: Triton and Numba run in the emulator",
     )  # fmt: skip
     parser.add_argument("--messages", action="store_true", help="show each law's whole message")
     power.add_options(parser)

@@ -13,11 +13,12 @@ from filelock import FileLock
 
 from emulator.build_cache import cache_folder
 from properties.failures import OutOfMemory
+from properties.isolation.status import NOW
 
 KEPT = 4 << 30  # bytes that torch may keep from one law to the next
-PAUSES = (1.0, 3.0, 9.0)  # seconds before another try where memory runs out: no law takes much of it for longer
-MOST_IN_VAIN = 3  # times that this did not help a process, after which it waits no more: what it wants is too much
-Result = TypeVar("Result")
+PAUSES = (1, 4, 15)  # seconds before another try where memory runs out. A worker takes much of it for some seconds
+MOST_IN_VAIN = 3  # times in a row that this did not help a process, after which it waits no more: it wants too much
+Answer = TypeVar("Answer")
 
 _in_vain = 0
 
@@ -37,21 +38,33 @@ def give_back() -> None:
         torch.cuda.empty_cache()
 
 
-def when_memory_suffices(device: str, attempt: Callable[[], Result]) -> Result:
+def when_memory_suffices(device: str, attempt: Callable[[], Answer]) -> Answer:
     """attempt(), begun anew where the memory of a GPU runs out: other workers use it for a while, and give it back.
 
     Raises OutOfMemory where it does not suffice then either, and at once on a CPU, where a process has a limit of its own.
     """
     global _in_vain
-    for pause in PAUSES if device == "cuda" and _in_vain < MOST_IN_VAIN else ():
-        with suppress(OutOfMemory):
-            return attempt()
+    if device != "cuda" or _in_vain == MOST_IN_VAIN:
+        return attempt()
+    with suppress(OutOfMemory):
+        return attempt()
+    for pause in PAUSES:
         gc.collect()  # frames of the exception, which hold tensors
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        time.sleep(pause)
-    try:
-        return attempt()
-    except OutOfMemory:
-        _in_vain += 1
-        raise
+        _wait(pause)
+        try:
+            answer = attempt()
+        except OutOfMemory:
+            if pause == PAUSES[-1]:
+                _in_vain += 1
+                raise
+        else:
+            _in_vain = 0
+            return answer
+
+
+def _wait(seconds: int) -> None:
+    for _ in range(seconds):
+        NOW.lives()
+        time.sleep(1)

@@ -21,7 +21,7 @@ from properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
 from properties.cases.random_tensors import RandomTensors
 from properties.cases.support import unsupported
 from properties.clock import Clock, Work
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Undecided
 from properties.isolation.status import NOW
 from properties.nearby import Nearby
 from properties.state.watch import Watch, unnamed
@@ -204,6 +204,19 @@ class Trial:
         if self.judges_state and (changed := unnamed(self.impl.name, self.watch.changes)):
             raise LawBroken(*changed)
         return got
+
+    @contextmanager
+    def may_begin_again(self) -> Iterator[None]:
+        """A block whose OutOfMemory has the case begun again, but not if a call has left something otherwise than it was.
+
+        That has been put back, and the next call may not do it again: begun again, the case would hide it.
+        """
+        try:
+            yield
+        except OutOfMemory as error:
+            if unnamed(self.impl.name, self.watch.changes):
+                raise Undecided(str(error), error.why) from None
+            raise
 
     def launch(self, handed: Inputs, *, backward: bool = False) -> Outputs:
         """`call` for repeats of one call: does not wait for a GPU, nor looks at what else the call changes."""

@@ -79,7 +79,7 @@ def lacking(mutant: Mutant) -> str:
     if reason := device.lacking():
         return reason
     if mutant.device == "cpu" and not device.EMULATED:
-        return "is judged on a CPU: --device cpu"
+        return "is judged on a CPU: add --device cpu"
     return ""
 
 

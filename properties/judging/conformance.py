@@ -90,7 +90,7 @@ def tried(
     key = (id(impl), device)
     if key not in _known:
         try:
-            found = when_memory_suffices(device, lambda: _try_out(impl, device, write_down, lost))
+            found = _try_out(impl, device, write_down, lost)
             if found.undecided and found.undecided.why is Reason.RESOURCES:  # memory may suffice the next time
                 return found
             _known[key] = (impl, found)
@@ -118,7 +118,6 @@ def known(impl: Implementation, device: str) -> Tried | None:
     return answer if isinstance(answer, Tried) else None
 
 
-@undecided_without_memory("while the contract was tried")
 def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None], lost: Mapping[str, Lost]) -> Tried:
     found: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
     left_out: list[LeftOut] = []
@@ -129,7 +128,7 @@ def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None
             return [lost[str(case)].words]
         test = contract_test(impl.name)
         write_down(f"{test} {case}")
-        problems, changes = _problems_of(impl, case, device, test)
+        problems, changes = when_memory_suffices(device, lambda: _problems_of(impl, case, device, test))
         watch.name(impl.name, changes)
         for change in changes:  # it was put back, so that laws can be judged
             left.setdefault(change.thing, change.text)
@@ -278,12 +277,14 @@ def _sizes(
                 yield value_clue(feature, [value], other), [feature.changed(plain, other)]
 
 
+@undecided_without_memory("while the contract was tried")
 def _problems_of(impl: Implementation, case: Case, device: str, test: str) -> tuple[list[str], list[Change]]:
     """(what is wrong, what is not as it was before). Raises ContextLost."""
     trial = Trial(impl, case, device, judges_state=False)
     handed, placed = trial.place(trial.x, fill=0.0)
     try:
-        got = trial.call(handed, backward=impl.backward is not None)
+        with trial.may_begin_again():
+            got = trial.call(handed, backward=impl.backward is not None)
     except LawBroken as broken:
         check_context(trial, broken, test)
         return _told(broken), trial.watch.changes

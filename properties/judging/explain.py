@@ -14,6 +14,7 @@ from properties.cases.case import Case, CaseError
 from properties.cases.strategies import edges
 from properties.cases.support import unsupported
 from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from properties.gpu_memory import when_memory_suffices
 from properties.gpus import has_gpu, visible_gpus
 from properties.isolation.status import NOW
 from properties.judging.beside import Beside
@@ -144,15 +145,21 @@ def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> Exceptio
     """LawBroken; None where the law holds; AnotherCase or Undecided where it says nothing."""
     if str(case) in plan.lost:
         return AnotherCase()
-    test, trial = law.test_id(impl.name), trial_of(impl, case, plan)
-    plan.write_down(f"{test} {case}")
+    test = law.test_id(impl.name)
+
+    def held() -> None:
+        plan.write_down(f"{test} {case}")
+        trial = trial_of(impl, case, plan)
+        try:
+            law.hold(trial)
+        except LawBroken as broken:
+            check_context(trial, broken, test)
+            raise
+
     try:
-        law.hold(trial)
-    except LawBroken as broken:
-        check_context(trial, broken, test)
-        return broken
-    except (AnotherCase, Undecided) as nothing:
-        return nothing
+        when_memory_suffices(plan.device, held)
+    except (LawBroken, AnotherCase, Undecided) as outcome:
+        return outcome
     return None
 
 
@@ -200,6 +207,8 @@ def _listed(numbers: list[int]) -> str:
 def _repeats(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> tuple[bool, list[str]]:
     """Whether the case fails again with the same findings each time, and lines that say so."""
     outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
+    if undecided := [o for o in outcomes if isinstance(o, Undecided)]:  # nothing is known of how it comes out
+        return False, [f"{len(undecided)} of {REPEATS} repeats are undecided: {undecided[0]}"]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
     same = sum(o.findings == broken.findings for o in failed)
     if same == REPEATS:

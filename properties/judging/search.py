@@ -67,11 +67,18 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
     def holds(case: Case) -> None:
         if str(case) in plan.lost:  # counts as right, so that the draws after it stay what they are
             return
+        unclear: Undecided | None = None
         try:
-            when_memory_suffices(plan.device, lambda: holds_now(case))
+            with meter.clock.counts(Work.LAW):
+                if undecided or failures:  # the case is looked at again, or a smaller one is searched
+                    holds_now(case)
+                else:
+                    when_memory_suffices(plan.device, lambda: holds_now(case))
         except Undecided as reason:
-            undecided.append(reason)
-            raise
+            unclear = Undecided(str(reason), reason.why)
+        if unclear:  # without the frames of the first one, which hold tensors as long as Hypothesis keeps it
+            undecided.append(unclear)
+            raise unclear
 
     def holds_now(case: Case) -> None:
         plan.write_down(f"{test} {case}")
@@ -79,7 +86,7 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
         before = meter.counted()
         try:
-            with meter.clock.counts(Work.LAW):
+            with trial.may_begin_again():
                 law.hold(trial)
             meter.cases += 1
             NOW.did(meter.cases)

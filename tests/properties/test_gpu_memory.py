@@ -1,23 +1,28 @@
 """Workers share the memory of a GPU: a case that finds none is begun anew once the others have given theirs back."""
 
-import subprocess
-import sys
+import gc
+import threading
+import weakref
 from dataclasses import replace
 from functools import wraps
+from itertools import count
+from unittest import mock
 
 import pytest
 import torch
 
 from impls import torch_math
-from properties import gpu_memory
-from properties.failures import LawBroken, OutOfMemory, Undecided
+from properties import gpu_memory, trial
+from properties.cases import inputs
+from properties.cases.case import parse_case
+from properties.failures import LawBroken, OutOfMemory, Reason, Undecided
 from properties.gpu_memory import MOST_IN_VAIN, PAUSES, when_memory_suffices
-from properties.judging import conformance, search
+from properties.judging import conformance, explain, search
 from properties.judging.judge import judge
 from properties.judging.plan import Plan
-from properties.judging.verdict import PASS, UNKNOWN
+from properties.judging.verdict import FAIL, PASS, UNKNOWN
 from properties.law import laws
-from tests.properties.warm import ROOT
+from tests.trials import lines
 
 LAW = laws()["test_out_matches_the_definition"]
 FULL = "CUDA out of memory. Tried to allocate 20.00 MiB"
@@ -25,10 +30,10 @@ FULL = "CUDA out of memory. Tried to allocate 20.00 MiB"
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """The seconds for which was waited, which take none."""
+    """The seconds of each time that was waited, which take none."""
     waited = []
     monkeypatch.setattr(gpu_memory, "_in_vain", 0)
-    monkeypatch.setattr(gpu_memory.time, "sleep", waited.append)
+    monkeypatch.setattr(gpu_memory, "_wait", waited.append)
     return waited
 
 
@@ -77,22 +82,21 @@ def test_a_cpu_is_not_waited_for(pauses):
 @pytest.fixture
 def shared(monkeypatch, pauses):
     """A CPU whose memory is waited for as if it were that of a GPU."""
-    for module in (search, conformance):
+    for module in (search, conformance, explain):
         monkeypatch.setattr(
             module, "when_memory_suffices", lambda device, attempt: when_memory_suffices("cuda", attempt)
         )
     return pauses
 
 
-def full_now_and_then(wrapped, every=5):
-    """A function that finds no memory every so many calls."""
-    calls = []
+def full(wrapped, when):
+    """A function that finds no memory in its n-th call, from 0 on, if when(n)."""
+    calls = count()
 
     @wraps(wrapped)  # cases are drawn by the name of the law
     def wrapper(*arguments, **options):
         result = wrapped(*arguments, **options)
-        calls.append(1)
-        if (len(calls) - 1) % every == 0:
+        if when(next(calls)):
             raise torch.OutOfMemoryError(FULL)
         return result
 
@@ -107,42 +111,100 @@ def test_a_law_counts_a_case_once(shared):
     plan = Plan(examples=12, try_contract=False)
     right = judge(replace(LAW, function=law), torch_math.IMPL, plan)
     assert not shared
-    result = judge(replace(LAW, function=full_now_and_then(law)), torch_math.IMPL, plan)
+    result = judge(replace(LAW, function=full(law, lambda n: n % 5 == 0)), torch_math.IMPL, plan)
     assert len(shared) >= 2
     assert (result.verdict, result.cases, result.repeats) == (PASS, right.cases, right.repeats)
     assert result.worst_z == right.worst_z
 
 
-def test_the_contract_is_tried_anew(shared):
-    impl = replace(torch_math.IMPL, forward=full_now_and_then(torch_math.IMPL.forward, every=1000))
-    assert conformance.problems(impl, "cpu") == [] and shared == [PAUSES[0]]
+@pytest.mark.parametrize("call", (0, 1, 4))
+def test_a_case_of_the_contract_is_tried_anew(call, shared):
+    impl = replace(torch_math.IMPL, forward=full(torch_math.IMPL.forward, lambda n: n == call))
+    tried = conformance.tried(impl, "cpu")
+    assert (tried.problems, tried.undecided, shared) == ([], None, [PAUSES[0]])
 
 
-def test_a_law_for_which_it_never_suffices_is_unknown(shared):
-    result = judge(replace(LAW, function=full_now_and_then(LAW.function, every=1)), torch_math.IMPL, Plan(examples=3))
-    assert result.verdict == UNKNOWN and result.reason.startswith("out of memory on ")
+def leaves_a_setting(in_call, wrapped=torch_math.IMPL.forward):
+    """A forward that leaves something otherwise than it was, in one of its calls."""
+    calls = count()
+
+    def forward(*operands, **options):
+        if next(calls) == in_call:
+            torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+        return wrapped(*operands, **options)
+
+    return forward
 
 
-TAKES_MOST = """
-import sys, time, torch
-free, _ = torch.cuda.mem_get_info()
-taken = torch.empty(free - (300 << 20), dtype=torch.uint8, device="cuda")
-print("taken", flush=True)
-time.sleep(4)
-"""
+@pytest.mark.parametrize("call", (0, 3))
+def test_what_a_call_without_memory_has_changed_stays_known(call, shared):
+    """It is put back, and a second call may leave everything as it is: begun again, the law would pass."""
+    forward = full(leaves_a_setting(call), lambda n: n == call)
+    result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=12, try_contract=False))
+    assert (result.verdict, result.why, shared) == (UNKNOWN, Reason.RESOURCES, [])
+    impl = replace(torch_math.IMPL, forward=full(leaves_a_setting(0), lambda n: n == 0))
+    with pytest.raises(Undecided, match="out of memory"):
+        conformance.tried(impl, "cpu")
+
+
+def test_other_cases_of_the_contract_hide_no_change(shared):
+    """The suite finds no memory for a later case."""
+    impl = replace(torch_math.IMPL, forward=leaves_a_setting(0))
+    build = full(inputs.build, lambda n: n == 2)
+    with mock.patch.object(trial, "build", build):
+        (problem,) = conformance.tried(impl, "cpu").problems
+    assert "cudnn.benchmark" in problem and shared == [PAUSES[0]]
+
+
+def test_a_case_is_waited_for_once(shared):
+    """Hypothesis looks at it again, and for a smaller one: that takes no further pauses, and leaves no tensor behind."""
+    kept, alive = [], []
+
+    def law(trial):
+        gc.collect()
+        alive.append(sum(tensor() is not None for tensor in kept))
+        if trial.case.seqlen_k > 20:
+            trial.tensor = torch.zeros(10)
+            kept.append(weakref.ref(trial.tensor))
+            raise torch.OutOfMemoryError(FULL)
+
+    result = judge(replace(LAW, function=law), torch_math.IMPL, Plan(examples=12, try_contract=False))
+    assert (result.verdict, shared, gpu_memory._in_vain) == (UNKNOWN, list(PAUSES), 1)
+    assert len(kept) > 2 * len(PAUSES) and max(alive) == 0
+
+
+def test_a_repeat_without_memory_is_no_race(shared):
+    """The repeats of a failure that is there each time."""
+    calls = count()
+
+    def law(trial):
+        if next(calls) >= 3:  # the third repeat: a given case is not shrunk
+            raise torch.OutOfMemoryError(FULL)
+        raise LawBroken("wrong")
+
+    case = parse_case("seqlen_q=3 seqlen_k=3 headdim=4")
+    result = judge(replace(LAW, function=law), torch_math.IMPL, Plan(case=case, try_contract=False))
+    assert result.verdict == FAIL and "a race" not in result.message
+    assert f"1 of 3 repeats are undecided: out of memory on {case}" in lines(result.message)
 
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
-def test_another_process_has_nearly_all_of_a_gpu_for_a_while():
-    """The law needs more than is left, and passes once the other process is gone."""
+def test_memory_of_a_gpu_that_comes_back_is_used():
+    """The law needs more than this process may take at first, and passes once it may take more. No other is in the way."""
 
     def large(trial):
         torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
         LAW.function(trial)
 
     torch.zeros(1, device="cuda")
-    other = subprocess.Popen([sys.executable, "-c", TAKES_MOST], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    assert other.stdout.readline() == "taken\n"
-    result = judge(replace(LAW, function=large), torch_math.IMPL, Plan(device="cuda", examples=3, try_contract=False))
-    assert other.poll() is not None, "the other process was there when the law passed"
-    assert (result.verdict, other.wait()) == (PASS, 0)
+    torch.cuda.empty_cache()
+    some = torch.cuda.memory_reserved() + (300 << 20)
+    torch.cuda.set_per_process_memory_fraction(some / torch.cuda.get_device_properties(0).total_memory)
+    more = threading.Timer(PAUSES[0] + 1.0, torch.cuda.set_per_process_memory_fraction, (1.0,))
+    more.start()
+    try:
+        plan = Plan(device="cuda", examples=3, try_contract=False)
+        result = judge(replace(LAW, function=large), torch_math.IMPL, plan)
+    finally:
+        more.join()
+    assert result.verdict == PASS
