@@ -207,7 +207,8 @@ def _listed(numbers: list[int]) -> str:
 def _repeats(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> tuple[bool, list[str]]:
     """Whether the case fails again with the same findings each time, and lines that say so."""
     outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
-    if undecided := [o for o in outcomes if isinstance(o, Undecided)]:  # nothing is known of how it comes out
+    undecided = [o for o in outcomes if isinstance(o, Undecided)]
+    if undecided and None not in outcomes:  # none is right, as far as is known
         return False, [f"{len(undecided)} of {REPEATS} repeats are undecided: {undecided[0]}"]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
     same = sum(o.findings == broken.findings for o in failed)

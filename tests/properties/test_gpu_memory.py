@@ -188,6 +188,21 @@ def test_a_repeat_without_memory_is_no_race(shared):
     assert f"1 of 3 repeats are undecided: out of memory on {case}" in lines(result.message)
 
 
+def test_a_repeat_that_is_right_counts_beside_one_without_memory(shared):
+    calls = count()
+
+    def law(trial):
+        if (n := next(calls)) == 1:
+            return
+        if n >= 3:
+            raise torch.OutOfMemoryError(FULL)
+        raise LawBroken("wrong")
+
+    case = parse_case("seqlen_q=3 seqlen_k=3 headdim=4")
+    result = judge(replace(LAW, function=law), torch_math.IMPL, Plan(case=case, try_contract=False))
+    assert "1 of 3 repeats fail, 1 in the same way" in lines(result.message) and "a race" in result.message
+
+
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
 def test_memory_of_a_gpu_that_comes_back_is_used():
     """The law needs more than this process may take at first, and passes once it may take more. No other is in the way."""
