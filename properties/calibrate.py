@@ -17,7 +17,7 @@ from impls import registry
 from impls.contract import Absent, Implementation
 from oracle import score
 from properties.cases.case import REGIMES, Case
-from properties.cases.drawing import draw_each
+from properties.cases.drawing import Drawing
 from properties.cases.strategies import Draws, attention_cases
 from properties.cases.support import not_here
 from properties.checks.comparisons import stored_dtype
@@ -46,7 +46,8 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
             if not result.within:
                 beyond.append(f"{name} z {result.worst_z:.3g} rms {result.rms_ratio:.3g}   {case}")
 
-    draw_each(attention_cases(impl, device, Draws.of(regime=regime)), number, cases, judge, shrink=False)
+    for case in Drawing(attention_cases(impl, device, Draws.of(regime=regime)), number, cases).cases:
+        judge(case)
     seconds = time.perf_counter() - started
     return {"regime": regime, "cases": judged, "worst": worst, "beyond": beyond, "seconds": seconds}
 

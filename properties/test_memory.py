@@ -10,7 +10,7 @@ from properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs
 from properties.cases.case import LAYOUTS, Case
 from properties.cases.inputs import build
 from properties.cases.layouts import Placed
-from properties.cases.sparse_memory import spread
+from properties.cases.sparse_memory import LARGEST, spread
 from properties.cases.strategies import short
 from properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
 from properties.checks.pictures import element_at, number, plural, share, where
@@ -77,13 +77,18 @@ def test_any_layout_equals_the_contiguous_one(trial):
 def _of_several(case: Case) -> Case:
     """The case with at least two batches, heads and keys, and a bias for each: a single index cannot be spread.
 
-    A single query over many keys stays single: decoding has kernels of its own.
+    A single query over many keys stays single: decoding has kernels of its own. No more than two batches and heads of keys
+    where sparse memory would not hold more.
     """
-    batch, nheads_k = max(case.batch, 2), max(case.nheads_k, 2)
-    nheads = nheads_k * (case.nheads // case.nheads_k)
-    bias = {} if case.bias is None else dict(bias_batch=batch, bias_nheads=nheads)
+    group = case.nheads // case.nheads_k
     seqlen_k = max(case.seqlen_k, 2)
     seqlen_q = seqlen_k if case.seqlen_q == case.seqlen_k else case.seqlen_q
+    batch, nheads_k = max(case.batch, 2), max(case.nheads_k, 2)
+    longest, width = max(seqlen_q, seqlen_k), max(case.headdim, 0 if case.bias is None else seqlen_k)
+    if batch * nheads_k * group * longest * width * 4 > LARGEST:
+        batch = nheads_k = 2
+    nheads = nheads_k * group
+    bias = {} if case.bias is None else dict(bias_batch=batch, bias_nheads=nheads)
     return case.but(batch=batch, nheads=nheads, nheads_k=nheads_k, seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)
 
 

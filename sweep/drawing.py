@@ -14,7 +14,7 @@ from hypothesis.errors import Unsatisfiable
 from impls.contract import Implementation
 from impls.registry import Entry
 from properties.cases.case import Case
-from properties.cases.drawing import draw_each
+from properties.cases.drawing import Drawing
 from properties.cases.strategies import attention_cases
 from races.perturb import NONE
 from sweep.plan import Job, Layer
@@ -54,13 +54,10 @@ def drawn(job: Job, number: int, pairs: Sequence[Pair], versions: dict[str, str]
 
 
 def _case(impl: Implementation, layer: Layer, device: str, number: int) -> Case | None:
-    cases: list[Case] = []
     try:
-        # Hypothesis begins with the simplest case. The second one is random.
-        draw_each(attention_cases(impl, device, layer.law.draws), number, 2, cases.append, shrink=False)
+        return Drawing(attention_cases(impl, device, layer.law.draws), number, 2).cases[-1]  # the random one
     except Unsatisfiable:
         return None
-    return cases[-1]
 
 
 def _perturbations(draw: random.Random, names: Sequence[str]) -> str:

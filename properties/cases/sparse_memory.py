@@ -18,6 +18,7 @@ from properties.failures import OutOfMemory, Reason, Undecided
 BEHIND = 2**32  # elements from the first to the last along a dimension that is spread
 BEFORE = 2**31  # elements before the first, where a negative offset lands
 BLOCK = 64  # elements; strides and the first element are multiples of it: rows stay as aligned as torch makes them
+LARGEST = gpu_ring.PERIOD // 2  # bytes of a tensor that is small enough on a GPU, whatever its shape
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # in Python from 3.13 on
 
 
@@ -47,8 +48,8 @@ def _placement(numel: int, count: int, dtype: torch.dtype, ring: bool) -> tuple[
         return stride, BEFORE
     period, row = gpu_ring.PERIOD // dtype.itemsize, rounded_up(numel, BLOCK)
     if (count + 1) * row > period:
-        size = count * row * dtype.itemsize
-        raise Undecided(f"one of the inputs takes {size} bytes, more than the {gpu_ring.PERIOD} of sparse memory")
+        size = (count + 1) * row * dtype.itemsize
+        raise Undecided(f"one of the inputs needs {size} bytes of sparse memory, which has {gpu_ring.PERIOD}")
     return rounded_up(stride - row, period) + row, rounded_up(BEFORE, period)
 
 

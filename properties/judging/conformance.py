@@ -14,7 +14,7 @@ from hypothesis.errors import Unsatisfiable
 
 from impls.contract import ContractError, Implementation
 from properties.cases.case import Case
-from properties.cases.drawing import draw_each
+from properties.cases.drawing import Drawing
 from properties.cases.features import FEATURES, Feature
 from properties.cases.fitting import fitted
 from properties.cases.strategies import Draws, attention_cases
@@ -197,9 +197,8 @@ def plain_case(impl: Implementation, device: str) -> Case:
     plain = _middling(impl)
     if _to_try(impl, plain):
         return plain
-    drawn: list[Case] = []  # `accepts` may want another regime or head dim
-    try:
-        draw_each(attention_cases(impl, device, ANYTHING), 0, DRAWN, drawn.append, shrink=False)
+    try:  # `accepts` may want another regime or head dim
+        drawn = Drawing(attention_cases(impl, device, ANYTHING), 0, DRAWN).cases
     except Unsatisfiable:
         reason = f"there is no case to try the contract with: {unsupported(impl, plain)} [for {plain}]"
         raise Undecided(reason, Reason.NO_CASE) from None

@@ -9,7 +9,7 @@ from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from impls.contract import Implementation
 from properties.cases.case import Case
-from properties.cases.drawing import draw_each
+from properties.cases.drawing import Drawing
 from properties.cases.strategies import attention_cases
 from properties.clock import Work
 from properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
@@ -108,7 +108,7 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         except LawBroken as broken:
             return broken, plan.case, False
         return None, None, False
-    collected, beside_others = Collected(), None
+    drawing, collected, beside_others = _drawing(law, impl, plan), Collected(), None
 
     def draws(case: Case) -> None:
         try:
@@ -120,41 +120,50 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
 
     try:
         if law.together:
-            beside_others = _look_together(law, impl, plan, meter)
-        _draw_each(law, impl, plan, draws if law.collects else holds)
+            beside_others = _look_together(law, impl, plan, drawing.cases, meter)
+        drawing.hold_each(draws if law.collects else holds)
     except Enough:
         pass
     except LawBroken as broken:
-        case = next(c for b, c in reversed(failures) if b is broken)
         broken.observed += collected.lines
-        return *smallest(law, impl, case, broken, holds), False
+        if not any(case in held for _, case in failures):
+            case = next(c for b, c in reversed(failures) if b is broken)
+            return *smallest(law, impl, case, broken, holds), False
+        return *_not_on_every_run(*_unsteady(failures, held)), True
     except (FlakyFailure, FlakyReplay):
         if undecided and not failures:  # memory sufficed in one run of the case and not in the other
             raise undecided[0] from None
-        broken, case = min(failures, key=lambda found: (found[1] not in held, size(found[1])))
+        broken, case = _unsteady(failures, held)
         if case not in held and _fails_again(holds, case):  # only not at the same line of the law each time
             return *smallest(law, impl, case, broken, holds), False
-        # The same case failed once and held once. That is the finding; trying again would hide it.
-        broken.headline = f"not on every run: {broken.headline}"
-        return broken, case, True
+        return *_not_on_every_run(broken, case), True
     if collected.items:
         collected.shrink(law, impl, holds)
         return *collected.broken, False
     if beside_others:  # and no case has shown it by itself
-        broken, case = beside_others
-        broken.headline = f"not on every run: {broken.headline}"
-        return broken, case, True
+        return *_not_on_every_run(*beside_others), True
     return None, None, False
 
 
-def _look_together(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken, Case] | None:
+def _unsteady(failures: list[tuple[LawBroken, Case]], held: set[Case]) -> tuple[LawBroken, Case]:
+    """The smallest failure for a case that held, too; the smallest of all if there is none."""
+    return min(failures, key=lambda found: (found[1] not in held, size(found[1])))
+
+
+def _not_on_every_run(broken: LawBroken, case: Case) -> tuple[LawBroken, Case]:
+    """The failure of a case that failed once and held once. That is the finding; trying again would hide it."""
+    broken.headline = f"not on every run: {broken.headline}"
+    return broken, case
+
+
+def _look_together(
+    law: Law, impl: Implementation, plan: Plan, cases: list[Case], meter: Meter
+) -> tuple[LawBroken, Case] | None:
     """law.together for the cases that will be judged: what broke the law there, and the last case that was looked at."""
-    drawn: list[Case] = []
-    _draw_each(law, impl, plan, drawn.append)
     test, begun = law.test_id(impl.name), []
 
     def trials() -> Iterator[Trial]:
-        for case in drawn:
+        for case in cases:
             if str(case) not in plan.lost:
                 plan.write_down(f"{test} {case}")
                 begun.append(trial_of(impl, case, plan, meter))
@@ -177,10 +186,9 @@ def _look_together(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> 
 def has_cases(law: Law, impl: Implementation, plan: Plan) -> bool:
     """Whether any case can be drawn. Nothing is launched."""
     try:
-        _draw_each(law, impl, plan, lambda case: None)
+        return bool(_drawing(law, impl, plan).cases)
     except Unsatisfiable:
         return False
-    return True
 
 
 def _fails_again(holds: Callable[[Case], None], case: Case) -> bool:
@@ -196,8 +204,8 @@ def _fails_again(holds: Callable[[Case], None], case: Case) -> bool:
     return True
 
 
-def _draw_each(law: Law, impl: Implementation, plan: Plan, holds: Callable[[Case], None]) -> None:
-    """holds(case) for the cases of this law, implementation and plan."""
+def _drawing(law: Law, impl: Implementation, plan: Plan) -> Drawing:
+    """The cases of this law, implementation and plan."""
     number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
     strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
-    draw_each(strategy, number, plan.cases_for(impl, law.share), holds)
+    return Drawing(strategy, number, plan.cases_for(impl, law.share))

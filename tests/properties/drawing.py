@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from impls import Implementation, Supports
 from properties.cases.case import DTYPES, Case
-from properties.cases.drawing import seed_alone
+from properties.cases.drawing import INDEPENDENT, seed_alone
 from properties.cases.strategies import Draws, attention_cases
 
 QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -63,7 +63,7 @@ def _drawn(number: int, draws: Draws, n: int, device: str, small: bool) -> tuple
     strategy = attention_cases(IMPLS[number], device, draws, small=small)
 
     @seed(0)
-    @settings(QUIET, max_examples=n, phases=(Phase.generate,))
+    @settings(QUIET, max_examples=n, phases=(Phase.generate,), backend=INDEPENDENT)
     @given(st.data())
     def keep(data):
         begun[0] += 1

@@ -1,6 +1,7 @@
 """Tensors whose offsets do not fit in 32 bits, and the law that uses them."""
 
 import itertools
+import math
 import mmap
 import re
 from dataclasses import replace
@@ -9,9 +10,12 @@ import pytest
 import torch
 
 from impls import torch_math
+from impls.contract import LARGEST_HEADDIM
 from properties.cases import gpu_ring, sparse_memory
 from properties.cases.case import parse_case
+from properties.cases.drawing import Drawing
 from properties.cases.sparse_memory import BEFORE, BEHIND, spread
+from properties.cases.strategies import attention_cases
 from properties.failures import Reason, Undecided
 from properties.judging import search
 from properties.judging.judge import judge
@@ -19,6 +23,7 @@ from properties.judging.plan import Plan
 from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from properties.law import laws
 from properties.trial import Trial
+from tests.properties import drawing
 
 SHAPE = (2, 5, 3, 8)
 LAW = laws()["test_offsets_need_64_bits"]
@@ -74,6 +79,19 @@ def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, d
         cut = {offset % 2**32 * size, ((offset + 2**31) % 2**32 - 2**31) * size, offset * size % 2**32}
         wrong = {before * size + at for at in cut if at != offset * size}
         assert all(at % gpu_ring.PERIOD != rows[i] and 0 <= at < gpu_ring.RANGE for at in wrong)
+
+
+def test_every_drawn_case_fits_in_a_ring():
+    """Otherwise the law would be unknown wherever the largest one comes."""
+    declared = drawing.implementation("wide", **drawing.EVERYTHING | dict(headdims=range(1, LARGEST_HEADDIM + 1)))
+    cases = Drawing(attention_cases(declared, "cuda", LAW.draws), 0, 3000).cases
+    widest = [(c.batch * c.nheads * max(c.seqlen_q, c.seqlen_k) * c.headdim, c) for c in cases]
+    for _, case in sorted(widest, key=lambda found: found[0])[-50:]:
+        for length in (case.seqlen_q, case.seqlen_k):
+            sizes = (case.batch, length, case.nheads, case.headdim)
+            for dim in range(3):
+                sparse_memory._placement(math.prod(sizes) // sizes[dim], sizes[dim], case.dtype, ring=True)
+    assert any(case.batch * case.nheads > 100 and case.headdim > 64 for case in cases)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from properties.cases.bias_masks import may_have_empty_rows
 from properties.cases.case import BIAS_MASKS, LAYOUTS, REGIMES, Case, parse_case
-from properties.cases.drawing import draw_each
+from properties.cases.drawing import Drawing
 from properties.cases.strategies import GROUPS, Draws, Limits, attention_cases, edges
 from properties.cases.support import unsupported
 from properties.law import laws
@@ -91,9 +91,8 @@ def test_kernels_for_decoding_get_cases():
     def accepts(case):
         return None if case.seqlen_q == 1 and case.seqlen_k % 16 == 0 else "one query, pages of 16 keys"
 
-    cases: list[Case] = []
     declared = implementation("decoding", cross=True, gqa=True, accepts=accepts)
-    draw_each(attention_cases(declared, "cpu"), 0, 60, cases.append, shrink=False)
+    cases = Drawing(attention_cases(declared, "cpu"), 0, 60).cases
     assert len(cases) == 60 and {case.seqlen_q for case in cases} == {1}
     assert len({case.seqlen_k for case in cases}) >= 6 and any(case.nheads > case.nheads_k for case in cases)
 

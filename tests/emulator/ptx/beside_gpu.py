@@ -140,7 +140,7 @@ def compare(name: str, cases: int, seed: int) -> bool:
     """Print what was found -> whether all is as it should be."""
     from impls import registry
     from oracle import score
-    from properties.cases.drawing import draw_each
+    from properties.cases.drawing import Drawing
     from properties.cases.strategies import Draws, attention_cases
     from properties.checks.comparisons import stored_dtype
     from properties.trial import Trial
@@ -172,7 +172,8 @@ def compare(name: str, cases: int, seed: int) -> bool:
                 outcome["beyond"] += not found.within
 
     with launches_beside(gpu, compared, lambda: keep[0]):
-        draw_each(attention_cases(impl, "cpu", Draws.of()), seed, cases, judge, shrink=False)
+        for case in Drawing(attention_cases(impl, "cpu", Draws.of()), seed, cases).cases:
+            judge(case)
 
     print(f"{name}: {outcome['cases']} cases; all outputs bit for bit equal in {outcome['equal']}; beyond the budget: "
           f"{outcome['beyond']}")  # fmt: skip
