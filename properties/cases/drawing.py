@@ -23,8 +23,8 @@ from properties.failures import AnotherCase
 INDEPENDENT = "independent"
 AVAILABLE_PROVIDERS[INDEPENDENT] = f"{HypothesisProvider.__module__}.{HypothesisProvider.__qualname__}"
 
-# How many cases are tried for one that counts, and at least how many: where one in a hundred does, some are found.
-TRIED, LEAST_TRIED = 20, 450
+# How many cases are tried for each that counts, and at least: enough to find one where one in fifty does.
+TRIED, LEAST_TRIED = 10, 200
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ class Limits:
 
     seqlen: int
     headdim: int
-    elements: int  # of the score matrix over all heads, which the float64 oracle holds at once
+    elements: (
+        int  # of the score matrix over all heads, which the float64 oracle holds at once; of q or k four times as many
+    )
     heads: int = 10**6  # batch * nheads, beyond which a case gets one key head
     stretch: int = LONG  # how many times longer sequences get at most, whatever a law wants
 
@@ -258,11 +260,15 @@ def _bias_details(
 
 
 def _within(case: Case, limits: Limits, want: Draws) -> Case:
-    """The case with fewer heads, if it or its score matrix would pass what the device is given at once."""
+    """The case with fewer heads, if it, its score matrix or q, k and v would pass what the device is given at once.
+
+    A single query has a small matrix, whatever the number of keys.
+    """
     elements = limits.elements * limits.factor(want)
     heads = case.batch * case.nheads
     matrix = case.seqlen_q * case.seqlen_k
-    if heads <= limits.heads and heads * matrix <= elements:
+    rows = max(case.seqlen_q, case.seqlen_k) * case.headdim
+    if heads <= limits.heads and heads * matrix <= elements and heads * rows <= 4 * limits.elements:
         return case
     group = case.nheads // case.nheads_k
     return case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
