@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
@@ -12,10 +12,12 @@ import torch
 
 import oracle
 from impls import Implementation, call
+from impls.arguments import rounded_up
 from impls.call import Call, Inputs, Outputs, Phase
 from properties.calling import MESSAGE_WIDTH, device_works, judged, places
 from properties.cases.case import Case
 from properties.cases.features import keywords_of, mask_of, variant_of
+from properties.cases.fitting import MULTIPLES
 from properties.cases.inputs import build
 from properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
 from properties.cases.random_tensors import RandomTensors
@@ -114,6 +116,18 @@ class Trial:
         """Draw another case if the implementation does not support a second one that the law would run."""
         if unsupported(self.impl, case) is not None:
             raise AnotherCase
+
+    def cut(self, word: str, length: int, parts: Callable[[int], Iterable[Case]]) -> int:
+        """Where to cut this many rows or keys in two, at random, so that the implementation supports the cases parts(n).
+
+        That is a multiple of 8, 16, ..., 128 where it takes no other length. Draw another case if there is none.
+        """
+        n = self.random(word).number(1, length - 1)
+        for multiple in MULTIPLES:
+            for near in (n - n % multiple, rounded_up(n, multiple)):
+                if 0 < near < length and all(unsupported(self.impl, part) is None for part in parts(near)):
+                    return near
+        raise AnotherCase
 
     def run(
         self,
