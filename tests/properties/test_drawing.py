@@ -4,12 +4,12 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis.errors import Unsatisfiable
+from hypothesis.errors import FlakyFailure, Unsatisfiable
 
-from properties.cases.drawing import LEAST_TRIED, TRIED, Drawing
+from properties.cases.drawing import FIRST_TRIED, TRIED, Drawing
 from properties.cases.strategies import Draws, attention_cases
 from properties.failures import AnotherCase, LawBroken, Undecided
-from tests.properties.drawing import ALL, ANY
+from tests.properties.drawing import ALL, ANY, implementation
 
 NOTHING = Draws.of(where=lambda case: False)
 
@@ -75,7 +75,7 @@ def test_without_any_case_nothing_is_held():
         held(drawing(draws=NOTHING))
 
 
-@pytest.mark.parametrize("examples", (5, 40))
+@pytest.mark.parametrize("examples", (5, 40, 400))
 def test_without_a_case_that_says_something_it_ends(examples, monkeypatch):
     begun, drawn, first = [], [], Drawing._first
 
@@ -90,8 +90,8 @@ def test_without_a_case_that_says_something_it_ends(examples, monkeypatch):
     monkeypatch.setattr(Drawing, "_first", counting)
     with pytest.raises(Unsatisfiable):
         drawing(examples).hold_each(hold)
-    assert len(begun) == max(LEAST_TRIED, TRIED * examples)
-    assert sum(drawn) < 4 * len(begun)  # where a law says nothing, drawing takes no longer than it must
+    assert len(begun) == FIRST_TRIED
+    assert sum(drawn) < 4 * max(FIRST_TRIED, examples)  # where a law says nothing, drawing takes no longer than it must
 
 
 def test_too_few_cases_that_say_something_are_enough():
@@ -101,7 +101,7 @@ def test_too_few_cases_that_say_something_are_enough():
         if case != kept:
             raise AnotherCase
 
-    assert len(held(drawing(10), hold)) == LEAST_TRIED
+    assert len(held(drawing(10), hold)) == FIRST_TRIED + TRIED
 
 
 @pytest.mark.parametrize("error", (LawBroken, Undecided))
@@ -136,3 +136,22 @@ def test_what_is_no_exception_ends_it_at_once():
     with pytest.raises(Stop):
         drawing().hold_each(hold)
     assert len(calls) == 4
+
+
+def test_a_failure_is_not_lost_where_accepts_changes_its_mind():
+    """When the cases are drawn again there are fewer."""
+    begun, asked = [], []
+
+    def accepts(case):
+        asked.append(case)
+        return "no more" if begun and case.seqlen_q > 1 else None
+
+    def hold(case):
+        if case.seqlen_q > 40:
+            begun.append(case)
+            raise LawBroken(str(case))
+
+    fickle = implementation("fickle", accepts=accepts, headdims={8})
+    with pytest.raises((LawBroken, FlakyFailure)):
+        Drawing(attention_cases(fickle, "cpu", ANY), 0, 20).hold_each(hold)
+    assert begun and asked
