@@ -37,9 +37,7 @@ class Limits:
 
     seqlen: int
     headdim: int
-    elements: (
-        int  # of the score matrix over all heads, which the float64 oracle holds at once; of q or k four times as many
-    )
+    elements: int  # of all score matrices, which the float64 oracle holds at once; of q, k or v four times as many
     heads: int = 10**6  # batch * nheads, beyond which a case gets one key head
     stretch: int = LONG  # how many times longer sequences get at most, whatever a law wants
 
