@@ -16,7 +16,7 @@ import torch
 from impls import registry
 from impls.contract import Absent, Implementation
 from oracle import score
-from properties.cases.case import REGIMES, Case
+from properties.cases.case import REGIMES
 from properties.cases.drawing import Drawing
 from properties.cases.strategies import Draws, attention_cases
 from properties.cases.support import not_here
@@ -28,11 +28,9 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
     """Worst z and rms ratio per output over that many drawn cases, and each case that went beyond a limit."""
     worst: dict[str, list[float]] = {}
     beyond: list[str] = []
-    started, judged = time.perf_counter(), 0
-
-    def judge(case: Case) -> None:
-        nonlocal judged
-        judged += 1
+    started = time.perf_counter()
+    drawn = Drawing(attention_cases(impl, device, Draws.of(regime=regime)), number, cases).cases
+    for case in drawn:
         trial = Trial(impl, case, device)
         backward = impl.backward is not None
         got, want = trial.run(backward=backward), trial.want(backward=backward)
@@ -45,11 +43,8 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
             worst[name] = [max(z, result.worst_z), max(rms, result.rms_ratio)]
             if not result.within:
                 beyond.append(f"{name} z {result.worst_z:.3g} rms {result.rms_ratio:.3g}   {case}")
-
-    for case in Drawing(attention_cases(impl, device, Draws.of(regime=regime)), number, cases).cases:
-        judge(case)
     seconds = time.perf_counter() - started
-    return {"regime": regime, "cases": judged, "worst": worst, "beyond": beyond, "seconds": seconds}
+    return {"regime": regime, "cases": len(drawn), "worst": worst, "beyond": beyond, "seconds": seconds}
 
 
 def main(arguments: list[str]) -> int:
