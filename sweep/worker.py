@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -58,6 +59,9 @@ def _settle(gpu: str | None, parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    # This process was spawned, which multiprocessing would keep for all that it makes here. A lock that is made in a judging
+    # process (torch.compile makes one) would be named, and reported as leaked when that process ends.
+    multiprocessing.set_start_method(None, force=True)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # nothing has touched CUDA in this process
 
