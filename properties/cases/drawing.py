@@ -23,6 +23,10 @@ from properties.failures import AnotherCase
 INDEPENDENT = "independent"
 AVAILABLE_PROVIDERS[INDEPENDENT] = f"{HypothesisProvider.__module__}.{HypothesisProvider.__qualname__}"
 
+# Drawn before the first is judged, as many as a law has by default. Of the hundreds of other profiles a law that does not
+# hold needs few, and they take longer to draw than those to judge.
+DRAWN_FIRST = 60
+
 # How many cases are tried for each that counts, and before the first one: enough to find one where one in fifty does.
 TRIED, FIRST_TRIED = 20, 200
 
@@ -31,7 +35,7 @@ TRIED, FIRST_TRIED = 20, 200
 class Drawing:
     """`examples` cases of a strategy, from the seed `number`.
 
-    No case depends on the one before, or on what was found for it. So they are drawn in one go, which takes a half to a
+    No case depends on the one before, or on what was found for it. So many are drawn in one go, which takes a half to a
     third of the time that Hypothesis needs if each is judged before the next is drawn, and its memory is no longer cached.
     """
 
@@ -70,11 +74,11 @@ class Drawing:
 
     def _without_end(self) -> Iterator[Case]:
         """The cases, then as many further ones, and so on, while there are any."""
-        cases, done = self.cases, 0
+        cases, done = self.cases if self.examples <= DRAWN_FIRST else self._first(DRAWN_FIRST), 0
         while len(cases) > done:
             yield from cases[done:]
             done = len(cases)
-            cases = self._first(2 * done)  # begins with the ones before
+            cases = self.cases if done < self.examples else self._first(2 * done)  # begin with the ones before
 
     def _first(self, number: int) -> list[Case]:
         cases: list[Case] = []

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis.errors import Unsatisfiable
 
-from properties.cases.drawing import FIRST_TRIED, TRIED, Drawing
+from properties.cases.drawing import DRAWN_FIRST, FIRST_TRIED, TRIED, Drawing
 from properties.cases.strategies import Draws, attention_cases
 from properties.failures import AnotherCase, LawBroken, Undecided
 from tests.properties.drawing import ALL, ANY, implementation
@@ -54,9 +54,22 @@ def test_a_case_is_not_made_from_the_one_before(number):
     assert again <= 0.1 * len(cases)
 
 
-def test_each_case_is_held_once():
-    asked = drawing()
+@pytest.mark.parametrize("examples", (60, 150))
+def test_each_case_is_held_once(examples):
+    asked = drawing(examples)
     assert held(asked) == asked.cases
+
+
+def test_few_cases_are_drawn_where_an_early_one_fails(monkeypatch):
+    drawn, first = [], Drawing._first
+    monkeypatch.setattr(Drawing, "_first", lambda self, number: drawn.append(number) or first(self, number))
+
+    def hold(case):
+        raise LawBroken(str(case))
+
+    with pytest.raises(LawBroken):
+        drawing(400).hold_each(hold)
+    assert drawn == [DRAWN_FIRST]
 
 
 def test_a_case_that_says_nothing_is_replaced():
