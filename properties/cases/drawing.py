@@ -23,8 +23,8 @@ from properties.failures import AnotherCase
 INDEPENDENT = "independent"
 AVAILABLE_PROVIDERS[INDEPENDENT] = f"{HypothesisProvider.__module__}.{HypothesisProvider.__qualname__}"
 
-# Drawn before the first is judged, as many as a law has by default. Of the hundreds of other profiles a law that does not
-# hold needs few, and they take longer to draw than those to judge.
+# How many are drawn before the first is judged: all that a law has by default. Other profiles have hundreds, of which a law
+# that fails needs a few; drawing all of them takes longer than judging those.
 DRAWN_FIRST = 60
 
 # How many cases are tried for each that counts, and before the first one: enough to find one where one in fifty does.
