@@ -30,6 +30,14 @@ def held(drawing, hold=lambda case: None):
     return cases
 
 
+@pytest.fixture
+def drawn(monkeypatch):
+    """How many cases each call of Hypothesis was asked for."""
+    numbers, first = [], Drawing._first
+    monkeypatch.setattr(Drawing, "_first", lambda self, number: numbers.append(number) or first(self, number))
+    return numbers
+
+
 def test_a_larger_number_begins_with_the_same_cases():
     few, many = drawing(20).cases, drawing(200).cases
     assert many[:20] == few and len(many) == 200
@@ -60,15 +68,12 @@ def test_each_case_is_held_once(examples):
     assert held(asked) == asked.cases
 
 
-def test_few_cases_are_drawn_where_an_early_one_fails(monkeypatch):
-    drawn, first = [], Drawing._first
-    monkeypatch.setattr(Drawing, "_first", lambda self, number: drawn.append(number) or first(self, number))
-
+def test_few_cases_are_drawn_where_an_early_one_fails(drawn):
     def hold(case):
         raise LawBroken(str(case))
 
     with pytest.raises(LawBroken):
-        drawing(400).hold_each(hold)
+        drawing(10 * DRAWN_FIRST).hold_each(hold)
     assert drawn == [DRAWN_FIRST]
 
 
@@ -89,18 +94,13 @@ def test_without_any_case_nothing_is_held():
 
 
 @pytest.mark.parametrize("examples", (5, 40, 400))
-def test_without_a_case_that_says_something_it_ends(examples, monkeypatch):
-    begun, drawn, first = [], [], Drawing._first
+def test_without_a_case_that_says_something_it_ends(examples, drawn):
+    begun = []
 
     def hold(case):
         begun.append(case)
         raise AnotherCase
 
-    def counting(self, number):
-        drawn.append(number)
-        return first(self, number)
-
-    monkeypatch.setattr(Drawing, "_first", counting)
     with pytest.raises(Unsatisfiable):
         drawing(examples).hold_each(hold)
     assert len(begun) == FIRST_TRIED
