@@ -1,4 +1,4 @@
-"""How fast are they?   tox -e bench   or   python -m bench
+"""How fast are they?   tox -e bench   or   flash-attest bench
 
 Forward and backward of every implementation that is made for speed, beside manual attention and PyTorch's kernels: in
 half dtypes at the FlashAttention papers' sizes, and in float32 at those of two teaching systems. The benchmark judges

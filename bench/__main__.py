@@ -1,4 +1,4 @@
-"""python -m bench: how fast implementations are, forward and backward, beside manual attention and PyTorch's kernels."""
+"""flash-attest bench: how fast implementations are, forward and backward, beside manual attention and PyTorch's kernels."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bench import plot
-from bench.cells import GPU_KERNELS, SECONDS, TIMED, UNTRUSTED
-from bench.options import parsed
-from bench.plan import Part, plan
-from bench.report import Measurements, print_tables
-from bench.run import Bench
-from impls import registry
-from impls.registry import Unloadable
-from properties.cases.case import Case
-from properties.plugin.report import environment
+from flash_attest.bench import plot
+from flash_attest.bench.cells import GPU_KERNELS, SECONDS, TIMED, UNTRUSTED
+from flash_attest.bench.options import parsed
+from flash_attest.bench.plan import Part, plan
+from flash_attest.bench.report import Measurements, print_tables
+from flash_attest.bench.run import Bench
+from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.registry import Unloadable
+from flash_attest.properties.cases.case import Case
+from flash_attest.runner.plugin.report import environment
 
 
 def main(arguments: list[str], console: Console | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: list[str], console: Console | None = None) -> int:
     except registry.RegistryError as error:
         parser.error(str(error))
     measurements = Measurements(
-        options.report, environment(options.device, command=["python", "-m", "bench", *arguments])
+        options.report, environment(options.device, command=["python", "-m", "flash_attest.bench", *arguments])
     )
     measurements.environment |= details(options.device)
     try:

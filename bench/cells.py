@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import torch
 
-from impls import registry
-from impls.contract import Absent, Implementation
-from impls.registry import Entry, Unloadable
-from oracle import Mask
-from properties.cases.case import DTYPES, Case, text_of
-from properties.cases.support import unsupported
+from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.record import Absent, Implementation
+from flash_attest.impls.contract.registry import Entry, Unloadable
+from flash_attest.oracle import Mask
+from flash_attest.properties.cases.case import DTYPES, Case, text_of
+from flash_attest.properties.cases.support import unsupported
 
 PASSES = ("forward", "backward")
 

@@ -1,4 +1,4 @@
-"""python -m bench.comparing: what it costs to compare every launch with the first one, as a ratio to bare launches."""
+"""What it costs to compare every launch with the first one, as a ratio to bare launches: python -m flash_attest.bench.comparing"""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.cells import Size, cases, refusal
-from bench.options import device_of, dtypes, sizes
-from bench.plan import check_runs
-from bench.sanity import make_inputs
-from impls import registry
-from impls.call import Inputs, run, to_layout
-from impls.contract import Implementation
-from properties.cases.case import Case
-from races.compare import Comparison
+from flash_attest.bench.cells import Size, cases, refusal
+from flash_attest.bench.options import device_of, dtypes, sizes
+from flash_attest.bench.plan import check_runs
+from flash_attest.bench.sanity import make_inputs
+from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.call import Inputs, run, to_layout
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case
+from flash_attest.races.compare import Comparison
 
 SIZE = {"cuda": Size(4, 16, 1024, 64), "cpu": Size(1, 2, 256, 64)}
 BY_DEFAULT = {"cuda": ("cuda_fa2", "triton_fa2"), "cpu": ("torch_math",)}
@@ -83,7 +83,9 @@ def _seconds(call: Callable[[int], None], n: int, device: str) -> float:
 
 def main(arguments: list[str]) -> int:
     """Print a line for each case, implementation and pass. Returns 0, or 1 if nothing could be measured."""
-    parser = argparse.ArgumentParser(prog="python -m bench.comparing", description=__doc__.partition(": ")[2])
+    parser = argparse.ArgumentParser(
+        prog="python -m flash_attest.bench.comparing", description=__doc__.partition(": ")[2]
+    )
     add = parser.add_argument
     add("--impl", metavar="A,B", help="only these implementations (cuda_fa2,triton_fa2; on a CPU torch_math)")
     add("--impl-from", metavar="FILE.py[:NAME]", action="append", default=[], help="the Implementation in this file")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from bench.cells import PASSES, Size
-from properties import gpus
-from properties.cases.case import DTYPES
+from flash_attest.bench.cells import PASSES, Size
+from flash_attest.properties.cases.case import DTYPES
+from flash_attest.properties.machine import gpus
 
 SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 DESCRIPTION = "How fast implementations are, forward and backward, beside manual attention and PyTorch's kernels."
@@ -23,11 +23,11 @@ A dtype is measured in its grid. With --headdim or --seqlen: the first grid's si
 With --size: float32, by the implementations of the second grid, unless --dtype or --impl is given.
 On a CPU: everything that runs there except simulated GPU code, at small sizes, within a minute.
 
-  python -m bench --impl-from my_attention.py               yours, beside the others
-  python -m bench --impl torch_sdpa_flash,triton_fa2        only these
-  python -m bench --dtype bf16 --headdim 128 --seqlen 4096,16384 --causal --pass forward
-  python -m bench --dtype fp32                              only the second grid
-  python -m bench --size 4x16x2048x64 --impl cuda_fa2       cuda_fa2 in float32 at this size
+  flash-attest bench --impl-from my_attention.py               yours, beside the others
+  flash-attest bench --impl torch_sdpa_flash,triton_fa2        only these
+  flash-attest bench --dtype bf16 --headdim 128 --seqlen 4096,16384 --causal --pass forward
+  flash-attest bench --dtype fp32                              only the second grid
+  flash-attest bench --size 4x16x2048x64 --impl cuda_fa2       cuda_fa2 in float32 at this size
 
 Exit status 1: a cell is wrong, raised an error, or is faster than the measured peak of matrix products.
 """
@@ -35,7 +35,7 @@ Exit status 1: a cell is wrong, raised an error, or is faster than the measured 
 
 def parser_of_options() -> argparse.ArgumentParser:
     """Every option; defaults come from the device's grid (bench/cells.py)."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=DESCRIPTION, epilog=EPILOG,
+    parser = argparse.ArgumentParser(prog="flash-attest bench", description=DESCRIPTION, epilog=EPILOG,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add = parser.add_argument
     add("--impl", metavar="A,B", help="only these implementations (an unknown name lists the known ones)")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from bench.cells import Grid, cases, column, grids
-from impls import Absent, registry
-from impls.registry import Entry, Unloadable
-from properties.cases.case import DTYPES, Case
+from flash_attest.bench.cells import Grid, cases, column, grids
+from flash_attest.impls import Absent
+from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.registry import Entry, Unloadable
+from flash_attest.properties.cases.case import DTYPES, Case
 
 
 @dataclass

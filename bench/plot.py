@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from bench.cells import TIMED, column, of_papers
-from bench.report import Measurements, mask, size_of, unit
+from flash_attest.bench.cells import TIMED, column, of_papers
+from flash_attest.bench.report import Measurements, mask, size_of, unit
 
 # Okabe and Ito's colours, which are safe for colour-blind readers; PyTorch's own come first, the baseline in black.
 COLOURS = ("#999999", "#000000", "#e69f00", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import torch
 
-from bench import timing
-from bench.cells import (
+from flash_attest.bench import timing
+from flash_attest.bench.cells import (
     ABOVE_PEAK,
     ERROR,
     NO_FIT,
@@ -26,12 +26,12 @@ from bench.cells import (
     refusal,
     too_large,
 )
-from bench.report import Measurements
-from bench.sanity import NAMES, make_inputs, mistake, reference
-from impls.call import Inputs, Outputs, run, to_layout
-from impls.contract import Implementation
-from impls.registry import Entry
-from properties.cases.case import Case, text_of
+from flash_attest.bench.report import Measurements
+from flash_attest.bench.sanity import NAMES, make_inputs, mistake, reference
+from flash_attest.impls.contract.call import Inputs, Outputs, run, to_layout
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.cases.case import Case, text_of
 
 BEYOND = 1.05  # times the measured peak: a faster call cannot have done the work
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from impls.call import Inputs, Outputs, run
-from impls.torch_math import IMPL as MANUAL
-from properties.cases.case import Case
+from flash_attest.impls.contract.call import Inputs, Outputs, run
+from flash_attest.impls.torch_math import IMPL as MANUAL
+from flash_attest.properties.cases.case import Case
 
 NAMES = ("out", "dq", "dk", "dv")
 HEAD = 0.05  # of a head's length: about 10 times what rounding to bfloat16 explains

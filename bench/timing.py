@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from impls.call import Inputs, keywords
-from impls.contract import Implementation
-from properties.cases.case import DTYPES
+from flash_attest.impls.contract.call import Inputs, keywords
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import DTYPES
 
 FLUSH = 256 * 2**20  # bytes written before each call: five times the L2 of an H200
 WARM_UP = 0.025  # seconds, after the first calls

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from emulator.errors import EmulatorError
+from flash_attest.emulator.errors import EmulatorError
 
 
 def cache_folder() -> Path:

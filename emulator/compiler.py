@@ -8,8 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from emulator.build_cache import key_of
-from emulator.errors import NoCompiler
+from flash_attest.emulator.build_cache import key_of
+from flash_attest.emulator.errors import NoCompiler
 
 # -fno-gnu-unique: two libraries made of one file (plain and traced) must not share a variable.
 # -fstack-clash-protection: local memory that is too large faults at the guard page below its stack.

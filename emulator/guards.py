@@ -15,7 +15,15 @@ from typing import Any
 
 import torch
 
-from emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MEMORY, MULTIPROCESSORS, STATIC_SHARED
+from flash_attest.emulator.ampere import (
+    CAPABILITY,
+    DEVICE,
+    MAX_SHARED,
+    MAX_THREADS,
+    MEMORY,
+    MULTIPROCESSORS,
+    STATIC_SHARED,
+)
 
 NAME = "emulated sm_80"
 MAJOR, MINOR = CAPABILITY

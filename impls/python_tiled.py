@@ -10,7 +10,7 @@ the second product. float32 products rely on torch's default, torch.backends.cud
 
 import torch
 
-from impls import Implementation, Precision, Supports
+from flash_attest.impls import Implementation, Precision, Supports
 
 BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile: small, so a case on a CPU has many tiles
 INF = float("inf")

@@ -11,8 +11,8 @@ import functools
 import torch
 from torch.nn.attention import flex_attention as flex
 
-from impls import Implementation, Precision, Supports
-from impls.shares import MADE_FOR_EACH_SHAPE
+from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.contract.shares import MADE_FOR_EACH_SHAPE
 
 HEADDIM = 64
 MULTIPLE = 128

@@ -6,8 +6,8 @@ true float32 with torch's default, torch.backends.cuda.matmul.allow_tf32 = False
 
 import torch
 
-from impls import Implementation, Precision, Supports
-from impls.torch_refusals import refuses_far_rows
+from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.torch_refusals import refuses_far_rows
 
 
 def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):

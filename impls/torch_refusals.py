@@ -6,7 +6,7 @@ are in torch_sdpa.py.
 
 import torch
 
-from impls.arguments import rounded_up
+from flash_attest.impls.contract.arguments import rounded_up
 
 # Found by test_offsets_need_64_bits, in float32: docs/bugs.md#found-by-this-suite.
 FAR_ROWS = "with one query or one key, cuBLAS reads outside of a tensor whose rows lie more than 2^31 elements apart"

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from impls import Implementation, Precision, Supports
-from impls.shares import MADE_FOR_EACH_SHAPE, OTHERS_TEST_IT
-from impls.torch_refusals import (
+from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.contract.shares import MADE_FOR_EACH_SHAPE, OTHERS_TEST_IT
+from flash_attest.impls.torch_refusals import (
     refuses_bias_with_causal,
     refuses_causal_scale_not_positive,
     refuses_cudnn_beyond_2_31,

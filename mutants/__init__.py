@@ -9,14 +9,23 @@
 
 Each family's folder has a build.py, which says how an edited source is loaded.
 
-python -m mutants              each mutant before its law: verdict, smallest case
-python -m mutants --matrix     each mutant before all laws and other suites' rules: which of them catch it
-python -m mutants --races      each planted race before each layer of race detection, under each perturbation
-python -m mutants --write docs/power.md --from FILE ...     what --matrix --json FILE found, as a document
+flash-attest power              each mutant before its law: verdict, smallest case
+flash-attest power --matrix     each mutant before all laws and other suites' rules: which of them catch it
+flash-attest power --races      each planted race before each layer of race detection, under each perturbation
+flash-attest power --write docs/power.md --from FILE ...     what --matrix --json FILE found, as a document
 """
 
-from mutants import cuda, numba, races, tiled, triton
-from mutants.mutant import CONTRACT, Family, Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
+from flash_attest.mutants import cuda, numba, races, tiled, triton
+from flash_attest.mutants.mutant import (
+    CONTRACT,
+    Family,
+    Mutant,
+    MutantError,
+    beyond_smallest,
+    build,
+    edited_source,
+    elsewhere,
+)
 
 ALL: tuple[Mutant, ...] = tuple(
     sorted(

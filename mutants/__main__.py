@@ -1,4 +1,4 @@
-"""python -m mutants: is every planted bug caught by its law? With --matrix: by which laws, and by which other suites?
+"""flash-attest power: is every planted bug caught by its law? With --matrix: by which laws, and by which other suites?
 
 With --races: which layers of race detection find the planted races?
 """
@@ -12,19 +12,19 @@ import sys
 import torch
 from rich.console import Console
 
-from emulator.errors import EmulatorError
-from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
-from mutants.judging import EXAMPLES, one_of_all
-from mutants.power import command as power
-from mutants.power.records import RecordError
-from mutants.races import command as races
-from properties.judging.verdict import FAIL
-from properties.law import laws
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
+from flash_attest.mutants.judging import EXAMPLES, one_of_all
+from flash_attest.mutants.power import command as power
+from flash_attest.mutants.power.records import RecordError
+from flash_attest.mutants.races import command as races
+from flash_attest.properties.judging.verdict import FAIL
+from flash_attest.properties.law import laws
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table or judge the matrix; 0 if every mutant was caught as required, 1 if not, 2 if none was judged."""
-    parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="flash-attest power", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only (a part of the name is enough)")
     parser.add_argument("--examples", type=int, help=f"cases per law (default: {EXAMPLES}; --matrix: the profile's)")
     parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: %(default)s)")

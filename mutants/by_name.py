@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from impls import Implementation
-from impls.registry import option_of
-from mutants import ALL, Mutant, build
+from flash_attest.impls import Implementation
+from flash_attest.impls.contract.registry import option_of
+from flash_attest.mutants import ALL, Mutant, build
 
 UNEDITED = "unedited_"  # before the name of a mutant: what it was made of, under the mutant's name
 
@@ -18,7 +18,7 @@ UNEDITED = "unedited_"  # before the name of a mutant: what it was made of, unde
 def option(mutant: Mutant) -> str:
     """How a command line names it."""
     name = mutant.name if mutant.edits else f"{UNEDITED}{mutant.name}"
-    return option_of(f"{os.path.relpath(__file__)}:{name}")
+    return option_of(f"{os.path.relpath(os.path.realpath(__file__))}:{name}")
 
 
 def __getattr__(name: str) -> Implementation:

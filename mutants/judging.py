@@ -6,19 +6,19 @@ import time
 from dataclasses import replace
 from functools import wraps
 
-from emulator.errors import CompileError
-from impls import Implementation
-from mutants import ALL, by_name
-from mutants.mutant import CONTRACT, Mutant, build
-from properties.calling import device_works
-from properties.cases.case import Case
-from properties.failures import LawBroken, Undecided
-from properties.judging import conformance
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
-from properties.law import Law, laws
-from properties.trial import Trial
+from flash_attest.emulator.errors import CompileError
+from flash_attest.impls import Implementation
+from flash_attest.mutants import ALL, by_name
+from flash_attest.mutants.mutant import CONTRACT, Mutant, build
+from flash_attest.properties.calling import device_works
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.failures import LawBroken, Undecided
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
+from flash_attest.properties.law import Law, laws
+from flash_attest.properties.trial import Trial
 
 # Hypothesis stops at the first failure, so many examples cost little for a mutant and make sure that it is caught.
 EXAMPLES = 300

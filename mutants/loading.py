@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 
-from emulator.build_cache import cache_folder, key_of
-from mutants.mutant import Mutant
+from flash_attest.emulator.build_cache import cache_folder, key_of
+from flash_attest.mutants.mutant import Mutant
 
 
 def import_copy(mutant: Mutant, file: Path) -> ModuleType:

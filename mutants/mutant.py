@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
-from impls import Implementation
-from properties.cases.case import parse_case, text_of
+from flash_attest.impls import Implementation
+from flash_attest.places import ROOMS
+from flash_attest.properties.cases.case import parse_case, text_of
 
-ROOT = Path(__file__).parent.parent
+ROOT = ROOMS
 IMPLS = ROOT / "impls"
 TRACED = "test_no_race_is_traced"
 STREAMS = "test_work_waits_on_the_current_stream"

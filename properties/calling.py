@@ -8,13 +8,22 @@ from contextlib import contextmanager
 
 import torch
 
-from emulator.errors import NotCovered
-from impls import ContractError, call
-from impls.call import Call, Inputs
-from properties.cases.case import Case
-from properties.clock import Clock, Work
-from properties.failures import LawBroken, OutOfMemory, Raises, Reason, Undecided, is_out_of_memory, words_of
-from properties.isolation.status import NOW
+from flash_attest.emulator.errors import NotCovered
+from flash_attest.impls import ContractError
+from flash_attest.impls.contract import call
+from flash_attest.impls.contract.call import Call, Inputs
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.failures import (
+    LawBroken,
+    OutOfMemory,
+    Raises,
+    Reason,
+    Undecided,
+    is_out_of_memory,
+    words_of,
+)
+from flash_attest.properties.machine.clock import Clock, Work
+from flash_attest.properties.progress import NOW
 
 MESSAGE_WIDTH = 200  # of an exception that a note mentions
 MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compiler's do
@@ -54,7 +63,7 @@ def judged(made: Call, case: Case, device: str, clock: Clock) -> Iterator[None]:
 
 def frames_of(error: BaseException) -> list[str]:
     """Where in the implementation an exception came from: the first frame of its own, and the last."""
-    if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # properties/untrusted
+    if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # runner/untrusted
         return list(dict.fromkeys([*there[:1], *there[-1:]]))
     frames = traceback.extract_tb(error.__traceback__)
     inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]

@@ -9,7 +9,7 @@ from enum import Enum
 
 import torch
 
-from races.finding import Finding
+from flash_attest.races.finding import Finding
 
 # As CUDA, its libraries, Triton and torch's allocator of the CPU say it, whose errors are RuntimeErrors; torch has a type of
 # its own for what it allocates itself on a GPU.

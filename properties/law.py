@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from properties.cases.strategies import Draws
-from properties.failures import undecided_without_memory
-from properties.trial import Trial
+from flash_attest.properties.cases.strategies import Draws
+from flash_attest.properties.failures import undecided_without_memory
+from flash_attest.properties.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def laws() -> dict[str, Law]:
     """Every law of every chapter, by name, in the order of the files."""
     found = []
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
-        chapter = importlib.import_module(f"properties.{path.stem}")
+        chapter = importlib.import_module(f"flash_attest.properties.{path.stem}")
         found += [f.law for f in vars(chapter).values() if hasattr(f, "law") and f.__module__ == chapter.__name__]
     return {law.name: law for law in found}
 

@@ -2,10 +2,16 @@
 
 import torch
 
-from impls.contract import GRADIENTS
-from properties.cases.strategies import short
-from properties.checks.comparisons import NEGLIGIBLE, check_agree, check_budget, check_same, check_unchanged
-from properties.law import law
+from flash_attest.impls.contract.record import GRADIENTS
+from flash_attest.properties.cases.strategies import short
+from flash_attest.properties.checks.comparisons import (
+    NEGLIGIBLE,
+    check_agree,
+    check_budget,
+    check_same,
+    check_unchanged,
+)
+from flash_attest.properties.law import law
 
 
 @law(needs=("backward",), bug="backward")

@@ -2,13 +2,13 @@
 
 import torch
 
-from impls.call import Inputs
-from properties.cases.bias_masks import HIDING
-from properties.cases.inputs import WINS
-from properties.cases.random_tensors import RandomTensors
-from properties.cases.strategies import FAR
-from properties.checks import bits
-from properties.checks.comparisons import (
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.properties.cases.bias_masks import HIDING
+from flash_attest.properties.cases.inputs import WINS
+from flash_attest.properties.cases.random_tensors import RandomTensors
+from flash_attest.properties.cases.strategies import FAR
+from flash_attest.properties.checks import bits
+from flash_attest.properties.checks.comparisons import (
     check_agree,
     check_all_agree,
     check_budget,
@@ -16,9 +16,9 @@ from properties.checks.comparisons import (
     check_same,
     check_unchanged,
 )
-from properties.checks.counts import check_averages, check_counts, countable
-from properties.law import law
-from properties.trial import Trial
+from flash_attest.properties.checks.counts import check_averages, check_counts, countable
+from flash_attest.properties.law import law
+from flash_attest.properties.trial import Trial
 
 
 @law(bias=True, needs=("bias",), two_tiles=True, bug="masks")

@@ -4,18 +4,18 @@ import time
 
 import torch
 
-from impls.call import Inputs, Outputs, from_layout
-from properties.cases.case import Case
-from properties.cases.features import FEATURES
-from properties.cases.inputs import build
-from properties.cases.outside import probes
-from properties.cases.strategies import short
-from properties.checks.comparisons import check_all_agree, check_budget, check_unchanged
-from properties.checks.outside import wrong_outside
-from properties.failures import LawBroken, Reason, Undecided
-from properties.law import law
-from properties.trial import MOST_LOOKS, Trial
-from races.poison import PATTERNS, leave_behind
+from flash_attest.impls.contract.call import Inputs, Outputs, from_layout
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.inputs import build
+from flash_attest.properties.cases.outside import probes
+from flash_attest.properties.cases.strategies import short
+from flash_attest.properties.checks.comparisons import check_all_agree, check_budget, check_unchanged
+from flash_attest.properties.checks.outside import wrong_outside
+from flash_attest.properties.failures import LawBroken, Reason, Undecided
+from flash_attest.properties.law import law
+from flash_attest.properties.trial import MOST_LOOKS, Trial
+from flash_attest.races.poison import PATTERNS, leave_behind
 
 DELAY = (0.03, 0.5)  # seconds by which the inputs are late: three times what a call takes, within these bounds
 CYCLES = 2.0e9  # clock cycles of a GPU in a second, at most

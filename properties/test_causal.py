@@ -2,14 +2,14 @@
 
 import torch
 
-from impls.call import Outputs
-from properties.cases.strategies import FAR
-from properties.checks import bits
-from properties.checks.comparisons import check_agree, check_copied, check_unchanged
-from properties.checks.counts import check_averages, check_counts, countable, counts_if_aligned_otherwise
-from properties.failures import LawBroken
-from properties.law import law
-from properties.trial import Trial
+from flash_attest.impls.contract.call import Outputs
+from flash_attest.properties.cases.strategies import FAR
+from flash_attest.properties.checks import bits
+from flash_attest.properties.checks.comparisons import check_agree, check_copied, check_unchanged
+from flash_attest.properties.checks.counts import check_averages, check_counts, countable, counts_if_aligned_otherwise
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.law import law
+from flash_attest.properties.trial import Trial
 
 
 @law(causal=True, bias=False, needs=("causal", "lse"), bug="masks")

@@ -2,13 +2,19 @@
 
 import torch
 
-from properties.cases.case import Case
-from properties.cases.features import mask_of
-from properties.cases.strategies import FAR
-from properties.checks import bits
-from properties.checks.comparisons import check_all_agree, check_budget, check_copied, check_same, check_unchanged
-from properties.law import law
-from properties.trial import Trial
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import mask_of
+from flash_attest.properties.cases.strategies import FAR
+from flash_attest.properties.checks import bits
+from flash_attest.properties.checks.comparisons import (
+    check_all_agree,
+    check_budget,
+    check_copied,
+    check_same,
+    check_unchanged,
+)
+from flash_attest.properties.law import law
+from flash_attest.properties.trial import Trial
 
 MAY_BE_EMPTY = ("dead_row", "left", "none")
 

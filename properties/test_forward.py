@@ -2,9 +2,9 @@
 
 import torch
 
-from properties.checks import bits
-from properties.checks.comparisons import check_budget, check_copied
-from properties.law import law
+from flash_attest.properties.checks import bits
+from flash_attest.properties.checks.comparisons import check_budget, check_copied
+from flash_attest.properties.law import law
 
 
 @law(bug="tolerances")

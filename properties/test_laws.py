@@ -5,13 +5,20 @@ The conservation laws need no oracle, so they are checked at lengths where none 
 
 import torch
 
-import oracle
-from properties.cases.strategies import LONG
-from properties.checks import bits
-from properties.checks.comparisons import NEGLIGIBLE, check_agree, check_near, check_same, combined, storing
-from properties.clock import Work
-from properties.law import law
-from properties.trial import Trial
+from flash_attest import oracle
+from flash_attest.properties.cases.strategies import LONG
+from flash_attest.properties.checks import bits
+from flash_attest.properties.checks.comparisons import (
+    NEGLIGIBLE,
+    check_agree,
+    check_near,
+    check_same,
+    combined,
+    storing,
+)
+from flash_attest.properties.law import law
+from flash_attest.properties.machine.clock import Work
+from flash_attest.properties.trial import Trial
 
 
 # The regime exact is left out: there P times a small integer is a tie between two numbers one time in four, and a partial

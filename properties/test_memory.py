@@ -4,22 +4,22 @@ import time
 
 import torch
 
-import oracle
-from impls.call import Inputs, Outputs, from_layout
-from properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
-from properties.cases.case import LAYOUTS, Case
-from properties.cases.inputs import build
-from properties.cases.layouts import Placed
-from properties.cases.sparse_memory import LARGEST, spread
-from properties.cases.strategies import short
-from properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
-from properties.checks.pictures import element_at, number, plural, share, where
-from properties.failures import LawBroken
-from properties.gpu_memory import alone_on_the_gpu
-from properties.law import law
-from properties.trial import Trial
-from races.bits import bits
-from races.poison import PATTERNS, poisoned
+from flash_attest import oracle
+from flash_attest.impls.contract.call import Inputs, Outputs, from_layout
+from flash_attest.properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
+from flash_attest.properties.cases.case import LAYOUTS, Case
+from flash_attest.properties.cases.inputs import build
+from flash_attest.properties.cases.layouts import Placed
+from flash_attest.properties.cases.sparse_memory import LARGEST, spread
+from flash_attest.properties.cases.strategies import short
+from flash_attest.properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
+from flash_attest.properties.checks.pictures import element_at, number, plural, share, where
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.law import law
+from flash_attest.properties.machine.gpu_memory import alone_on_the_gpu
+from flash_attest.properties.trial import Trial
+from flash_attest.races.bits import bits
+from flash_attest.races.poison import PATTERNS, poisoned
 
 PAUSE = 0.05  # seconds in which work that goes on after a call may show
 AROUND = 7.0  # a harmless value to compare NaN with

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from properties.cases.case import Case
-from properties.checks import copies
-from properties.checks.pictures import plural, share, where
-from properties.checks.repeated import beyond, check_spread, none_found, repeats_of, under
-from properties.failures import LawBroken, findings_of
-from properties.judging.sanitized import kernels_of, sanitized, sanitizer_program, watched_together
-from properties.law import law
-from properties.trial import MOST_LOOKS
-from races.tracing import MOST_PRODUCTS, tracing
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.checks import copies
+from flash_attest.properties.checks.pictures import plural, share, where
+from flash_attest.properties.checks.repeated import beyond, check_spread, none_found, repeats_of, under
+from flash_attest.properties.failures import LawBroken, findings_of
+from flash_attest.properties.judging.sanitized import kernels_of, sanitized, sanitizer_program, watched_together
+from flash_attest.properties.law import law
+from flash_attest.properties.trial import MOST_LOOKS
+from flash_attest.races.tracing import MOST_PRODUCTS, tracing
 
 MOST_SANITIZED = 2**22  # under racecheck, where an access takes a thousand times as long
 

@@ -2,12 +2,12 @@
 
 import torch
 
-from properties.cases.case import Case
-from properties.cases.inputs import WINS
-from properties.cases.strategies import LONG, edges
-from properties.checks.comparisons import check_budget, check_copied
-from properties.checks.counts import check_counts
-from properties.law import law
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.inputs import WINS
+from flash_attest.properties.cases.strategies import LONG, edges
+from flash_attest.properties.checks.comparisons import check_budget, check_copied
+from flash_attest.properties.checks.counts import check_counts
+from flash_attest.properties.law import law
 
 EDGES = set(edges(2**14))
 

@@ -10,24 +10,25 @@ from functools import cached_property
 
 import torch
 
-import oracle
-from impls import Implementation, call
-from impls.arguments import rounded_up
-from impls.call import Call, Inputs, Outputs, Phase
-from properties.calling import MESSAGE_WIDTH, device_works, judged, places
-from properties.cases.case import Case
-from properties.cases.features import keywords_of, mask_of, variant_of
-from properties.cases.fitting import MULTIPLES
-from properties.cases.inputs import build
-from properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
-from properties.cases.random_tensors import RandomTensors
-from properties.cases.support import unsupported
-from properties.clock import Clock, Work
-from properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Undecided
-from properties.isolation.status import NOW
-from properties.nearby import Nearby
-from properties.state.watch import Watch, unnamed
-from properties.untrusted.remote import remote_of
+from flash_attest import oracle
+from flash_attest.impls import Implementation
+from flash_attest.impls.contract import call
+from flash_attest.impls.contract.arguments import rounded_up
+from flash_attest.impls.contract.call import Call, Inputs, Outputs, Phase
+from flash_attest.properties.calling import MESSAGE_WIDTH, device_works, judged, places
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import keywords_of, mask_of, variant_of
+from flash_attest.properties.cases.fitting import MULTIPLES
+from flash_attest.properties.cases.inputs import build
+from flash_attest.properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
+from flash_attest.properties.cases.random_tensors import RandomTensors
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Undecided
+from flash_attest.properties.machine.clock import Clock, Work
+from flash_attest.properties.machine.nearby import Nearby
+from flash_attest.properties.progress import NOW
+from flash_attest.properties.state.watch import Watch, unnamed
+from flash_attest.runner.untrusted.remote import remote_of
 
 MOST_REFUSALS = 20  # errors that a law allows; if no case came without one by then, no further one is tried
 MOST_LOOKS = 5  # cases of which a law can say nothing, after which no further one is looked at
@@ -263,7 +264,7 @@ class Trial:
     def looking_again(self) -> Iterator[Callable[[], None]]:
         """In this block, look_again() has outputs that were returned in it show what has been written to them since.
 
-        Those of a kernel process (properties/untrusted) are copies, which it brings up to date; others need nothing.
+        Those of a kernel process (runner/untrusted) are copies, which it brings up to date; others need nothing.
         """
         remote = remote_of(self.impl)
         with remote.watched() if remote else nullcontext():

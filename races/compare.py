@@ -11,8 +11,8 @@ import math
 
 import torch
 
-from emulator.triton import interpreted
-from races.bits import bits
+from flash_attest.emulator.triton import interpreted
+from flash_attest.races.bits import bits
 
 
 class Dense:
@@ -77,7 +77,7 @@ def _way(device: torch.device) -> type:
     """What compares on a device. Where Triton's interpreter runs kernels, it would take seconds for each."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None or interpreted():
         return ByTorch
-    from races.compare_kernel import ByKernel  # here, as importing Triton takes a second
+    from flash_attest.races.compare_kernel import ByKernel  # here, as importing Triton takes a second
 
     return ByKernel
 

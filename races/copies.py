@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from races.bits import INTEGERS
+from flash_attest.races.bits import INTEGERS
 
 
 @dataclass

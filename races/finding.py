@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 
-from emulator.observation import Kind, Observation
+from flash_attest.emulator.observation import Kind, Observation
 
 
 class Layer(Enum):

@@ -14,7 +14,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from races.bits import INTEGERS
+from flash_attest.races.bits import INTEGERS
 
 # As bytes: the largest numbers (NaN in float16), all bits set (NaN, and -1 as an integer), zeros.
 PATTERNS = (0x7F, 0xFF, 0x00)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from races.compare import Comparison
-from races.perturb import NONE, Perturbation, Setting, rounds
+from flash_attest.races.compare import Comparison
+from flash_attest.races.perturb import NONE, Perturbation, Setting, rounds
 
 Tensors = dict[str, torch.Tensor]
 ENOUGH = 3  # repeats that differ, before it is said what they have in common

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.observation import Observation
-from emulator.runtime.watch import LIMIT, watching
-from races.finding import Finding, merge
+from flash_attest.emulator.observation import Observation
+from flash_attest.emulator.runtime.watch import LIMIT, watching
+from flash_attest.races.finding import Finding, merge
 
 MOST_PRODUCTS = 2**20  # products q k of a case of attention that is traced: about 0.2 s forward
 

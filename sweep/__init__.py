@@ -1,6 +1,6 @@
 """The sweep: cases and perturbations drawn at random and judged by every layer of race detection, for hours, on all GPUs.
 
-    python -m sweep --hours 8                    goes on with attest-sweep/sweep.db, or begins it
+    flash-attest sweep --hours 8                    goes on with attest-sweep/sweep.db, or begins it
 
 options.py      the command line                       worker.py       a process that has runs judged
 plan.py         what is swept, by which layers         judging.py      judges one run

@@ -1,4 +1,4 @@
-"""python -m sweep: the command."""
+"""flash-attest sweep: the command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 import uuid
 from contextlib import closing
 
-import properties.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
+import flash_attest.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
 
 # isort: split
 import torch
@@ -19,18 +19,18 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.markup import escape
 
-from impls.registry import Entry, RegistryError
-from properties.compiled_modules import keep_modules_compiled
-from properties.plugin.report import environment
-from properties.plugin.shard import Shard
-from properties.profiles import PROFILES
-from races import sanitizer
-from sweep import plan, report
-from sweep.crew import COMPLETE, INTERRUPTED, STOPPED, Crew
-from sweep.machine import MachineError, facts, places
-from sweep.options import parsed
-from sweep.progress import Progress
-from sweep.store import Store, StoreError
+from flash_attest.impls.contract.registry import Entry, RegistryError
+from flash_attest.races import sanitizer
+from flash_attest.runner.compiled_modules import keep_modules_compiled
+from flash_attest.runner.plugin.report import environment
+from flash_attest.runner.plugin.shard import Shard
+from flash_attest.runner.profiles import PROFILES
+from flash_attest.sweep import plan, report
+from flash_attest.sweep.crew import COMPLETE, INTERRUPTED, STOPPED, Crew
+from flash_attest.sweep.machine import MachineError, facts, places
+from flash_attest.sweep.options import parsed
+from flash_attest.sweep.progress import Progress
+from flash_attest.sweep.store import Store, StoreError
 
 CTRL_C = 130
 
@@ -51,7 +51,7 @@ def main(arguments: list[str], console: Console | None = None) -> int:
     except OSError as error:
         parser.error(f"--db {options.db}: cannot be written to ({error.strerror})")
     try:
-        return _with_lock(parser, options, console, shlex.join(["python", "-m", "sweep", *arguments]))
+        return _with_lock(parser, options, console, shlex.join(["python", "-m", "flash_attest.sweep", *arguments]))
     finally:
         lock.release()
 

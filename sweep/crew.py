@@ -11,10 +11,10 @@ from dataclasses import replace
 from multiprocessing import connection, get_context
 from multiprocessing.context import SpawnProcess
 
-from sweep import worker
-from sweep.plan import Job
-from sweep.progress import Progress
-from sweep.store import Store, StoreError
+from flash_attest.sweep import worker
+from flash_attest.sweep.plan import Job
+from flash_attest.sweep.progress import Progress
+from flash_attest.sweep.store import Store, StoreError
 
 POLL = 1.0  # seconds between looks at the file
 GRACE = 60.0  # seconds after the end of the time for runs that are in progress

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from hypothesis.errors import Unsatisfiable
 
-from impls.contract import Implementation
-from impls.registry import Entry
-from properties.cases.case import Case
-from properties.cases.drawing import Drawing
-from properties.cases.strategies import attention_cases
-from races.perturb import NONE
-from sweep.plan import Job, Layer
-from sweep.records import Run
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.drawing import Drawing
+from flash_attest.properties.cases.strategies import attention_cases
+from flash_attest.races.perturb import NONE
+from flash_attest.sweep.plan import Job, Layer
+from flash_attest.sweep.records import Run
 
 ALL, SOME = 0.5, 0.4  # how often all perturbations are there, and a part of them; otherwise there is none
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import time
 
-from impls.contract import Implementation
-from properties.cases.case import Case, parse_case
-from properties.failures import LawBroken
-from properties.judging.plan import Plan
-from properties.judging.shrink import smallest
-from properties.judging.verdict import FAIL, Result
-from properties.profiles import DEFAULT, PROFILES
-from races.perturb import NONE
-from sweep.judging import Judging
-from sweep.plan import LAYERS, Job
-from sweep.records import FOUND, REPORTED, Finding, Run, key_of
-from sweep.store import now
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case, parse_case
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.shrink import smallest
+from flash_attest.properties.judging.verdict import FAIL, Result
+from flash_attest.races.perturb import NONE
+from flash_attest.runner.profiles import DEFAULT, PROFILES
+from flash_attest.sweep.judging import Judging
+from flash_attest.sweep.plan import LAYERS, Job
+from flash_attest.sweep.records import FOUND, REPORTED, Finding, Run, key_of
+from flash_attest.sweep.store import now
 
 SECONDS = 120.0  # to repeat a finding, and as long to reduce it: other runs wait meanwhile
 MOST_TRIES = 10  # of a step that may make it smaller

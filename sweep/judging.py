@@ -6,17 +6,17 @@ import signal
 
 import torch
 
-from impls.contract import Implementation
-from impls.registry import Entry
-from properties.isolation.isolated import Isolated
-from properties.isolation.parent import possible
-from properties.isolation.status import NOW
-from properties.judging.plan import Plan
-from properties.judging.verdict import Result
-from properties.law import Law, laws
-from properties.plugin.process import prepare, prepare_to_fork
-from properties.plugin.session import Judge
-from sweep.plan import Job
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import Result
+from flash_attest.properties.law import Law, laws
+from flash_attest.properties.progress import NOW
+from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.isolation.parent import possible
+from flash_attest.runner.judge import Judge
+from flash_attest.runner.plugin.process import prepare, prepare_to_fork
+from flash_attest.sweep.plan import Job
 
 
 def _start(device: str) -> dict:

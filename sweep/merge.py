@@ -1,6 +1,6 @@
 """Joins the files of several sweeps (the shards of several hosts, or several nights) into one, and writes its report.
 
-python -m sweep.merge one.db two.db --into both.db
+flash-attest merge one.db two.db --into both.db
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import properties.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
+import flash_attest.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
 
 # isort: split
 from rich.console import Console
 
-from properties.plugin.shard import Shard
-from sweep import report
-from sweep.records import DONE, REPORTED, Finding, Run
-from sweep.store import Store, StoreError
+from flash_attest.runner.plugin.shard import Shard
+from flash_attest.sweep import report
+from flash_attest.sweep.records import DONE, REPORTED, Finding, Run
+from flash_attest.sweep.store import Store, StoreError
 
 
 class MergeError(ValueError):
@@ -89,7 +89,7 @@ def _one_of(one: Finding, other: Finding) -> Finding:
 
 def main(arguments: list[str], console: Console | None = None) -> int:
     """Join, report. Returns 0 if nothing was found, 1 otherwise."""
-    parser = argparse.ArgumentParser(prog="python -m sweep.merge", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="flash-attest merge", description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the files of --db of all hosts")
     parser.add_argument(
         "--into", required=True, type=Path, metavar="FILE", help="the joined file, which must not be there"

@@ -1,9 +1,9 @@
 """A sweep on many machines: each shard is a task of Ray (https://docs.ray.io), whose file comes back and is merged.
 
-    python -m sweep.on_ray --address auto --shards 16 --gpus 8 --db all.db --seed 7 --hours 8
+    flash-attest sweep --ray --address auto --shards 16 --gpus 8 --db all.db --seed 7 --hours 8
 
 Ray copies this checkout to its machines, which need Python and requirements.txt. Options that are not named here go to
-`python -m sweep` of each shard.
+`flash-attest sweep` of each shard.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
-import properties.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
+import flash_attest.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
 
 # isort: split
-from impls import registry
-from sweep import merge
-from sweep.options import parsed, parser_of_options
-from sweep.store import Store, StoreError
+from flash_attest.impls.contract import registry
+from flash_attest.places import IMPORTED_FROM
+from flash_attest.sweep import merge
+from flash_attest.sweep.options import parsed, parser_of_options
+from flash_attest.sweep.store import Store, StoreError
 
-ROOT = Path(__file__).resolve().parents[1]
 NOT_COPIED = [".git", ".tox", ".venv", "attest-report", "attest-sweep", "__pycache__"]
 CTRL_C = 130  # exit status
 SHARDS = "shards"  # the folder of their files, beside the joined one
@@ -36,7 +36,7 @@ def sweep_shard(part: int, of: int, arguments: list[str]) -> tuple[int, str, byt
     """Sweep one shard in a process of its own: its exit status, the end of what it said, its file. Runs on any machine."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "sweep.db")
-        command = [sys.executable, "-m", "sweep", *arguments, "--shard", f"{part}/{of}", "--db", str(file)]
+        command = [sys.executable, "-m", "flash_attest.sweep", *arguments, "--shard", f"{part}/{of}", "--db", str(file)]
         ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         said = ran.stdout[-2000:]
         if not file.exists():
@@ -52,7 +52,7 @@ def sweep_shard(part: int, of: int, arguments: list[str]) -> tuple[int, str, byt
 def main(arguments: list[str]) -> int:
     """Returns 0 if nothing was found; 1 if something was, or a shard was lost; 2 if the command is wrong."""
     parser = argparse.ArgumentParser(
-        prog="python -m sweep.on_ray", description=__doc__.splitlines()[0], allow_abbrev=False
+        prog="flash-attest sweep --ray", description=__doc__.splitlines()[0], allow_abbrev=False
     )
     parser.add_argument("--address", help="of the cluster, such as auto (without it: one on this machine)")
     parser.add_argument("--shards", type=int, required=True, metavar="N", help="how many tasks")
@@ -90,15 +90,17 @@ def main(arguments: list[str]) -> int:
 def _in_checkout(parser: argparse.ArgumentParser, argument: str) -> str:
     """--impl-from, from the root of the checkout, where every shard starts."""
     file, name = registry.file_of(argument)
-    if not file.resolve().is_relative_to(ROOT):
-        parser.error(f"--impl-from {argument}: lies outside of {ROOT}, which is what Ray copies to its machines")
-    return ":".join([str(file.resolve().relative_to(ROOT)), *([name] if name else [])])
+    if not file.resolve().is_relative_to(IMPORTED_FROM):
+        parser.error(
+            f"--impl-from {argument}: lies outside of {IMPORTED_FROM}, which is what Ray copies to its machines"
+        )
+    return ":".join([str(file.resolve().relative_to(IMPORTED_FROM)), *([name] if name else [])])
 
 
 def _shards(ray: ModuleType, options: argparse.Namespace, arguments: list[str]) -> dict[int, tuple[int, str, bytes]]:
     """What each shard gave; one whose machine was lost gives its error and no file, nor does one that Ctrl-C ended."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(address=options.address, runtime_env={"working_dir": str(ROOT), "excludes": NOT_COPIED})
+    ray.init(address=options.address, runtime_env={"working_dir": str(IMPORTED_FROM), "excludes": NOT_COPIED})
     shards, given = range(1, options.shards + 1), {}
     try:
         task = ray.remote(num_gpus=options.gpus, num_cpus=options.cpus, max_retries=0)(sweep_shard)

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import torch
 
-from properties.plugin import shard
-from properties.plugin.shard import Shard
+from flash_attest.runner.plugin import shard
+from flash_attest.runner.plugin.shard import Shard
 
 DESCRIPTION = (
     "Hunts races for hours by the laws of test_races, on cases and under perturbations drawn at random, on all GPUs; without "
     "one, in the emulator."
 )
 EPILOG = """\
-  python -m sweep --hours 8                                    ours, on all GPUs; goes on with the file of --db if it is there
-  python -m sweep --minutes 30 --impl-from my_attention.py     yours
-  python -m sweep --minutes 0                                  the report of what is in the file, without a run
-  python -m sweep --hours 8 --seed 7 --shard 1/2 --db one.db   on one host, --shard 2/2 on another; then
-  python -m sweep.merge one.db two.db --into both.db           their files together (docs/sweep.md)
+  flash-attest sweep --hours 8                                     ours, on all GPUs; goes on with the file of --db
+  flash-attest sweep --minutes 30 --impl-from my_attention.py      yours
+  flash-attest sweep --minutes 0                                   the report of what is in the file, without a run
+  flash-attest sweep --hours 8 --seed 7 --shard 1/2 --db one.db    on one host, --shard 2/2 on another; then
+  flash-attest merge one.db two.db --into both.db                  their files together (docs/sweep.md)
 
 Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 stopped before the end, as the file
 cannot be written, say; 130 interrupted.
@@ -28,7 +28,7 @@ cannot be written, say; 130 interrupted.
 MOST_HOURS = 24 * 365
 
 
-def parser_of_options(prog: str = "python -m sweep") -> argparse.ArgumentParser:
+def parser_of_options(prog: str = "flash-attest sweep") -> argparse.ArgumentParser:
     """Every option."""
     parser = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from impls import registry
-from impls.contract import Implementation
-from impls.registry import Entry, RegistryError, Unloadable
-from properties.cases.support import missing, not_here
-from properties.gpus import emulate_if_no_gpu
-from properties.isolation import importing
-from properties.isolation.parent import possible
-from properties.law import Law, laws
-from races import sanitizer
+from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.registry import Entry, RegistryError, Unloadable
+from flash_attest.properties.cases.support import missing, not_here
+from flash_attest.properties.law import Law, laws
+from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+from flash_attest.races import sanitizer
+from flash_attest.runner.isolation import importing
+from flash_attest.runner.isolation.parent import possible
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from rich import progress
 from rich.console import Console
 from rich.markup import escape
 
-from sweep.store import Store
+from flash_attest.sweep.store import Store
 
 LOG_EVERY = 60.0  # seconds
 COUNT_EVERY = 10.0  # seconds: counting reads every run of the session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from properties.judging.verdict import FAIL
+from flash_attest.properties.judging.verdict import FAIL
 
 # What a run has instead of the value of a Reason (properties/failures.py), if it was launched twice without an end.
 DIED = "died"

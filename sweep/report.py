@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from properties.plugin.folder import Folder
-from sweep.store import Store
-from sweep.summary import summary
+from flash_attest.runner.plugin.folder import Folder
+from flash_attest.sweep.store import Store
+from flash_attest.sweep.summary import summary
 
 WIDTH = 130  # of a line in a log; a terminal has its own
 TEMPLATE = Path(__file__).with_name("report.html.j2")

@@ -1,7 +1,7 @@
 -- The file of a sweep. A run is written down before it is launched: one without an end was launched and did not come back.
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
--- One start of `python -m sweep`.
+-- One start of `flash-attest sweep`.
 CREATE TABLE sessions (
     id TEXT PRIMARY KEY,
     started TEXT NOT NULL,              -- ISO 8601, UTC

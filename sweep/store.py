@@ -13,9 +13,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from properties.judging.verdict import UNKNOWN
-from properties.plugin.shard import Shard
-from sweep.records import DIED, DONE, DRAWN, FOUND, IN_WORK, REPORTED, RUNNING, Finding, Run, columns
+from flash_attest.properties.judging.verdict import UNKNOWN
+from flash_attest.runner.plugin.shard import Shard
+from flash_attest.sweep.records import DIED, DONE, DRAWN, FOUND, IN_WORK, REPORTED, RUNNING, Finding, Run, columns
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 FORMAT = "1"

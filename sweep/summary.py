@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from properties.plugin.outcomes import EXCUSED
-from sweep.records import DIED, DONE, Finding
-from sweep.store import Store, now
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.runner.plugin.outcomes import EXCUSED
+from flash_attest.sweep.records import DIED, DONE, Finding
+from flash_attest.sweep.store import Store, now
 
 COUNTS = f"""
 SELECT impl, version, layer, device,

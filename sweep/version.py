@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from impls.registry import Entry
-from properties.plugin import sources
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.runner.plugin import sources
 
 COMPILERS = ("torch", "triton", "numba", "numba-cuda")
 

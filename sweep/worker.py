@@ -12,17 +12,17 @@ import time
 from collections import Counter
 from contextlib import closing
 
-from properties.failures import Reason
-from properties.isolation.child import PR_SET_PDEATHSIG
-from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from sweep import plan
-from sweep.drawing import NoCase, Pair, drawn
-from sweep.findings import Examiner, findings_of
-from sweep.judging import Judging
-from sweep.plan import LAYERS, Job
-from sweep.records import DRAWN, Run
-from sweep.store import Store, StoreError
-from sweep.version import version_of
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.runner.isolation.child import PR_SET_PDEATHSIG
+from flash_attest.sweep import plan
+from flash_attest.sweep.drawing import NoCase, Pair, drawn
+from flash_attest.sweep.findings import Examiner, findings_of
+from flash_attest.sweep.judging import Judging
+from flash_attest.sweep.plan import LAYERS, Job
+from flash_attest.sweep.records import DRAWN, Run
+from flash_attest.sweep.store import Store, StoreError
+from flash_attest.sweep.version import version_of
 
 # A pair of implementation and layer without a verdict so often in a row is drawn no more: the reason will not go away.
 GIVEN_UP = {UNKNOWN: 3, REFUSED: 50}

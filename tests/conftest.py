@@ -7,11 +7,11 @@ import textwrap
 import pytest
 import torch
 
-from emulator.compiler import no_compiler
-from emulator.cuda import load
-from properties import gpus
-from properties.isolation import crashes
-from properties.judging import collected, explain, shrink
+from flash_attest.emulator.compiler import no_compiler
+from flash_attest.emulator.cuda import load
+from flash_attest.properties.judging import collected, explain, shrink
+from flash_attest.properties.machine import gpus
+from flash_attest.runner.isolation import crashes
 from tests import scheduling, thorough
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 from tests.thorough import (  # noqa: F401  (hooks)
@@ -82,8 +82,8 @@ def bench(tmp_path, monkeypatch, gpus_stay):
     """
     from rich.console import Console  # here, as few tests need these slow imports
 
-    from bench import timing
-    from bench.__main__ import main
+    from flash_attest.bench import timing
+    from flash_attest.bench.__main__ import main
 
     measured = timing.peak
 
@@ -105,8 +105,8 @@ def bench(tmp_path, monkeypatch, gpus_stay):
 
 BENCHED = """
 import torch
-from impls import Implementation, Supports
-from impls.torch_math import forward as right
+from flash_attest.impls import Implementation, Supports
+from flash_attest.impls.torch_math import forward as right
 
 CALLS = []
 

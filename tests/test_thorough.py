@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.thorough import covering
 
-ROOT = Path(__file__).parents[1]
 CONFTEST = "from tests.thorough import *"
 TESTS = """
 import pytest

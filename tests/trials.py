@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from impls import Implementation, Supports, torch_math
-from properties.cases.case import Case
-from properties.failures import LawBroken
-from properties.trial import Trial
+from flash_attest.impls import Implementation, Supports, torch_math
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.trial import Trial
 
 SHAPE = (2, 5, 3, 8)  # b i h d of trial()
 AT = (1, 4, 2, 7)  # one of its elements

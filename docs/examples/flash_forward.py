@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from emulator.cuda import load
-from impls import Implementation, Supports
+from flash_attest import Implementation, Supports
+from flash_attest.emulator.cuda import load
 
 cu = load(Path(__file__).with_name("flash_forward.cu"), "flash_forward")
 

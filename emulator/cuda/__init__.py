@@ -6,8 +6,8 @@ the shim that stands in for CUDA's headers; host/ has the CUDA runtime API and t
 the library that host code compiled by nvcc calls.
 """
 
-from emulator.cuda.loading import load
-from emulator.cuda.module import CudaError, CudaFile, Function
-from emulator.errors import CompileError, NoCompiler, Refused
+from flash_attest.emulator.cuda.loading import load
+from flash_attest.emulator.cuda.module import CudaError, CudaFile, Function
+from flash_attest.emulator.errors import CompileError, NoCompiler, Refused
 
 __all__ = ["CompileError", "CudaError", "CudaFile", "Function", "NoCompiler", "Refused", "load"]

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from emulator.build_cache import built, cache_folder, counted, read_list, write
-from emulator.compiler import COMMON, compiler, compiler_key, run
-from emulator.cuda.source import rewrite
-from emulator.errors import CompileError, Refused
-from emulator.runtime.library import HEADERS, load_cpp, runtime
+from flash_attest.emulator.build_cache import built, cache_folder, counted, read_list, write
+from flash_attest.emulator.compiler import COMMON, compiler, compiler_key, run
+from flash_attest.emulator.cuda.source import rewrite
+from flash_attest.emulator.errors import CompileError, Refused
+from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 
 HERE = Path(__file__).parent
 INCLUDE, HOST, EMULATOR = HERE / "include", HERE / "host", HERE.parent

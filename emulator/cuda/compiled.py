@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from emulator import ptx
-from emulator.cuda import build, nvcc
-from emulator.cuda.module import CudaFile, Entry, library_lock
-from emulator.cuda.ptx_lines import with_own_lines
-from emulator.errors import EmulatorError, NotCovered
-from emulator.runtime.symbols import base_name
+from flash_attest.emulator import ptx
+from flash_attest.emulator.cuda import build, nvcc
+from flash_attest.emulator.cuda.module import CudaFile, Entry, library_lock
+from flash_attest.emulator.cuda.ptx_lines import with_own_lines
+from flash_attest.emulator.errors import EmulatorError, NotCovered
+from flash_attest.emulator.runtime.symbols import base_name
 
 FAILED = -1  # what a launch returns that raised in Python; it is none of LaunchStatus
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from emulator.cuda import build, nvcc
-from emulator.cuda.compiled import compile_through_nvcc
-from emulator.cuda.module import CudaFile
-from emulator.errors import CompileError, Refused
-from emulator.runtime import watch
+from flash_attest.emulator.cuda import build, nvcc
+from flash_attest.emulator.cuda.compiled import compile_through_nvcc
+from flash_attest.emulator.cuda.module import CudaFile
+from flash_attest.emulator.errors import CompileError, Refused
+from flash_attest.emulator.runtime import watch
 
 BY_NVCC = 'these errors are those of g++: if nvcc compiles the file, load(..., through="nvcc") runs it'
 

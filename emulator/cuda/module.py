@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from emulator.cuda import build
-from emulator.errors import EmulatorError
-from emulator.observation import Observation
-from emulator.runtime import watch
-from emulator.runtime.calls import CallMemory, Dims, memory_of, raise_observed, refuse_large, three
-from emulator.runtime.symbols import base_name, register_variables
+from flash_attest.emulator.cuda import build
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.emulator.observation import Observation
+from flash_attest.emulator.runtime import watch
+from flash_attest.emulator.runtime.calls import CallMemory, Dims, memory_of, raise_observed, refuse_large, three
+from flash_attest.emulator.runtime.symbols import base_name, register_variables
 
 # The codes of shim/entry.h for the type that a pointer points to -> the dtypes that fit.
 POINTEES = {

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from emulator.build_cache import built, cache_folder, counted, key_of, read_list, write
-from emulator.compiler import COMMON, compiler, compiler_key, run
-from emulator.errors import CompileError
+from flash_attest.emulator.build_cache import built, cache_folder, counted, key_of, read_list, write
+from flash_attest.emulator.compiler import COMMON, compiler, compiler_key, run
+from flash_attest.emulator.errors import CompileError
 
 HERE = Path(__file__).parent
 CUDART = HERE / "cudart"

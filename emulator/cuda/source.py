@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emulator.errors import Refused
+from flash_attest.emulator.errors import Refused
 
 TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)

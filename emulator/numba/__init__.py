@@ -1,6 +1,6 @@
 """Numba on a CPU: kernels compile for sm_80 as on a GPU, and their PTX runs in emulator.ptx.
 
-    from emulator.numba import activate
+    from flash_attest.emulator.numba import activate
     activate()                        # from now on any @cuda.jit kernel takes CPU tensors and NumPy arrays
     kernel[blocks, threads](x, y, n)
 
@@ -69,11 +69,11 @@ def activate() -> bool:
     if simulated():
         return False
     if missing := lacking():
-        from emulator.errors import EmulatorError
+        from flash_attest.emulator.errors import EmulatorError
 
         raise EmulatorError(missing)
     importlib.import_module("numba.cuda")  # before what follows: it may activate (importing.py)
-    from emulator.numba import patches
+    from flash_attest.emulator.numba import patches
 
     patches.activate()
     return True
@@ -81,13 +81,15 @@ def activate() -> bool:
 
 def is_active() -> bool:
     """Whether the emulator is Numba's device in this process."""
-    loaded = sys.modules.get("emulator.numba.patches")
+    loaded = sys.modules.get("flash_attest.emulator.numba.patches")
     return loaded is not None and loaded.is_active()
 
 
 def activate_when_imported() -> None:
     """Activate as soon as this process imports numba.cuda, whoever does; at once if it has been imported."""
-    from emulator.importing import when_imported  # here, so that this package names its functions and nothing else
+    from flash_attest.emulator.importing import (
+        when_imported,  # here, so that this package names its functions and nothing else
+    )
 
     when_imported("numba.cuda", _activate_if_possible)
 
@@ -100,7 +102,7 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
     """
     if not importlib.import_module("torch").cuda.is_available():
         activate()
-    from emulator import guards
+    from flash_attest.emulator import guards
 
     return guards.as_cuda() if is_active() else contextlib.nullcontext()
 

@@ -16,7 +16,7 @@ from numba.cuda.cudadrv.devicearray import DeviceNDArrayBase
 from numba.cuda.np import numpy_support
 from numba.cuda.typing.typeof import typeof_impl
 
-from emulator.errors import NotCovered
+from flash_attest.emulator.errors import NotCovered
 
 NAMES = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),

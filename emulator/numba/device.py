@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba.cuda.cudadrv import driver
 
-from emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MEMORY
+from flash_attest.emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MEMORY
 
 
 class Device:

@@ -28,9 +28,9 @@ from numba.cuda import types
 from numba.cuda.core import config
 from numba.cuda.dispatcher import CUDADispatcher
 
-from emulator.ampere import CAPABILITY
-from emulator.build_cache import key_of
-from emulator.numba.taught import Taught, is_of_package, maker
+from flash_attest.emulator.ampere import CAPABILITY
+from flash_attest.emulator.build_cache import key_of
+from flash_attest.emulator.numba.taught import Taught, is_of_package, maker
 
 TYPES = (types.Number, types.Boolean, types.NPDatetime, types.NPTimedelta)
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))

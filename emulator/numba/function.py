@@ -7,11 +7,11 @@ import math
 import re
 from typing import Any
 
-import emulator.ptx
-from emulator.ampere import LARGEST_BLOCK, LARGEST_GRID, MAX_SHARED, MAX_THREADS, STATIC_SHARED
-from emulator.errors import NotCovered
-from emulator.numba.device import context
-from emulator.ptx.module import PtxError
+from flash_attest.emulator import ptx
+from flash_attest.emulator.ampere import LARGEST_BLOCK, LARGEST_GRID, MAX_SHARED, MAX_THREADS, STATIC_SHARED
+from flash_attest.emulator.errors import NotCovered
+from flash_attest.emulator.numba.device import context
+from flash_attest.emulator.ptx.module import PtxError
 
 ASKED = "numba.cuda.cudadrv.driver.driver.cuKernelSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES, n, function.handle, 0)"
 
@@ -25,7 +25,7 @@ class Function:
         self.title, self.name, text = kernel.py_func.__name__, kernel.entry_name, kernel.ptx
         if re.fullmatch(r"\w+", self.title) and not re.search(rf"\b{self.title}\b", text):
             text, self.name = text.replace(self.name, self.title), self.title  # in messages, too
-        self.module = emulator.ptx.load(text, source=f"{self.title}.ptx")
+        self.module = ptx.load(text, source=f"{self.title}.ptx")
         self.loaded = self.module.kernels[self.name]
         self.attributes = self.attrs = Attributes(self.title, self.loaded)
         self.kernel = self.handle = self  # of cuda.core, which has the attributes, and of CUDA
@@ -64,7 +64,7 @@ class Function:
 class Attributes:
     """Of a function, by the names that Numba has and, at the end, those that cuda.core has."""
 
-    def __init__(self, title: str, kernel: emulator.ptx.module.Kernel):
+    def __init__(self, title: str, kernel: ptx.module.Kernel):
         self._title, self._kernel = title, kernel
         self.allowed_shared: int | None = None  # set by cuKernelSetAttribute
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from numba.cuda import dispatcher, types, typing
 
-from emulator.build_cache import built
-from emulator.errors import NotCovered
-from emulator.numba import arguments, fingerprint
-from emulator.numba.function import Function
-from emulator.numba.text import links_only_numba, text_of
+from flash_attest.emulator.build_cache import built
+from flash_attest.emulator.errors import NotCovered
+from flash_attest.emulator.numba import arguments, fingerprint
+from flash_attest.emulator.numba.function import Function
+from flash_attest.emulator.numba.text import links_only_numba, text_of
 
 NumbaKernel = dispatcher._Kernel  # before it is replaced
 

@@ -15,7 +15,7 @@ from numba.cuda.core import errors
 from numba.cuda.cudadrv import devices, driver
 from numba.cuda.debuginfo import CUDADIBuilder
 
-from emulator.numba import arguments, device, kernel
+from flash_attest.emulator.numba import arguments, device, kernel
 
 _compile_cuda = dispatcher.compile_cuda
 LINES_ONLY = "DebugDirectivesOnly"  # of what Numba compiles with lineinfo=True

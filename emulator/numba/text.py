@@ -13,7 +13,7 @@ from typing import Any
 import numba_cuda
 from numba.cuda import CUSource, PTXSource
 
-from emulator.errors import CompileError, NotCovered
+from flash_attest.emulator.errors import CompileError, NotCovered
 
 NUMBERED = re.compile(r"(?<=\.file\t)\d+|(?<=\.file )\d+|(?<=\.loc\t)\d+|(?<=\.loc )\d+|(?<=inlined_at )\d+")
 # Where LLVM's text uses a shared array.
@@ -66,7 +66,7 @@ def _compiled(source: bytes, name: str) -> str:
     from cuda.bindings import nvrtc
     from numba.cuda.cudadrv.nvrtc import get_arch_option
 
-    from emulator.ampere import CAPABILITY
+    from flash_attest.emulator.ampere import CAPABILITY
 
     def called(function: Any, *arguments: Any) -> Any:
         status, *results = function(*arguments)

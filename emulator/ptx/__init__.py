@@ -6,6 +6,6 @@ variables lie, `decoded` keeps the result. `module` launches kernels, `program` 
 executes an instruction for all lanes of a warp.
 """
 
-from emulator.ptx.module import Kernel, Module, PtxError, load
+from flash_attest.emulator.ptx.module import Kernel, Module, PtxError, load
 
 __all__ = ["Kernel", "Module", "PtxError", "load"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emulator.ptx.families import NONE, as_tuple, take, wanted
-from emulator.ptx.instructions import Plan
-from emulator.ptx.syntax import SINK, Immediate, Instruction, Not, Register, type_bytes
+from flash_attest.emulator.ptx.families import NONE, as_tuple, take, wanted
+from flash_attest.emulator.ptx.instructions import Plan
+from flash_attest.emulator.ptx.syntax import SINK, Immediate, Instruction, Not, Register, type_bytes
 
 SPACES = {"": 0, "global": 1, "shared": 2, "local": 3, "const": 4, "param": 5}  # enum AddressSpace of machine.h
 

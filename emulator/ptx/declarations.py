@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 
-from emulator.ptx.syntax import Immediate, Parameter, Symbol, Variable, type_bytes
+from flash_attest.emulator.ptx.syntax import Immediate, Parameter, Symbol, Variable, type_bytes
 
 INTEGER = re.compile(r"(-?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 BITS = re.compile(r"(-?)\s*0([fFdD])([0-9a-fA-F]{8}|[0-9a-fA-F]{16})$")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.build_cache import built, key_of
-from emulator.errors import CompileError, Refused
-from emulator.ptx.encode import Encoded, encode
-from emulator.ptx.inline import inlined
-from emulator.ptx.parse import Parser
-from emulator.ptx.syntax import Parameter, Place, Variable
+from flash_attest.emulator.build_cache import built, key_of
+from flash_attest.emulator.errors import CompileError, Refused
+from flash_attest.emulator.ptx.encode import Encoded, encode
+from flash_attest.emulator.ptx.inline import inlined
+from flash_attest.emulator.ptx.parse import Parser
+from flash_attest.emulator.ptx.syntax import Parameter, Place, Variable
 
 KEPT = 64  # texts in memory
 # Lines in there are not the author's: the line around them is shown, as for the headers of emulator/cuda.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from emulator.errors import CompileError, Refused
-from emulator.ptx import access, families
-from emulator.ptx.allocate import Flow, allocate, slot_bytes
-from emulator.ptx.declarations import encoded
-from emulator.ptx.instructions import Plan, plan
-from emulator.ptx.layout import Layout
-from emulator.ptx.syntax import (
+from flash_attest.emulator.errors import CompileError, Refused
+from flash_attest.emulator.ptx import access, families
+from flash_attest.emulator.ptx.allocate import Flow, allocate, slot_bytes
+from flash_attest.emulator.ptx.declarations import encoded
+from flash_attest.emulator.ptx.instructions import Plan, plan
+from flash_attest.emulator.ptx.layout import Layout
+from flash_attest.emulator.ptx.syntax import (
     SINK,
     Address,
     Function,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emulator.ptx.instructions import Plan
-from emulator.ptx.syntax import SINK, Instruction, Label, Not, Pair, Register, Special, type_bytes
+from flash_attest.emulator.ptx.instructions import Plan
+from flash_attest.emulator.ptx.syntax import SINK, Instruction, Label, Not, Pair, Register, Special, type_bytes
 
 NONE = -(2**31)
 

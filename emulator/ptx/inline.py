@@ -9,8 +9,19 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from emulator.errors import CompileError, Refused
-from emulator.ptx.syntax import Address, Function, Instruction, Label, Not, Pair, Register, Symbol, Text, Variable
+from flash_attest.emulator.errors import CompileError, Refused
+from flash_attest.emulator.ptx.syntax import (
+    Address,
+    Function,
+    Instruction,
+    Label,
+    Not,
+    Pair,
+    Register,
+    Symbol,
+    Text,
+    Variable,
+)
 
 CALL = re.compile(r"(?:\(\s*([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?$", re.DOTALL)
 MOST = 400_000  # instructions of a kernel with all that it calls

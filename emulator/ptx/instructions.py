@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from emulator.ptx.spelling import meanings, pattern, without_ignored
+from flash_attest.emulator.ptx.spelling import meanings, pattern, without_ignored
 
 INTEGER = "{s,u}{16,32,64}"
 ORDER = "{eq,ne,lt,le,gt,ge}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from emulator.ptx.syntax import Function, Symbol, Text, Variable
+from flash_attest.emulator.ptx.syntax import Function, Symbol, Text, Variable
 
 APART = 256  # bytes between two shared variables, so that an access beyond one of them is seen
 

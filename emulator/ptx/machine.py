@@ -6,7 +6,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from emulator.runtime.library import HEADERS, load_cpp, runtime
+from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 
 FOLDER = Path(__file__).parent / "machine"
 # Operations are loops over 32 lanes, for g++ to vectorise. It does so with sqrt and with choices between two results only if

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from emulator.errors import EmulatorError, Refused
-from emulator.ptx.decoded import Decoded, Head, decoded
-from emulator.ptx.machine import machine
-from emulator.ptx.program import Program
-from emulator.ptx.syntax import Parameter, Variable
-from emulator.runtime import watch
-from emulator.runtime.calls import Dims, memory_of, raise_observed, refuse_large, three
+from flash_attest.emulator.errors import EmulatorError, Refused
+from flash_attest.emulator.ptx.decoded import Decoded, Head, decoded
+from flash_attest.emulator.ptx.machine import machine
+from flash_attest.emulator.ptx.program import Program
+from flash_attest.emulator.ptx.syntax import Parameter, Variable
+from flash_attest.emulator.runtime import watch
+from flash_attest.emulator.runtime.calls import Dims, memory_of, raise_observed, refuse_large, three
 
 LARGEST_SHARED = 227 * 1024  # bytes of shared memory a block, as in runtime.h
 LAUNCH_DONE, LAUNCH_INVALID, LAUNCH_STOPPED = 0, 2, 5  # enum LaunchStatus

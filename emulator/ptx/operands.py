@@ -5,8 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from emulator.ptx.declarations import number
-from emulator.ptx.syntax import SINK, Address, Function, Immediate, Label, Not, Pair, Register, Special, Symbol
+from flash_attest.emulator.ptx.declarations import number
+from flash_attest.emulator.ptx.syntax import (
+    SINK,
+    Address,
+    Function,
+    Immediate,
+    Label,
+    Not,
+    Pair,
+    Register,
+    Special,
+    Symbol,
+)
 
 NAME = r"[A-Za-z_$%][\w$]*"
 NUMBERED = re.compile(r"(.*?)(\d+)$", re.DOTALL)

@@ -1,14 +1,17 @@
-"""`python -m emulator.ptx.page` writes the table of opcodes into docs/tracing-ptx.md; a test compares the two."""
+"""Writes the table of opcodes into docs/tracing-ptx.md: python -m flash_attest.emulator.ptx.page. A test compares the two."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.ptx.instructions import AFTER, CACHE, HINT, HINTS, POINTER_SPACE, SCOPES, SPACE, TABLE, Row
-from emulator.ptx.spelling import plain
+from flash_attest.emulator.ptx.instructions import AFTER, CACHE, HINT, HINTS, POINTER_SPACE, SCOPES, SPACE, TABLE, Row
+from flash_attest.emulator.ptx.spelling import plain
 
-PAGE = Path(__file__).parents[2] / "docs" / "tracing-ptx.md"
-START, END = "<!-- the table of opcodes: python -m emulator.ptx.page -->\n", "<!-- the end of the table -->\n"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tracing-ptx.md"
+START, END = (
+    "<!-- the table of opcodes: python -m flash_attest.emulator.ptx.page -->\n",
+    "<!-- the end of the table -->\n",
+)
 SHORT = {
     HINTS: "(cache hints)", CACHE: "(cache hints)", SCOPES: "(ordering)", SPACE: "[.space]", POINTER_SPACE: "(.space)",
     HINT: "", AFTER: "(ordering)",

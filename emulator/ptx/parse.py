@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from emulator.errors import CompileError
-from emulator.ptx.declarations import parameters, variables
-from emulator.ptx.operands import NAME, Operands, Scope
-from emulator.ptx.syntax import (
+from flash_attest.emulator.errors import CompileError
+from flash_attest.emulator.ptx.declarations import parameters, variables
+from flash_attest.emulator.ptx.operands import NAME, Operands, Scope
+from flash_attest.emulator.ptx.syntax import (
     Function,
     Instruction,
     Label,

@@ -10,15 +10,15 @@ import weakref
 from array import array
 from typing import TYPE_CHECKING
 
-from emulator.errors import Refused
-from emulator.observation import Site
-from emulator.ptx.encode import Encoded
-from emulator.ptx.machine import handlers, machine
-from emulator.runtime.symbols import Variable as Known
-from emulator.runtime.symbols import register
+from flash_attest.emulator.errors import Refused
+from flash_attest.emulator.observation import Site
+from flash_attest.emulator.ptx.encode import Encoded
+from flash_attest.emulator.ptx.machine import handlers, machine
+from flash_attest.emulator.runtime.symbols import Variable as Known
+from flash_attest.emulator.runtime.symbols import register
 
 if TYPE_CHECKING:
-    from emulator.ptx.module import Module
+    from flash_attest.emulator.ptx.module import Module
 
 
 class Program:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
-from emulator.errors import EmulatorError
-from emulator.observation import Observation
-from emulator.runtime.arena import LARGE, Arena, Stored
-from emulator.runtime.library import runtime
-from emulator.runtime.records import take_observations
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.emulator.observation import Observation
+from flash_attest.emulator.runtime.arena import LARGE, Arena, Stored
+from flash_attest.emulator.runtime.library import runtime
+from flash_attest.emulator.runtime.records import take_observations
 
 Dims = int | Sequence[int]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from emulator.build_cache import built
-from emulator.compiler import COMMON, compiler, compiler_key, run
-from emulator.errors import CompileError
+from flash_attest.emulator.build_cache import built
+from flash_attest.emulator.compiler import COMMON, compiler, compiler_key, run
+from flash_attest.emulator.errors import CompileError
 
 FOLDER = Path(__file__).parent
 HEADERS = sorted(FOLDER.glob("*.h"))

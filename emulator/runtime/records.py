@@ -5,10 +5,19 @@ from __future__ import annotations
 import ctypes
 import linecache
 
-from emulator.observation import DYNAMIC_SHARED, STATIC_SHARED, Action, Kind, Observation, Side, Site, Space
-from emulator.runtime.arena import Stored
-from emulator.runtime.library import runtime
-from emulator.runtime.symbols import symbols_of
+from flash_attest.emulator.observation import (
+    DYNAMIC_SHARED,
+    STATIC_SHARED,
+    Action,
+    Kind,
+    Observation,
+    Side,
+    Site,
+    Space,
+)
+from flash_attest.emulator.runtime.arena import Stored
+from flash_attest.emulator.runtime.library import runtime
+from flash_attest.emulator.runtime.symbols import symbols_of
 
 KINDS, ACTIONS = tuple(Kind), tuple(Action)  # by the numbers of enum Kind and enum What
 NOWHERE, GLOBAL, STATIC, DYNAMIC, MODULE, LOCAL, _PARAMETER = range(7)  # enum Space

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emulator.observation import Observation
-from emulator.runtime.library import runtime
+from flash_attest.emulator.observation import Observation
+from flash_attest.emulator.runtime.library import runtime
 
 LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much for a CPU
 

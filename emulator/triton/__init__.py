@@ -1,6 +1,6 @@
 """Triton on a CPU: kernels compile for sm_80 as on a GPU, and their PTX runs in emulator.ptx.
 
-    from emulator.triton import activate
+    from flash_attest.emulator.triton import activate
     activate()                        # from now on any @triton.jit kernel takes CPU tensors
     kernel[grid](x, y, n, BLOCK=128)
 
@@ -30,7 +30,7 @@ def activate() -> bool:
     if interpreted():
         return False
     importlib.import_module("triton")  # here, as it takes a second; before the driver: it may activate (importing.py)
-    from emulator.triton import driver
+    from flash_attest.emulator.triton import driver
 
     driver.activate()
     return True
@@ -40,13 +40,15 @@ def is_active() -> bool:
     """Whether the emulator is Triton's device in this process."""
     import sys
 
-    loaded = sys.modules.get("emulator.triton.driver")
+    loaded = sys.modules.get("flash_attest.emulator.triton.driver")
     return loaded is not None and loaded.is_active()
 
 
 def activate_when_imported() -> None:
     """Activate as soon as this process imports Triton, whoever does; at once if it has been imported."""
-    from emulator.importing import when_imported  # here, so that this package names its functions and nothing else
+    from flash_attest.emulator.importing import (
+        when_imported,  # here, so that this package names its functions and nothing else
+    )
 
     when_imported("triton", activate)
 
@@ -59,6 +61,6 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
     """
     if not importlib.import_module("torch").cuda.is_available():
         activate()
-    from emulator import guards
+    from flash_attest.emulator import guards
 
     return guards.as_cuda() if is_active() else contextlib.nullcontext()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 
-from emulator.ampere import CAPABILITY, DEVICE
-from emulator.errors import NotCovered
+from flash_attest.emulator.ampere import CAPABILITY, DEVICE
+from flash_attest.emulator.errors import NotCovered
 
 ARCH = 10 * CAPABILITY[0] + CAPABILITY[1]
 TARGET = GPUTarget("cuda", ARCH, DEVICE["WARP_SIZE"])

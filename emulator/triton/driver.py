@@ -10,10 +10,10 @@ import triton
 import triton.backends as triton_backends
 from triton.backends.driver import DriverBase
 
-from emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MULTIPROCESSORS
-from emulator.guards import Clock
-from emulator.triton.backend import TARGET, Backend
-from emulator.triton.launcher import Launcher
+from flash_attest.emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MULTIPROCESSORS
+from flash_attest.emulator.guards import Clock
+from flash_attest.emulator.triton.backend import TARGET, Backend
+from flash_attest.emulator.triton.launcher import Launcher
 
 PROPERTIES = {
     "max_shared_mem": MAX_SHARED,

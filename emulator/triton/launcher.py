@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-import emulator.ptx
-from emulator.errors import EmulatorError, NotCovered
-from emulator.triton.lines import relocated
+from flash_attest.emulator.errors import EmulatorError, NotCovered
+from flash_attest.emulator.triton.lines import relocated
 
 PACKED = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -65,7 +64,7 @@ class Launcher:
         """The kernel in emulator.ptx; loaded here, as only the compilation knows of which Python files its lines are."""
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)
-            loaded = emulator.ptx.load(text, source=f"{self.name}.ptx", replicated=True)
+            loaded = ptx.load(text, source=f"{self.name}.ptx", replicated=True)
             self.loaded = loaded.kernels[self.name]
         return self.loaded
 

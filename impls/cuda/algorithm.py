@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from impls.arguments import (
+from flash_attest.impls.contract.arguments import (
     Sizes,
     check_backward,
     check_bias,

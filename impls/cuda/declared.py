@@ -7,9 +7,9 @@ import shutil
 
 import torch
 
-from impls import Absent, Implementation, Precision, Supports
-from impls.contract import DEVICES, OUTPUTS
-from impls.shares import BLOCK_FOR_EACH_HEAD, VARIANT
+from flash_attest.impls import Absent, Implementation, Precision, Supports
+from flash_attest.impls.contract.record import DEVICES, OUTPUTS
+from flash_attest.impls.contract.shares import BLOCK_FOR_EACH_HEAD, VARIANT
 
 from . import functions
 from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM

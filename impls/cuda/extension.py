@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from emulator.build_cache import built, key_of
+from flash_attest.emulator.build_cache import built, key_of
 
 FOLDER = Path(__file__).parent
 PATTERNS = ("*.cu", "*.cuh", "*.h", "*_binding.cpp")

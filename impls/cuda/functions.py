@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from impls.arguments import check_no_tangent
-from impls.operators import namespace_of, registered
+from flash_attest.impls.contract.arguments import check_no_tangent
+from flash_attest.impls.operators import namespace_of, registered
 
 from .algorithm import Algorithm, check
 

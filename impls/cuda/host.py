@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from emulator.cuda import load
+from flash_attest.emulator.cuda import load
 
 from . import extension
 

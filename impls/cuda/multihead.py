@@ -6,7 +6,7 @@ import numbers
 
 import torch
 
-from impls.arguments import check_like, check_tensor
+from flash_attest.impls.contract.arguments import check_like, check_tensor
 
 from .algorithm import LARGEST_HEADDIM, WIDEST_HEADDIM
 from .functions import flash_attention_1, wants_gradient

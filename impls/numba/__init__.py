@@ -13,7 +13,7 @@ functions.py      flash_attention_1 and flash_attention_2, with autograd, torch.
 declared.py       the Implementations that the suite judges
 """
 
-from impls import Absent
+from flash_attest.impls import Absent
 
 from .device import lacking
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from impls.arguments import check_backward, unit_stride
+from flash_attest.impls.contract.arguments import check_backward, unit_stride
 
 from . import fa1, fa2
 from .backward import backward, splits_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from impls import Implementation, Precision, Supports
-from impls.contract import OUTPUTS
-from impls.one_device import one_device
-from impls.shares import BLOCK_FOR_EACH_HEAD, VARIANT
+from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.contract.one_device import one_device
+from flash_attest.impls.contract.record import OUTPUTS
+from flash_attest.impls.contract.shares import BLOCK_FOR_EACH_HEAD, VARIANT
 
 from .attention import Algorithm
 from .device import EMULATED

@@ -2,15 +2,15 @@
 
 import torch
 
-import emulator.numba
+from flash_attest.emulator import numba as emulated_numba
 
 EMULATED = not torch.cuda.is_available()
 
 
 def lacking() -> str:
     """Why the kernels cannot run in this process; "" if they can."""
-    return emulator.numba.lacking(EMULATED)
+    return emulated_numba.lacking(EMULATED)
 
 
 if EMULATED and not lacking():
-    emulator.numba.activate()
+    emulated_numba.activate()

@@ -6,13 +6,13 @@ compiled graph and autograd see two calls and not the kernels' launches.
 
 from __future__ import annotations
 
-from impls.arguments import check_no_tangent
-from impls.operators import namespace_of, registered
+from flash_attest.impls.contract.arguments import check_no_tangent
+from flash_attest.impls.operators import namespace_of, registered
 
 from .attention import Algorithm
 from .problem import check
 
-NAMESPACE = namespace_of(__package__, "impls.numba", "flash_attest_numba")
+NAMESPACE = namespace_of(__package__, "flash_attest.impls.numba", "flash_attest_numba")
 
 
 def flash_attention_1(

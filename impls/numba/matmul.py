@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from numba import cuda, float32
 
-from impls.arguments import check_one_device, check_tensor, unit_stride
+from flash_attest.impls.contract.arguments import check_one_device, check_tensor, unit_stride
 
 from .device import EMULATED
 from .launch import launch

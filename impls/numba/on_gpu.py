@@ -25,7 +25,7 @@ from filelock import FileLock
 from numba import cuda
 from numba.cuda.core import config
 
-from emulator.build_cache import cache_folder, key_of
+from flash_attest.emulator.build_cache import cache_folder, key_of
 
 from .launch import allow_shared_memory
 from .tiles import THREADS

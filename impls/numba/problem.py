@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from impls.arguments import (
+from flash_attest.impls.contract.arguments import (
     check_bias,
     check_dtypes,
     check_headdim,

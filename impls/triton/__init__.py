@@ -9,7 +9,7 @@ every_tile.py     one Implementation for each choice that tuning may make
 device.py         a GPU, or the emulator
 """
 
-from impls import Absent
+from flash_attest.impls import Absent
 
 from .device import lacking
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from triton import cdiv
 
-from impls.arguments import check_backward, unit_stride
+from flash_attest.impls.contract.arguments import check_backward, unit_stride
 
 from .backward import compute_delta, compute_dk_dv, compute_dk_dv_dq, compute_dq
 from .bias_gradient import compute_dbias

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from impls import Implementation, Precision, Supports
-from impls.contract import OUTPUTS
-from impls.one_device import one_device
-from impls.shares import VARIANT
+from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.contract.one_device import one_device
+from flash_attest.impls.contract.record import OUTPUTS
+from flash_attest.impls.contract.shares import VARIANT
 
 from .attention import FlashAttention2
 from .device import EMULATED

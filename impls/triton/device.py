@@ -4,7 +4,7 @@ import importlib.util
 
 import torch
 
-from emulator.triton import activate, interpreted
+from flash_attest.emulator.triton import activate, interpreted
 
 
 def lacking() -> str:

@@ -7,13 +7,13 @@ Lists with a single tile are left out: it is the default, with which every other
 
 from __future__ import annotations
 
-from impls import Absent, Implementation
-from impls.triton.device import lacking
+from flash_attest.impls import Absent, Implementation
+from flash_attest.impls.triton.device import lacking
 
 
 def choices() -> dict[tuple[str, int, str], tuple]:
     """{(kernel, bytes of an operand, tile as text): (tile, the BLOCK_Ds it may be chosen for)}."""
-    from impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which may not be installed
+    from flash_attest.impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which may not be installed
 
     found: dict[tuple[str, int, str], tuple] = {}
     for kernel, by_bytes in CANDIDATES.items():
@@ -26,9 +26,9 @@ def choices() -> dict[tuple[str, int, str], tuple]:
 
 def implementations() -> list[Implementation]:
     """One for each choice, named like triton_fa2_forward_m128_n64_w8_s3; names for float32 end in _float32."""
-    from impls.triton.attention import FlashAttention2
-    from impls.triton.declared import implementation
-    from impls.triton.problem import DTYPES
+    from flash_attest.impls.triton.attention import FlashAttention2
+    from flash_attest.impls.triton.declared import implementation
+    from flash_attest.impls.triton.problem import DTYPES
 
     impls = []
     for (kernel, bytes_, text), (tile, block_ds) in choices().items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from impls.arguments import check_no_tangent, check_tensor
+from flash_attest.impls.contract.arguments import check_no_tangent, check_tensor
 
 from .attention import FlashAttention2
 from .problem import problem_of

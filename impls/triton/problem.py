@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import triton
 
-from impls.arguments import (
+from flash_attest.impls.contract.arguments import (
     check_bias,
     check_dtypes,
     check_headdim,

@@ -2,8 +2,8 @@
 
 import torch
 
-from mutants.cuda.build import planted, promising
-from mutants.mutant import TRACED
+from flash_attest.mutants.cuda.build import planted, promising
+from flash_attest.mutants.mutant import TRACED
 
 FILE, BIAS, SPLIT = "backward.cuh", "bias_gradient.cuh", 65  # from so many keys on, dq has more than one sum
 BACKWARD = promising(cross=True)

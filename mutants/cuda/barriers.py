@@ -7,8 +7,8 @@ of a warp mostly happen to run in step.
 import re
 from pathlib import Path
 
-from mutants.cuda.build import FORWARD, KERNELS, promising
-from mutants.mutant import ONE, TRACED, Mutant
+from flash_attest.mutants.cuda.build import FORWARD, KERNELS, promising
+from flash_attest.mutants.mutant import ONE, TRACED, Mutant
 
 # The line of a barrier: executed always, or for wide heads only; the reason follows it.
 BARRIER = re.compile(

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from emulator.build_cache import key_of
-from emulator.compiler import no_compiler
-from impls import Supports
-from impls.cuda.extension import nvcc
-from mutants.loading import import_copy, kept_folder
-from mutants.mutant import IMPLS, ROOT, Family, Mutant
-from mutants.mutant import planted as planted_in
+from flash_attest.emulator.build_cache import key_of
+from flash_attest.emulator.compiler import no_compiler
+from flash_attest.impls import Supports
+from flash_attest.impls.cuda.extension import nvcc
+from flash_attest.mutants.loading import import_copy, kept_folder
+from flash_attest.mutants.mutant import IMPLS, ROOT, Family, Mutant
+from flash_attest.mutants.mutant import planted as planted_in
 
 FILES = ("*.py", "*.cu", "*.cuh", "*.h", "*.cpp")
 OF_16_BITS = re.compile(r" *case B?FLOAT16: return .*\n")  # as_dtype of problem.cuh

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mutants.cuda.build import EXAMPLE
-from mutants.mutant import CONTRACT, ONE, TRACED, Mutant
+from flash_attest.mutants.cuda.build import EXAMPLE
+from flash_attest.mutants.mutant import CONTRACT, ONE, TRACED, Mutant
 
 FILE = "flash_forward.cu"
 # The comment of each barrier, in order.

@@ -1,7 +1,7 @@
 """Bugs of FlashAttention-1 forward in CUDA: statistics and sums that live in global memory."""
 
-from mutants.cuda.build import FORWARD, planted, promising
-from mutants.mutant import TRACED
+from flash_attest.mutants.cuda.build import FORWARD, planted, promising
+from flash_attest.mutants.mutant import TRACED
 
 FILE, FA1 = "fa1_forward.cuh", "cuda_fa1"
 

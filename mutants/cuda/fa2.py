@@ -1,7 +1,7 @@
 """Bugs of FlashAttention-2 forward in CUDA: running maximum and sum, the last tile, wide heads."""
 
-from mutants.cuda.build import FORWARD, planted, promising
-from mutants.mutant import CONTRACT, TRACED
+from flash_attest.mutants.cuda.build import FORWARD, planted, promising
+from flash_attest.mutants.mutant import CONTRACT, TRACED
 
 FILE, WIDE = "fa2_forward.cuh", "cuda_fa2_wide"
 

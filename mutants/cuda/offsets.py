@@ -2,7 +2,7 @@
 
 import torch
 
-from mutants.cuda.build import planted, promising
+from flash_attest.mutants.cuda.build import planted, promising
 
 LAW = "test_offsets_need_64_bits"
 ROW = "int64_t row(int b, int i, int h) const { return b * batch + i * seqlen + h * head; }"

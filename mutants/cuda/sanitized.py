@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mutants.cuda.barriers import MUTANTS as BARRIERS
+from flash_attest.mutants.cuda.barriers import MUTANTS as BARRIERS
 
 LAST_IN_LOOP = next(mutant for mutant in BARRIERS if mutant.name == "cuda_fa2_forward_barrier_4")
 

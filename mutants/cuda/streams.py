@@ -1,10 +1,10 @@
 """Launches on another stream than the caller's: docs/bugs.md#calling. They show on a GPU only.
 
-python -m mutants stream
+flash-attest power stream
 """
 
-from mutants.cuda.build import planted, promising
-from mutants.mutant import STREAMS
+from flash_attest.mutants.cuda.build import planted, promising
+from flash_attest.mutants.mutant import STREAMS
 
 LAUNCH = "kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);"
 

@@ -1,6 +1,6 @@
 """Bugs of the Numba kernels in the backward: statistics, scale, heads that share a key head, the sums of dq, dbias."""
 
-from mutants.numba.build import planted, promising
+from flash_attest.mutants.numba.build import planted, promising
 
 GRADIENTS = promising(cross=True)
 DOUT = "dO = matrix(shared, M * (D + PAD), M, D + PAD)"

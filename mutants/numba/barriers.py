@@ -7,8 +7,8 @@ law judges, are removed in tests/emulator/numba/test_barriers.py.
 import re
 from pathlib import Path
 
-from mutants.mutant import TRACED, Mutant
-from mutants.numba.build import FORWARD, NUMBA, planted, promising
+from flash_attest.mutants.mutant import TRACED, Mutant
+from flash_attest.mutants.numba.build import FORWARD, NUMBA, planted, promising
 
 # The line of a barrier; the reason follows it.
 BARRIER = re.compile(r"^ *(?P<call>cuda\.sync(?:threads|warp)\(\))(?P<reason>  # (?P<story>.+))?$")

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from impls import Supports
-from mutants.loading import import_as, kept_folder
-from mutants.mutant import IMPLS, Family, Mutant
-from mutants.mutant import planted as planted_in
+from flash_attest.impls import Supports
+from flash_attest.mutants.loading import import_as, kept_folder
+from flash_attest.mutants.mutant import IMPLS, Family, Mutant
+from flash_attest.mutants.mutant import planted as planted_in
 
 FOLDER = IMPLS / "numba"
 LARGEST_HEADDIM = 64  # of the copies on a CPU: the least D of a tile
@@ -74,7 +74,7 @@ def _import(files: dict[str, str], shared: dict[str, ModuleType | None]) -> Modu
 
 def lacking(mutant: Mutant) -> str:
     """What this process lacks: Numba, or the device."""
-    from impls.numba import device  # here, as it imports Numba
+    from flash_attest.impls.numba import device  # here, as it imports Numba
 
     if reason := device.lacking():
         return reason

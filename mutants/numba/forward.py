@@ -2,8 +2,8 @@
 
 import torch
 
-from mutants.mutant import TRACED
-from mutants.numba.build import FORWARD, planted, promising
+from flash_attest.mutants.mutant import TRACED
+from flash_attest.mutants.numba.build import FORWARD, planted, promising
 
 SHIFTED = "S[r, c] = libdevice.fast_expf(S[r, c] - finite(m_new))"
 SHARED_BYTES = "return 4 * ((M + 2 * N) * (D + PAD) + M * (N + PAD))"

@@ -2,9 +2,9 @@
 
 import torch
 
-from impls import Supports
-from mutants.mutant import CONTRACT, STREAMS
-from mutants.numba.build import FORWARD, planted, promising
+from flash_attest.impls import Supports
+from flash_attest.mutants.mutant import CONTRACT, STREAMS
+from flash_attest.mutants.numba.build import FORWARD, planted, promising
 
 LAUNCH = "kernel[blocks, THREADS, 0, bytes_]"
 KEYS = "range(0, keys_of(p, min(i0 + M, p.seqlen_q) - 1), N)"

@@ -7,7 +7,7 @@
     matrix.py       all of them, several at a time, results on disk
     records.py      the JSON file
     report.py       docs/power.md
-    command.py      python -m mutants --matrix, and --write
+    command.py      flash-attest power --matrix, and --write
 
 Nothing is imported here, because child.py is imported by every process.
 """

@@ -12,20 +12,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
-from emulator.errors import EmulatorError
-from impls import Implementation
-from mutants import ALL
-from mutants.cuda.build import KERNELS
-from mutants.judging import EXAMPLES, contract_result, first_failure, is_not_compiled
-from mutants.mutant import CONTRACT, Mutant, build
-from mutants.power.peers import judge_peer
-from mutants.power.rules import PEERS
-from properties.calling import device_works
-from properties.failures import Undecided
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, UNKNOWN, Result
-from properties.law import laws
-from properties.plugin.process import prepare
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.impls import Implementation
+from flash_attest.mutants import ALL
+from flash_attest.mutants.cuda.build import KERNELS
+from flash_attest.mutants.judging import EXAMPLES, contract_result, first_failure, is_not_compiled
+from flash_attest.mutants.mutant import CONTRACT, Mutant, build
+from flash_attest.mutants.power.peers import judge_peer
+from flash_attest.mutants.power.rules import PEERS
+from flash_attest.properties.calling import device_works
+from flash_attest.properties.failures import Undecided
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, UNKNOWN, Result
+from flash_attest.properties.law import laws
+from flash_attest.runner.plugin.process import prepare
 
 PEER = "peer:"  # begins the items that are peers
 SEARCH = "search"  # the item that judges the named law again, in more cases

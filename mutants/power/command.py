@@ -1,4 +1,4 @@
-"""python -m mutants --matrix, which judges, and --write FILE --from RECORD ..., which writes docs/power.md."""
+"""flash-attest power --matrix, which judges, and --write FILE --from RECORD ..., which writes docs/power.md."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from mutants.mutant import Mutant
-from mutants.power.child import How
-from mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
-from mutants.power.records import Entry, Record, RecordError, entry_of, environment, merged, resumed
-from mutants.power.report import document, summary
-from properties import gpus
-from properties.profiles import PROFILES
+from flash_attest.mutants.mutant import Mutant
+from flash_attest.mutants.power.child import How
+from flash_attest.mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
+from flash_attest.mutants.power.records import Entry, Record, RecordError, entry_of, environment, merged, resumed
+from flash_attest.mutants.power.report import document, summary
+from flash_attest.properties.machine import gpus
+from flash_attest.runner.profiles import PROFILES
 
 STOPPED = 130  # the exit status after Ctrl-C
 

@@ -14,19 +14,19 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from mutants.mutant import CONTRACT, Mutant, build, elsewhere
-from mutants.power.child import PEER, SEARCH, Begins, How, Judged, NeedsAnother, items, judge_items
-from mutants.power.records import Entry, Record
-from properties.cases.support import not_here
-from properties.isolation.endings import FROM_OUTSIDE
-from properties.judging.verdict import FAIL, UNKNOWN
-from properties.law import laws
+from flash_attest.mutants.mutant import CONTRACT, Mutant, build, elsewhere
+from flash_attest.mutants.power.child import PEER, SEARCH, Begins, How, Judged, NeedsAnother, items, judge_items
+from flash_attest.mutants.power.records import Entry, Record
+from flash_attest.properties.cases.support import not_here
+from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
+from flash_attest.properties.law import laws
+from flash_attest.runner.isolation.endings import FROM_OUTSIDE
 
 CRASH, HANG = "crash", "hang"  # beside the suite's verdicts
 KILLS = (FAIL, CRASH)  # a process that ends is noticed; one that takes long may be on a slow machine
 LOSSES = 4  # processes that one bug may lose; then what is left of it is unknown
 SECONDS_BETWEEN_SAVES = 2.0
-PRELOADED = "mutants.power.child"
+PRELOADED = "flash_attest.mutants.power.child"
 
 
 @dataclass

@@ -14,15 +14,16 @@ from enum import Enum
 
 import torch
 
-from impls import Implementation, call
-from impls.call import Inputs, Outputs
-from mutants.judging import is_not_compiled
-from properties.calling import device_works
-from properties.cases.case import Case
-from properties.cases.features import keywords_of
-from properties.cases.support import unsupported
-from properties.failures import Undecided, is_out_of_memory
-from properties.judging.verdict import FAIL, PASS, REFUSED
+from flash_attest.impls import Implementation
+from flash_attest.impls.contract import call
+from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.mutants.judging import is_not_compiled
+from flash_attest.properties.calling import device_works
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import keywords_of
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.failures import Undecided, is_out_of_memory
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 
 SLOW = 0.1  # an implementation that is judged on a smaller share of the cases gets the smallest shapes
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from emulator.build_cache import key_of
-from mutants.mutant import Mutant, edited_source
+from flash_attest.emulator.build_cache import key_of
+from flash_attest.mutants.mutant import Mutant, edited_source
 
 SAME = ("device", "machine", "versions", "profile", "cases", "seed")  # what runs must share to be one table
 

@@ -8,10 +8,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from impls import Implementation
-from impls.call import Inputs, Outputs
-from properties.cases.case import Case
-from properties.cases.features import mask_of
+from flash_attest.impls import Implementation
+from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import mask_of
 
 Attention = Callable[..., torch.Tensor]  # q, k, v, bias -> out, all in the public layout
 

@@ -12,11 +12,11 @@ from itertools import cycle, product
 
 import torch
 
-from impls import Implementation
-from impls.call import Inputs, Outputs
-from mutants.power.peers import Draw, Peer, Size, Try
-from mutants.power.references import differentiated, math_kernel, written_out
-from properties.cases.case import Case
+from flash_attest.impls import Implementation
+from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.mutants.power.peers import Draw, Peer, Size, Try
+from flash_attest.mutants.power.references import differentiated, math_kernel, written_out
+from flash_attest.properties.cases.case import Case
 
 HALVES = (torch.float16, torch.bfloat16)
 CAUSAL = (False, True)

@@ -5,10 +5,10 @@ kinds.py       every planted race by its kind
 cells.py       one of them before one layer under one perturbation
 matrix.py      all of them, several processes at a time, results on disk
 page.py        the tables of docs/races.md
-command.py     python -m mutants --races
+command.py     flash-attest power --races
 """
 
-from mutants.mutant import Mutant
-from mutants.races import cuda, numba, triton
+from flash_attest.mutants.mutant import Mutant
+from flash_attest.mutants.races import cuda, numba, triton
 
 MUTANTS: list[Mutant] = [*cuda.MUTANTS, *numba.MUTANTS, *triton.MUTANTS]

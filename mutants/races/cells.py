@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from impls import Implementation
-from mutants.judging import is_not_compiled
-from mutants.mutant import STREAMS, TRACED
-from properties.cases.case import Case
-from properties.cases.support import unsupported
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided
-from properties.judging.plan import Plan
-from properties.judging.search import trial_of
-from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from properties.law import laws
-from races.perturb import ALL, NONE
+from flash_attest.impls import Implementation
+from flash_attest.mutants.judging import is_not_compiled
+from flash_attest.mutants.mutant import STREAMS, TRACED
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.search import trial_of
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.properties.law import laws
+from flash_attest.races.perturb import ALL, NONE
 
 LAYERS = {  # the law of each layer
     "trace": TRACED,

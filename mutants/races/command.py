@@ -1,4 +1,4 @@
-"""python -m mutants --races: which layers find the planted races, under which perturbations, and after how many repeats."""
+"""flash-attest power --races: which layers find the planted races, under which perturbations, and after how many repeats."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mutants import ALL, edited_source
-from mutants.power.command import STOPPED, OptionError, device_of, entry_for, part, to_its_end
-from mutants.power.records import Record, RecordError, environment, merged, resumed
-from mutants.races.cells import LAYERS, cells
-from mutants.races.kinds import planted
-from mutants.races.matrix import How, Races, missing_cells
-from mutants.races.page import summary, unfound, with_matrix, wrongly_found
-from properties.gpus import cores
+from flash_attest.mutants import ALL, edited_source
+from flash_attest.mutants.power.command import STOPPED, OptionError, device_of, entry_for, part, to_its_end
+from flash_attest.mutants.power.records import Record, RecordError, environment, merged, resumed
+from flash_attest.mutants.races.cells import LAYERS, cells
+from flash_attest.mutants.races.kinds import planted
+from flash_attest.mutants.races.matrix import How, Races, missing_cells
+from flash_attest.mutants.races.page import summary, unfound, with_matrix, wrongly_found
+from flash_attest.properties.machine.gpus import cores
 
 REPEATS = {"cpu": 10, "cuda": 100}
 

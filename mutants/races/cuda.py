@@ -1,7 +1,7 @@
 """Races planted in impls/cuda: asynchronous copies, scratch in global memory, blocks that share it, a second stream."""
 
-from mutants.cuda.build import FORWARD, planted, promising
-from mutants.mutant import STREAMS, TRACED
+from flash_attest.mutants.cuda.build import FORWARD, planted, promising
+from flash_attest.mutants.mutant import STREAMS, TRACED
 
 FA2, FA1, HOST = "fa2_forward.cuh", "fa1_forward.cuh", "host_backward.cuh"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
-from mutants.mutant import Mutant
+from flash_attest.mutants.mutant import Mutant
 
 
 class Kind(Enum):

@@ -14,19 +14,19 @@ from tempfile import TemporaryDirectory
 
 from filelock import FileLock, Timeout
 
-from emulator.errors import EmulatorError
-from mutants import ALL, by_name
-from mutants.mutant import Mutant, build
-from mutants.power.child import Begins, Judged, NeedsAnother
-from mutants.power.matrix import KILLS, Matrix
-from mutants.power.records import Entry
-from mutants.races.cells import Cell, case_for, cells, verdict_of
-from mutants.races.kinds import planted
-from properties.calling import device_works
-from properties.judging.plan import Plan
-from properties.judging.search import trial_of
-from properties.judging.verdict import UNKNOWN
-from properties.plugin.process import prepare
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.mutants import ALL, by_name
+from flash_attest.mutants.mutant import Mutant, build
+from flash_attest.mutants.power.child import Begins, Judged, NeedsAnother
+from flash_attest.mutants.power.matrix import KILLS, Matrix
+from flash_attest.mutants.power.records import Entry
+from flash_attest.mutants.races.cells import Cell, case_for, cells, verdict_of
+from flash_attest.mutants.races.kinds import planted
+from flash_attest.properties.calling import device_works
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.search import trial_of
+from flash_attest.properties.judging.verdict import UNKNOWN
+from flash_attest.runner.plugin.process import prepare
 
 TOGETHER = 2  # processes that launch on a GPU at the same time, where it matters when what runs
 SIGN = 5.0  # seconds between two signs of life of a process that waits for its turn

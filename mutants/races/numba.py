@@ -2,9 +2,9 @@
 
 import torch
 
-from impls import Supports
-from mutants.mutant import STREAMS, TRACED
-from mutants.numba.build import FORWARD, planted
+from flash_attest.impls import Supports
+from flash_attest.mutants.mutant import STREAMS, TRACED
+from flash_attest.mutants.numba.build import FORWARD, planted
 
 TOTAL = "            total = sum_of_lanes(l[r])\n"
 LSE = "            if lane() == 0 and i0 + row(r) < p.seqlen_q:\n"

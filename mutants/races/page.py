@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mutants import ALL
-from mutants.power.matrix import HANG, KILLS
-from mutants.power.records import Entry, Record, RecordError
-from mutants.races.cells import EVERYTHING, HEADDIM, RAISES, SANITIZED, SIZES, Cell, cells
-from mutants.races.kinds import Kind, planted
-from properties.judging.verdict import PASS, REFUSED, UNKNOWN
-from races.perturb import NONE
+from flash_attest.mutants import ALL
+from flash_attest.mutants.power.matrix import HANG, KILLS
+from flash_attest.mutants.power.records import Entry, Record, RecordError
+from flash_attest.mutants.races.cells import EVERYTHING, HEADDIM, RAISES, SANITIZED, SIZES, Cell, cells
+from flash_attest.mutants.races.kinds import Kind, planted
+from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
+from flash_attest.races.perturb import NONE
 
-BEGIN, END = "<!-- the matrix: python -m mutants --races -->", "<!-- the end of the matrix -->"
+BEGIN, END = "<!-- the matrix: flash-attest power --races -->", "<!-- the end of the matrix -->"
 PLACES = {"cpu": "On a CPU", "cuda": "On a GPU"}
 MARKS = {PASS: "-", REFUSED: "n/a", UNKNOWN: "?", HANG: "hang", "": ""}
 

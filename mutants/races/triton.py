@@ -2,9 +2,9 @@
 
 import torch
 
-from impls import Supports
-from mutants.mutant import STREAMS, TRACED
-from mutants.triton.build import planted, promising
+from flash_attest.impls import Supports
+from flash_attest.mutants.mutant import STREAMS, TRACED
+from flash_attest.mutants.triton.build import planted, promising
 
 STORE_LSE = "tl.store(lse_ptr + i, lse, mask=i < seqlen_q)"
 SIGNATURE = "    nheads, group, seqlen_q, seqlen_k, diagonal, headdim, tuning_key,\n    BLOCK_M: tl.constexpr, BLOCK_N"

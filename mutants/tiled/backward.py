@@ -2,7 +2,7 @@
 
 import torch
 
-from mutants.tiled.build import planted
+from flash_attest.mutants.tiled.build import planted
 
 DELTA = "delta = (dout.float() * out.float()).sum(-1, keepdim=True)"
 DS = "ds = p * (dp - delta_i)"

@@ -2,8 +2,8 @@
 
 import torch
 
-from impls import Supports
-from mutants.tiled.build import planted
+from flash_attest.impls import Supports
+from flash_attest.mutants.tiled.build import planted
 
 FORWARD = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 131), cross=True))
 

@@ -6,14 +6,14 @@ import linecache
 from types import ModuleType
 from typing import Any
 
-from mutants.mutant import IMPLS, Family, Mutant
+from flash_attest.mutants.mutant import IMPLS, Family, Mutant
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
     """The edited module. linecache gets its text, so tracebacks show the edited lines."""
     shown = f"<mutant {mutant.name} of {mutant.file.name}>"
     linecache.cache[shown] = (len(text), None, text.splitlines(keepends=True), shown)
-    module = ModuleType(f"mutants.built.{mutant.name}")
+    module = ModuleType(f"flash_attest.mutants.built.{mutant.name}")
     module.__file__ = str(mutant.file)
     exec(compile(text, shown, "exec"), module.__dict__)
     return module

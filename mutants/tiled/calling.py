@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from impls.python_tiled import IMPL
-from mutants.mutant import OUTSIDE
-from mutants.tiled.build import planted
+from flash_attest.impls.python_tiled import IMPL
+from flash_attest.mutants.mutant import OUTSIDE
+from flash_attest.mutants.tiled.build import planted
 
 START = "    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
 RETURN = "    return out, lse\n"

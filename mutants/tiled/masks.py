@@ -1,6 +1,6 @@
 """Bugs of the causal mask, its alignment, rows that see no key, and the bias: docs/bugs.md#masks."""
 
-from mutants.tiled.build import planted
+from flash_attest.mutants.tiled.build import planted
 
 CAUSAL = "s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)"
 LAST_KEY = "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q"

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from impls.python_tiled import IMPL
-from mutants.tiled.build import planted
+from flash_attest.impls.python_tiled import IMPL
+from flash_attest.mutants.tiled.build import planted
 
 READ = '''    """Rows start .. start + block of x (b, h, seqlen, d), as float32; rows beyond seqlen are `padding`."""
 '''

@@ -3,7 +3,7 @@
 Timing is simulated by a seeded generator, so each run of a mutant gives the same verdict.
 """
 
-from mutants.tiled.build import planted
+from flash_attest.mutants.tiled.build import planted
 
 INF = 'INF = float("inf")\n'
 LUCK = (INF, "import random\n\n" + INF + "LUCK = random.Random(0)\n")

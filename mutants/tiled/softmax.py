@@ -2,7 +2,7 @@
 
 import torch
 
-from mutants.tiled.build import planted
+from flash_attest.mutants.tiled.build import planted
 
 MAXIMUM = "torch.maximum(m, s.amax(-1, keepdim=True))"
 ACC = "acc = alpha * acc + as_operand(p, q) @ vj"

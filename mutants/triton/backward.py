@@ -4,7 +4,7 @@ head, dbias.
 
 import torch
 
-from mutants.triton.build import planted, promising
+from flash_attest.mutants.triton.build import planted, promising
 
 MUTANTS = [
     planted(

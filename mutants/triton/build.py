@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from impls import Supports
-from mutants.loading import import_copy
-from mutants.mutant import IMPLS, Family, Mutant
+from flash_attest.impls import Supports
+from flash_attest.mutants.loading import import_copy
+from flash_attest.mutants.mutant import IMPLS, Family, Mutant
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
@@ -38,7 +38,7 @@ def load(mutant: Mutant, text: str) -> ModuleType:
 
 def lacking(mutant: Mutant) -> str:
     """What this process lacks: Triton, or the device."""
-    from impls.triton import device  # here, as it imports Triton
+    from flash_attest.impls.triton import device  # here, as it imports Triton
 
     if reason := device.lacking():
         return reason

@@ -2,9 +2,9 @@
 
 import torch
 
-from impls import Supports
-from mutants.mutant import TRACED
-from mutants.triton.build import planted, promising
+from flash_attest.impls import Supports
+from flash_attest.mutants.mutant import TRACED
+from flash_attest.mutants.triton.build import planted, promising
 
 PRODUCT = "return tl.dot(a, b, input_precision=PRECISION)"
 ADD = 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")'

@@ -2,7 +2,7 @@
 
 import torch
 
-from mutants.triton.build import planted, promising
+from flash_attest.mutants.triton.build import planted, promising
 
 TAIL = "(j < seqlen_k) & (j <= i + diagonal)"
 CLEAR = "clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0)"

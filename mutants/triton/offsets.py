@@ -1,6 +1,6 @@
 """Offsets in too few bits, which are right until a tensor has 2^31 elements: docs/bugs.md#boundaries."""
 
-from mutants.triton.build import planted, promising
+from flash_attest.mutants.triton.build import planted, promising
 
 OFFSETS = "offsets = tl.cast(first, tl.int64) * stride + tl.arange(0, BLOCK)[:, None].to(tl.int64) * stride + columns"
 

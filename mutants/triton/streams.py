@@ -1,13 +1,13 @@
 """Launches on another stream than the caller's: docs/bugs.md#calling. They show on a GPU only.
 
-python -m mutants stream
+flash-attest power stream
 """
 
 import torch
 
-from impls import Supports
-from mutants.mutant import STREAMS
-from mutants.triton.build import planted
+from flash_attest.impls import Supports
+from flash_attest.mutants.mutant import STREAMS
+from flash_attest.mutants.triton.build import planted
 
 ON_A_STREAM_OF_ITS_OWN = """    def forward(self, *given, **options):
         beside = torch.cuda.Stream()

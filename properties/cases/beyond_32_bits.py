@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from impls.arguments import rounded_up
-from impls.call import Inputs
-from impls.contract import Implementation
-from properties.cases import gpu_ring
-from properties.cases.case import Case
-from properties.cases.random_tensors import RandomTensors
-from properties.cases.sparse_memory import BEFORE, sparse_zeros
-from properties.cases.support import unsupported
+from flash_attest.impls.contract.arguments import rounded_up
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases import gpu_ring
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.random_tensors import RandomTensors
+from flash_attest.properties.cases.sparse_memory import BEFORE, sparse_zeros
+from flash_attest.properties.cases.support import unsupported
 
 ELEMENTS = 2**31  # where a signed offset in elements ends; offsets in bytes end earlier
 NHEADS = 8

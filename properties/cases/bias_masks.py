@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import torch
 
-from oracle import ALIGNMENTS
-from properties.cases.case import Case
-from properties.cases.features import mask_of
-from properties.cases.random_tensors import RandomTensors
+from flash_attest.oracle import ALIGNMENTS
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import mask_of
+from flash_attest.properties.cases.random_tensors import RandomTensors
 
 FIRST = 4  # how many first keys first_and_window leaves to each row, at most
 HIDING = ("right", "left", "window", "first_and_window", "dead_row")  # the masks with -inf

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
-from properties.cases.case import Case
-from properties.failures import AnotherCase
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.failures import AnotherCase
 
 # Hypothesis' own backend makes up to five of six cases from the one before, in which it copies one choice to another place:
 # seqlen_q=31 five times in a row, a third of a run with headdim=1. Under another name the same provider draws every case by

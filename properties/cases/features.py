@@ -2,10 +2,10 @@
 
 A case has a value of each feature. From the table come: what strategies draw, what shrinking tries, what is refused and in
 which words, what the contract check tries out, the keywords of a call, the oracle's variant, and the table of features in
-docs/adding-an-implementation.md (python -m properties.cases.features prints it).
+docs/adding-an-implementation.md (python -m flash_attest.properties.cases.features prints it).
 
 A new feature needs an entry here, a field of Case (case.py), a declaration in Supports and, if implementations get a keyword,
-an entry in KEYWORDS (both in impls/contract.py), and its mathematics in the oracle.
+an entry in KEYWORDS (both in impls/contract/record.py), and its mathematics in the oracle.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from impls.contract import DTYPES, KEYWORDS, Supports
-from oracle import Mask, Variant
-from properties.cases.case import BIASES, LAYOUTS, REGIMES, Case, text_of
+from flash_attest.impls.contract.record import DTYPES, KEYWORDS, Supports
+from flash_attest.oracle import Mask, Variant
+from flash_attest.properties.cases.case import BIASES, LAYOUTS, REGIMES, Case, text_of
 
 SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes name 0 and further negative ones
 

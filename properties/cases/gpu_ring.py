@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import torch
 
-from properties.cuda_driver import call, driver
+from flash_attest.properties.machine.cuda_driver import call, driver
 
 PAGE = 2 * 2**20  # bytes; the granularity of CUDA's mappings on every GPU so far (checked)
 PERIOD = 33 * PAGE  # bytes of physical memory

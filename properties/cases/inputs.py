@@ -19,12 +19,12 @@ import math
 
 import torch
 
-from impls.call import Inputs
-from oracle import ALIGNMENTS
-from properties.cases.bias_masks import hidden_by_bias
-from properties.cases.case import Case
-from properties.cases.features import mask_of
-from properties.cases.random_tensors import RandomTensors
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.oracle import ALIGNMENTS
+from flash_attest.properties.cases.bias_masks import hidden_by_bias
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import mask_of
+from flash_attest.properties.cases.random_tensors import RandomTensors
 
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
 GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype

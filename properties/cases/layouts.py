@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from races.bits import bits
+from flash_attest.races.bits import bits
 
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so alignment is what torch gives
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from impls.call import Inputs
-from impls.contract import Implementation
-from properties.cases.bias_masks import may_have_empty_rows
-from properties.cases.case import Case, text_of
-from properties.cases.features import FEATURES
-from properties.cases.support import unsupported
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.bias_masks import may_have_empty_rows
+from flash_attest.properties.cases.case import Case, text_of
+from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.support import unsupported
 
 # Features without a keyword. The others are left out where they are not declared: such a call cannot even be written.
 ASKED = ("dtype", "headdim", "gqa", "layout")

@@ -6,7 +6,7 @@ import zlib
 
 import torch
 
-from properties.cases.case import Case
+from flash_attest.properties.cases.case import Case
 
 
 class RandomTensors:

@@ -11,9 +11,9 @@ import sys
 
 import torch
 
-from impls.arguments import rounded_up
-from properties.cases import gpu_ring
-from properties.failures import OutOfMemory, Reason, Undecided
+from flash_attest.impls.contract.arguments import rounded_up
+from flash_attest.properties.cases import gpu_ring
+from flash_attest.properties.failures import OutOfMemory, Reason, Undecided
 
 BEHIND = 2**32  # elements from the first to the last along a dimension that is spread
 BEFORE = 2**31  # elements before the first, where a negative offset lands
@@ -70,7 +70,7 @@ def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.
 def _mapping(nbytes: int) -> mmap.mmap:
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         raise OSError("this system has no anonymous mappings")
-    # Shared, as the limit of a judging process (properties/isolation/memory.py) does not count what is shared.
+    # Shared, as the limit of a judging process (runner/isolation/memory.py) does not count what is shared.
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NORESERVE)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):  # otherwise each row takes 2 MiB where huge pages are on for all memory
         memory.madvise(mmap.MADV_NOHUGEPAGE)

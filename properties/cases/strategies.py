@@ -16,11 +16,11 @@ import torch
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from impls.contract import LARGEST_HEADDIM, Implementation
-from properties.cases.case import BIAS_MASKS, Case
-from properties.cases.features import BIAS_DETAILS, FEATURES
-from properties.cases.fitting import fitted
-from properties.failures import AnotherCase
+from flash_attest.impls.contract.record import LARGEST_HEADDIM, Implementation
+from flash_attest.properties.cases.case import BIAS_MASKS, Case
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
+from flash_attest.properties.cases.fitting import fitted
+from flash_attest.properties.failures import AnotherCase
 
 HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8), (5, 1), (67, 1))  # (batch, nheads_k)
 SHORT = 40  # keys and queries where a law makes many calls, and longer sequences would show nothing more

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from impls.contract import ContractError, Implementation
-from properties.cases.bias_masks import may_have_empty_rows
-from properties.cases.case import Case
-from properties.cases.features import FEATURES
-from properties.untrusted.remote import remote_of
+from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.properties.cases.bias_masks import may_have_empty_rows
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import FEATURES
+from flash_attest.runner.untrusted.remote import remote_of
 
 # What a law may need beside features, and the reason that is shown where an implementation does not have it.
 OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {

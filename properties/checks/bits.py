@@ -6,8 +6,8 @@ import math
 
 import torch
 
-import oracle
-from properties.trial import Trial
+from flash_attest import oracle
+from flash_attest.properties.trial import Trial
 
 
 def keeps_when_others_change(trial: Trial) -> bool:

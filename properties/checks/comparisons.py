@@ -8,17 +8,17 @@ from functools import partial
 
 import torch
 
-import oracle
-from impls.call import Inputs, Outputs
-from impls.contract import GRADIENTS
-from oracle import LINEAR, RMS_LIMIT, Z_LIMIT, Z_WORST
-from properties.checks import bits
-from properties.checks.douts import where_it_shows
-from properties.checks.meanings_of_lse import what_lse_is
-from properties.checks.pictures import element_at, number, share, where
-from properties.clock import Work
-from properties.failures import LawBroken
-from properties.trial import Trial
+from flash_attest import oracle
+from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.impls.contract.record import GRADIENTS
+from flash_attest.oracle import LINEAR, RMS_LIMIT, Z_LIMIT, Z_WORST
+from flash_attest.properties.checks import bits
+from flash_attest.properties.checks.douts import where_it_shows
+from flash_attest.properties.checks.meanings_of_lse import what_lse_is
+from flash_attest.properties.checks.pictures import element_at, number, share, where
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.machine.clock import Work
+from flash_attest.properties.trial import Trial
 
 Investigate = Callable[[str], tuple[str, list[str]]]  # the name of a wrong output -> as LawBroken.investigate
 

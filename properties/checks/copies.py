@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 import torch
 
-from impls.call import Inputs
-from properties.cases.case import Case
-from properties.cases.support import unsupported
-from properties.checks.comparisons import check_agree
-from properties.checks.pictures import AXES, plural, share, where
-from properties.checks.repeated import under
-from properties.failures import LawBroken
-from properties.trial import Trial
-from races.copies import Copies, compare_copies
-from races.repeat import Repeats
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.checks.comparisons import check_agree
+from flash_attest.properties.checks.pictures import AXES, plural, share, where
+from flash_attest.properties.checks.repeated import under
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.trial import Trial
+from flash_attest.races.copies import Copies, compare_copies
+from flash_attest.races.repeat import Repeats
 
 SUGGESTS = "a race, keys that are split by the position of a block, or memory that was never written"
 INTENDED = "\n(if this is intended, as with stream-K or unequal splits, leave the output out of `equal_heads`)"

@@ -6,16 +6,16 @@ import math
 
 import torch
 
-from impls.call import Inputs
-from properties.cases.case import Case
-from properties.cases.features import mask_of
-from properties.checks import bits
-from properties.checks.comparisons import check_same
-from properties.checks.meanings_of_lse import what_lse_is
-from properties.checks.pictures import element_at, number, plural, where
-from properties.checks.visible_keys import LSE_ITSELF, picture
-from properties.failures import LawBroken
-from properties.trial import Trial
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import mask_of
+from flash_attest.properties.checks import bits
+from flash_attest.properties.checks.comparisons import check_same
+from flash_attest.properties.checks.meanings_of_lse import what_lse_is
+from flash_attest.properties.checks.pictures import element_at, number, plural, where
+from flash_attest.properties.checks.visible_keys import LSE_ITSELF, picture
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.trial import Trial
 
 MOST_KEYS = 60  # of one column: then rounding in bfloat16 cannot reach half a key
 

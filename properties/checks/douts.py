@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-import oracle
-from impls.call import Inputs
-from properties.trial import Trial
+from flash_attest import oracle
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.properties.trial import Trial
 
 
 def where_it_shows(trial: Trial, name: str, x: Inputs, **changed) -> list[str]:

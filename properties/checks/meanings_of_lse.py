@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 
-import oracle
-from impls.contract import MOST_OF_EXP
-from properties.cases.support import unsupported
-from properties.trial import Trial
+from flash_attest import oracle
+from flash_attest.impls.contract.record import MOST_OF_EXP
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.trial import Trial
 
 NEAR = 0.02  # of the value and of 1: no candidate is that near to another one in all rows
 ROWS = 16  # of a case that tells the candidates apart: with one key most are equal

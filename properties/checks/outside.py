@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import torch
 
-from impls.arguments import rounded_up
-from impls.call import Inputs, Outputs
-from impls.contract import GRADIENTS, Implementation, Precision
-from properties.cases.layouts import MARGIN
-from properties.cases.outside import Probe, other_alignment
-from properties.checks.comparisons import check_near
-from properties.failures import LawBroken
-from properties.trial import Trial
+from flash_attest.impls.contract.arguments import rounded_up
+from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.impls.contract.record import GRADIENTS, Implementation, Precision
+from flash_attest.properties.cases.layouts import MARGIN
+from flash_attest.properties.cases.outside import Probe, other_alignment
+from flash_attest.properties.checks.comparisons import check_near
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.trial import Trial
 
 AROUND = 7.0  # what lies around the inputs
 FARTHEST = 4  # how many times its own size a kernel may read behind an input: float64 in place of float16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from properties.trial import Trial
+from flash_attest.properties.trial import Trial
 
 AXES = {  # what each dimension of a tensor is called
     **dict.fromkeys(("out", "dq", "q", "dout", "out*keys"), ("b", "i", "h", "d")),

@@ -8,14 +8,14 @@ from itertools import count
 
 import torch
 
-from impls.call import Inputs
-from properties.cases.inputs import build
-from properties.checks.comparisons import check_agree
-from properties.checks.pictures import plural
-from properties.trial import Trial
-from races.perturb import Perturbation, Setting, chosen
-from races.repeat import Repeats, bound, compare_repeats
-from races.tracing import MOST_PRODUCTS
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.properties.cases.inputs import build
+from flash_attest.properties.checks.comparisons import check_agree
+from flash_attest.properties.checks.pictures import plural
+from flash_attest.properties.trial import Trial
+from flash_attest.races.perturb import Perturbation, Setting, chosen
+from flash_attest.races.repeat import Repeats, bound, compare_repeats
+from flash_attest.races.tracing import MOST_PRODUCTS
 
 NOT_TRACED = (
     "not traced: a race need not change a result, and kernels in CUDA C++, Triton or Numba can be traced (traced=True)"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from impls.call import Inputs
-from properties.checks.pictures import ranges
-from properties.trial import Trial
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.properties.checks.pictures import ranges
+from flash_attest.properties.trial import Trial
 
 MOST_KEYS = 512  # more would take too many calls for a message
 SHOWN_KEYS, SHOWN_QUERIES = 12, 4

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from impls.contract import Implementation
-from properties.cases.bias_masks import may_have_empty_rows
-from properties.cases.case import Case, CaseError, text_of
-from properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, Feature
-from properties.cases.strategies import TOGETHER, Draws
-from properties.law import Law
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.bias_masks import may_have_empty_rows
+from flash_attest.properties.cases.case import Case, CaseError, text_of
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, Feature
+from flash_attest.properties.cases.strategies import TOGETHER, Draws
+from flash_attest.properties.law import Law
 
 # Below this length hardly anything is left to judge, so that a case of such a length is no clue by its length.
 SHORT = 8

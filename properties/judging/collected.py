@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from impls.contract import Implementation
-from properties.cases.case import Case
-from properties.checks.pictures import plural
-from properties.failures import LawBroken
-from properties.judging import shrink
-from properties.law import Law
-from races.finding import Finding
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.checks.pictures import plural
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.judging import shrink
+from flash_attest.properties.law import Law
+from flash_attest.races.finding import Finding
 
 MOST_COLLECTING = 20.0  # seconds for further cases after the first that fails
 

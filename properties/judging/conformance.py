@@ -12,23 +12,23 @@ from typing import Any
 
 from hypothesis.errors import Unsatisfiable
 
-from impls.contract import ContractError, Implementation
-from properties.cases.case import Case
-from properties.cases.drawing import Drawing
-from properties.cases.features import FEATURES, Feature
-from properties.cases.fitting import fitted
-from properties.cases.strategies import Draws, attention_cases
-from properties.cases.support import unsupported
-from properties.checks.meanings_of_lse import meaning_of_lse
-from properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, undecided_without_memory
-from properties.gpu_memory import when_memory_suffices
-from properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
-from properties.judging.plan import Lost, contract_test
-from properties.judging.search import ContextLost, check_context
-from properties.law import laws
-from properties.state import watch
-from properties.state.thing import Change
-from properties.trial import Trial
+from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.drawing import Drawing
+from flash_attest.properties.cases.features import FEATURES, Feature
+from flash_attest.properties.cases.fitting import fitted
+from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
+from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, undecided_without_memory
+from flash_attest.properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
+from flash_attest.properties.judging.plan import Lost, contract_test
+from flash_attest.properties.judging.search import ContextLost, check_context
+from flash_attest.properties.law import laws
+from flash_attest.properties.machine.gpu_memory import when_memory_suffices
+from flash_attest.properties.state import watch
+from flash_attest.properties.state.thing import Change
+from flash_attest.properties.trial import Trial
 
 ANYTHING = Draws.of(layout=FEATURES["layout"].values)
 NOTHING: Mapping[str, Lost] = {}

@@ -9,19 +9,19 @@ from __future__ import annotations
 import shlex
 import time
 
-from impls.contract import ContractError, Implementation
-from properties.cases.case import Case, CaseError
-from properties.cases.strategies import edges
-from properties.cases.support import unsupported
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
-from properties.gpu_memory import when_memory_suffices
-from properties.gpus import has_gpu, visible_gpus
-from properties.isolation.status import NOW
-from properties.judging.beside import Beside
-from properties.judging.plan import REPEATS, Plan
-from properties.judging.search import ContextLost, check_context, trial_of
-from properties.judging.traced import is_traceable, trace_failure
-from properties.law import Law
+from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.properties.cases.case import Case, CaseError
+from flash_attest.properties.cases.strategies import edges
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from flash_attest.properties.judging.beside import Beside
+from flash_attest.properties.judging.plan import REPEATS, Plan
+from flash_attest.properties.judging.search import ContextLost, check_context, trial_of
+from flash_attest.properties.judging.traced import is_traceable, trace_failure
+from flash_attest.properties.law import Law
+from flash_attest.properties.machine.gpu_memory import when_memory_suffices
+from flash_attest.properties.machine.gpus import has_gpu, visible_gpus
+from flash_attest.properties.progress import NOW
 
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"

@@ -1,8 +1,8 @@
 """Judges one implementation by one law: draws cases, runs them, shrinks what fails, explains it once.
 
 The way of a case: search.py has it drawn by cases/strategies.py, cases/inputs.py builds its tensors, trial.py runs the
-implementation through impls/call.py, checks/comparisons.py compares, shrink.py takes the last steps, beside.py goes on
-without what is special about it, explain.py writes the message.
+implementation through impls/contract/call.py, checks/comparisons.py compares, shrink.py takes the last steps, beside.py
+goes on without what is special about it, explain.py writes the message.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 
 from hypothesis.errors import Unsatisfiable
 
-from impls.contract import ContractError, Implementation
-from properties.cases.case import Case
-from properties.cases.support import missing, not_here, unsupported
-from properties.clock import Work
-from properties.failures import AnotherCase, LawBroken, Reason, Undecided
-from properties.judging import conformance
-from properties.judging.beside import look_beside
-from properties.judging.clues import leaving_out
-from properties.judging.explain import explain, replay_command
-from properties.judging.plan import Plan
-from properties.judging.search import ContextLost, has_cases, lost_in, search
-from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
-from properties.law import Law
-from properties.trial import Meter
+from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.support import missing, not_here, unsupported
+from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Undecided
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.beside import look_beside
+from flash_attest.properties.judging.clues import leaving_out
+from flash_attest.properties.judging.explain import explain, replay_command
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.search import ContextLost, has_cases, lost_in, search
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.properties.law import Law
+from flash_attest.properties.machine.clock import Work
+from flash_attest.properties.trial import Meter
 
 
 @dataclass

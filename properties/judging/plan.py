@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from impls.contract import Implementation
-from properties.cases.case import Case
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case
 
 REPEATS = 3  # of a failing case, to see whether it comes and goes
 CALLED_WITH = ", called with "  # between a case and what the call in progress has otherwise, where it is written down
@@ -41,7 +41,7 @@ class Plan:
     try_contract: bool = True  # before the law; False where it is known to be kept
     goes_on: bool = True  # after a failure: without what is special about its case, and traced; False if only it counts
     traces: bool = True  # False where a plug-in's kernels would run on the GPU, which takes no CPU tensors
-    lost: Mapping[str, Lost] = field(default_factory=dict)  # by case, as text (properties/isolation)
+    lost: Mapping[str, Lost] = field(default_factory=dict)  # by case, as text (runner/isolation)
     origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
 
     def cases_for(self, impl: Implementation, share: float) -> int:

@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from properties.failures import Reason, Undecided, findings_of
-from properties.isolation.status import NOW
-from properties.judging import alone
-from properties.trial import MOST_LOOKS, Trial
-from races import sanitizer
-from races.finding import Finding, merge
-from races.sanitizer import Tool
+from flash_attest.properties.failures import Reason, Undecided, findings_of
+from flash_attest.properties.progress import NOW
+from flash_attest.properties.trial import MOST_LOOKS, Trial
+from flash_attest.races import sanitizer
+from flash_attest.races.finding import Finding, merge
+from flash_attest.races.sanitizer import Tool
+from flash_attest.runner import alone
 
 LIMIT = 180.0  # seconds for the tools, which run at once: a plug-in's Numba kernels are compiled in each process anew
 TOGETHER = 4  # cases that a process runs one after another

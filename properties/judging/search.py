@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
-from impls.contract import Implementation
-from properties.cases.case import Case
-from properties.cases.drawing import Drawing
-from properties.cases.strategies import attention_cases
-from properties.clock import Work
-from properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
-from properties.gpu_memory import when_memory_suffices
-from properties.isolation.status import NOW
-from properties.judging.collected import Collected, Enough, size
-from properties.judging.plan import CALLED_WITH, REPEATS, Plan
-from properties.judging.shrink import smallest
-from properties.law import Law
-from properties.trial import Meter, Trial
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.drawing import Drawing
+from flash_attest.properties.cases.strategies import attention_cases
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
+from flash_attest.properties.judging.collected import Collected, Enough, size
+from flash_attest.properties.judging.plan import CALLED_WITH, REPEATS, Plan
+from flash_attest.properties.judging.shrink import smallest
+from flash_attest.properties.law import Law
+from flash_attest.properties.machine.clock import Work
+from flash_attest.properties.machine.gpu_memory import when_memory_suffices
+from flash_attest.properties.progress import NOW
+from flash_attest.properties.trial import Meter, Trial
 
 
 class ContextLost(BaseException):

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from impls.contract import Implementation
-from properties.cases.bias_masks import HIDING
-from properties.cases.case import Case, CaseError
-from properties.cases.features import BIAS_DETAILS, NO_BIAS
-from properties.cases.strategies import TOGETHER
-from properties.cases.support import unsupported
-from properties.failures import AnotherCase, LawBroken, Undecided
-from properties.law import Law
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.bias_masks import HIDING
+from flash_attest.properties.cases.case import Case, CaseError
+from flash_attest.properties.cases.features import BIAS_DETAILS, NO_BIAS
+from flash_attest.properties.cases.strategies import TOGETHER
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
+from flash_attest.properties.law import Law
 
 SEEDS = 4  # beside the case's own
 MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel the case stays larger

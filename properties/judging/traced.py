@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emulator.errors import EmulatorError
-from impls.contract import Implementation
-from properties.cases.case import Case
-from properties.checks.pictures import plural
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided
-from properties.law import Law
-from properties.trial import Trial
-from races.finding import Finding
-from races.tracing import MOST_PRODUCTS, tracing
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.checks.pictures import plural
+from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from flash_attest.properties.law import Law
+from flash_attest.properties.trial import Trial
+from flash_attest.races.finding import Finding
+from flash_attest.races.tracing import MOST_PRODUCTS, tracing
 
 TOO_LARGE = "the case is too large"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from properties.failures import Reason
-from properties.plain_text import plain
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.plain_text import plain
 
 PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
 WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows if its laws differ
@@ -23,7 +23,7 @@ class Result:
     why: Reason | None = None  # of a verdict of refused or unknown
     cases: int = 0
     seconds: float = 0.0
-    seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/clock.py) -> seconds
+    seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/machine/clock.py) -> seconds
     worst_z: dict[str, float] = field(default_factory=dict)
     message: str = ""
     replay: str = ""

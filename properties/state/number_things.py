@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy
 import torch
 
-from properties.state.thing import Thing, drawn
+from flash_attest.properties.state.thing import Thing, drawn
 
 TINY = 5e-324  # becomes 0 where the processor flushes denormal numbers
 

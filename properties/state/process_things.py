@@ -11,7 +11,7 @@ import threading
 import warnings
 from contextlib import suppress
 
-from properties.state.thing import Thing, same_object
+from flash_attest.properties.state.thing import Thing, same_object
 
 SIGNALS = [n for n in range(1, 32) if n not in (signal.SIGKILL, signal.SIGSTOP)]
 STREAMS = {0: "standard input", 1: "standard output", 2: "standard error"}

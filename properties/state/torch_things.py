@@ -8,7 +8,7 @@ import torch
 from torch.overrides import _pop_mode as pop_function_mode  # private: torch has no public way to end modes of others
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 
-from properties.state.thing import Thing, attribute, drawn
+from flash_attest.properties.state.thing import Thing, attribute, drawn
 
 cublas, cudnn, nvidia = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.cuda
 function_modes = torch._C._len_torch_function_stack  # how many there are; it has no public name

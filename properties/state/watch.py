@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from properties.state import number_things, process_things, torch_things
-from properties.state.thing import Change, Thing
+from flash_attest.properties.state import number_things, process_things, torch_things
+from flash_attest.properties.state.thing import Change, Thing
 
 THINGS = (*torch_things.THINGS, *number_things.THINGS, *process_things.THINGS)
 STEADY, OTHERS = [t for t in THINGS if t.steady], [t for t in THINGS if not t.steady]

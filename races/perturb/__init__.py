@@ -7,11 +7,11 @@ order.py          order (kernels in the emulator)
 gpu.py            stress, squeezed, producer, cold, shifted; beside.py has their kernels
 """
 
-from races.perturb.gpu import COLD, PRODUCER, SHIFTED, SQUEEZED, STRESS
-from races.perturb.memory import OTHER_CASE, POISON
-from races.perturb.order import ORDER
-from races.perturb.perturbation import Perturbation, Setting
-from races.perturb.schedule import NONE, choose, rounds
+from flash_attest.races.perturb.gpu import COLD, PRODUCER, SHIFTED, SQUEEZED, STRESS
+from flash_attest.races.perturb.memory import OTHER_CASE, POISON
+from flash_attest.races.perturb.order import ORDER
+from flash_attest.races.perturb.perturbation import Perturbation, Setting
+from flash_attest.races.perturb.schedule import NONE, choose, rounds
 
 __all__ = ["ALL", "NONE", "Perturbation", "Setting", "chosen", "rounds"]
 

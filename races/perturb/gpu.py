@@ -17,7 +17,7 @@ from functools import cache
 
 import torch
 
-from races.perturb.perturbation import Perturbation, Setting
+from flash_attest.races.perturb.perturbation import Perturbation, Setting
 
 STEP, MOST_STEPS = 64, 512  # bytes, and how many of them inputs are moved by at most
 STRESSING = 2**24  # elements that the stress kernel reads: more bytes than an L2 cache has
@@ -42,7 +42,7 @@ def _stream(device: int, name: str) -> torch.cuda.Stream:
 @contextmanager
 def _beside(name: str, launch: Callable[[torch.Tensor], None]) -> Iterator[None]:
     """launch(done) on another stream, from just before the launch in this block until its end; done is 0 until then."""
-    from races.perturb.beside import SETTLES, launch_wait  # here, as importing Triton takes a second
+    from flash_attest.races.perturb.beside import SETTLES, launch_wait  # here, as importing Triton takes a second
 
     stream, second = torch.cuda.current_stream(), _stream(torch.cuda.current_device(), name)
     done = torch.zeros(1, dtype=torch.int32, device="cuda")
@@ -63,7 +63,7 @@ def _sms() -> int:
 
 @contextmanager
 def _stress(setting: Setting) -> Iterator[None]:
-    from races.perturb.beside import launch_work
+    from flash_attest.races.perturb.beside import launch_work
 
     memory = torch.empty(STRESSING, device="cuda")
     blocks = _sms() * setting.random("stress").randint(1, 4)
@@ -73,7 +73,7 @@ def _stress(setting: Setting) -> Iterator[None]:
 
 @contextmanager
 def _squeezed(setting: Setting) -> Iterator[None]:
-    from races.perturb.beside import launch_hold
+    from flash_attest.races.perturb.beside import launch_hold
 
     blocks = setting.random("squeezed").randint(1, max(1, _sms() - 1))
     with _beside("squeezed", lambda done: launch_hold(done, blocks)):
@@ -89,7 +89,7 @@ def _cold(setting: Setting) -> Iterator[None]:
 
 @contextmanager
 def _producer(setting: Setting) -> Iterator[None]:
-    from races.perturb.beside import launch_wait
+    from flash_attest.races.perturb.beside import launch_wait
 
     late = {name: moved(tensor, 0).fill_(torch.nan) for name, tensor in setting.handed.items() if is_dense(tensor)}
     launch_wait("cuda", setting.random("producer").randint(SHORTEST, LONGEST))

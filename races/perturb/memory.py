@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from races.perturb.perturbation import Perturbation, Setting
-from races.poison import PATTERNS, poisoned
+from flash_attest.races.perturb.perturbation import Perturbation, Setting
+from flash_attest.races.poison import PATTERNS, poisoned
 
 EVERYWHERE = frozenset({"cuda", "cpu"})
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from emulator.runtime.watch import ordered
-from races.perturb.perturbation import Perturbation, Setting
+from flash_attest.emulator.runtime.watch import ordered
+from flash_attest.races.perturb.perturbation import Perturbation, Setting
 
 SWITCH = 0.02  # the probability that another thread continues at an access
 

@@ -11,7 +11,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from races.perturb.perturbation import Perturbation
+from flash_attest.races.perturb.perturbation import Perturbation
 
 NONE = "none"  # for --perturb; and what a repeat without any is called
 ALONE, PAIR = 0.5, 0.33

@@ -6,9 +6,9 @@ watch.py     the processes: started together, ended after a limit
 parse.py     what the tools write
 """
 
-from races.sanitizer.kernels import own_kernels
-from races.sanitizer.parse import Report, parse
-from races.sanitizer.tools import NOT_FOUND, Tool, find
-from races.sanitizer.watch import LOGS, Watched, watch
+from flash_attest.races.sanitizer.kernels import own_kernels
+from flash_attest.races.sanitizer.parse import Report, parse
+from flash_attest.races.sanitizer.tools import NOT_FOUND, Tool, find
+from flash_attest.races.sanitizer.watch import LOGS, Watched, watch
 
 __all__ = ["LOGS", "NOT_FOUND", "Report", "Tool", "Watched", "find", "own_kernels", "parse", "watch"]

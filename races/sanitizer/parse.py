@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from emulator.observation import STATIC_SHARED, Action, Kind, Side, Site, Space
-from races.finding import Finding, Layer, merge
-from races.sanitizer.kernels import identifier, of_pytorch
-from races.sanitizer.tools import Tool
+from flash_attest.emulator.observation import STATIC_SHARED, Action, Kind, Side, Site, Space
+from flash_attest.races.finding import Finding, Layer, merge
+from flash_attest.races.sanitizer.kernels import identifier, of_pytorch
+from flash_attest.races.sanitizer.tools import Tool
 
 PREFIX = "========="
 SUMMARY = re.compile(r"SUMMARY: (\d+) (?:error|hazard)s?\b(?! were not printed)")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from races.sanitizer.parse import Report, parse
-from races.sanitizer.tools import Tool, command
+from flash_attest.races.sanitizer.parse import Report, parse
+from flash_attest.races.sanitizer.tools import Tool, command
 
 LOGS = "FLASH_ATTEST_SANITIZER_LOGS"  # the folder that keeps what the tools write; without it nothing does
 POLL = 0.2  # seconds

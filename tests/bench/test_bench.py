@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from bench import sanity, timing
-from impls.call import Outputs
-from properties.cases.case import Case
+from flash_attest.bench import sanity, timing
+from flash_attest.impls.contract.call import Outputs
+from flash_attest.properties.cases.case import Case
 
 
 def verdicts(found, name):
@@ -135,7 +135,7 @@ def test_a_kernel_that_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch)
     """Its share is still of the float32 product, like the others' in the table."""
     peaks = {"float32": timing.Peak(1e-9, "slow"), "tf32": timing.Peak(1e9, "fast")}
     monkeypatch.setattr(timing, "peak", lambda product, device: peaks[product])
-    monkeypatch.setattr("bench.run.product_of", lambda *arguments: "tf32")
+    monkeypatch.setattr("flash_attest.bench.run.product_of", lambda *arguments: "tf32")
     status, text, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
     (cell,) = found["results"]
 

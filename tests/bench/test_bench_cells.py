@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench import cells
-from bench.cells import flops, visible_pairs
-from impls import Absent, Implementation, Precision, Supports
-from impls.registry import Entry, Unloadable, ours
-from impls.torch_math import IMPL as MANUAL
-from oracle import Mask
-from properties.cases.case import Case
+from flash_attest.bench import cells
+from flash_attest.bench.cells import flops, visible_pairs
+from flash_attest.impls import Absent, Implementation, Precision, Supports
+from flash_attest.impls.contract.registry import Entry, Unloadable, ours
+from flash_attest.impls.torch_math import IMPL as MANUAL
+from flash_attest.oracle import Mask
+from flash_attest.properties.cases.case import Case
 
 # --- what is counted, and in which product ----------------------------------------------------------------------------
 

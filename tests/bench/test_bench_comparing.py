@@ -2,14 +2,14 @@
 
 import re
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
-from bench import comparing
-from impls import torch_math
-from properties.cases.case import Case
+from flash_attest.bench import comparing
+from flash_attest.impls import torch_math
+from flash_attest.properties.cases.case import Case
+from tests.places import PLUGINS
 
 pytestmark = pytest.mark.usefixtures("one_thread", "gpus_stay")
 CASE = Case(seqlen_q=8, seqlen_k=8, headdim=8)
@@ -59,7 +59,7 @@ def test_bad_input_is_told(arguments, said, capsys):
 
 
 def test_what_an_implementation_does_not_take_is_refused(capsys):
-    plugin = str(Path(__file__).parents[1] / "plugins" / "good.py")
+    plugin = str(PLUGINS / "good.py")
     assert comparing.main(["--device", "cpu", "--impl-from", plugin, "--dtype", "fp32", "--size", "1x1x8x16"]) == 0
     assert comparing.main(["--device", "cpu", "--impl", "torch_sdpa_flash_cpu", "--size", "1x1x8x8"]) == 1
     good, refused, _ = capsys.readouterr().out.splitlines()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench import cells
-from bench.__main__ import main
-from bench.options import parser_of_options
-from bench.plan import plan
-from properties.cases.case import text_of
+from flash_attest.bench import cells
+from flash_attest.bench.__main__ import main
+from flash_attest.bench.options import parser_of_options
+from flash_attest.bench.plan import plan
+from flash_attest.properties.cases.case import text_of
 
 pytestmark = pytest.mark.usefixtures("gpus_stay")
 

@@ -9,13 +9,13 @@ import math
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import cells, timing
-from bench.__main__ import _progress_printer
-from bench.cells import flops
-from bench.plan import Part
-from bench.report import Measurements, number
-from impls.registry import ours
-from properties.cases.case import Case
+from flash_attest.bench import cells, timing
+from flash_attest.bench.__main__ import _progress_printer
+from flash_attest.bench.cells import flops
+from flash_attest.bench.plan import Part
+from flash_attest.bench.report import Measurements, number
+from flash_attest.impls.contract.registry import ours
+from flash_attest.properties.cases.case import Case
 
 
 def test_table_json_and_plot(bench, benched, tmp_path):

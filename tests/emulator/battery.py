@@ -25,7 +25,7 @@ from pathlib import Path
 
 import torch
 
-from emulator.observation import Kind
+from flash_attest.emulator.observation import Kind
 
 WORDS = {kind.value for kind in Kind}
 STOPS = {Kind.DEADLOCK, Kind.LAUNCH, Kind.TRAP}  # raise CudaError outside a trace

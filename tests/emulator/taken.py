@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-import emulator.ptx
-from races.tracing import trace
+from flash_attest.emulator import ptx
+from flash_attest.races.tracing import trace
 
 BARRIER = re.compile(r"\bbar(rier)?\.sync\b")
 WARP_BARRIER = re.compile(r"\bbar\.warp\.sync\b")
@@ -22,7 +22,7 @@ WARP_BARRIER = re.compile(r"\bbar\.warp\.sync\b")
 class Taken:
     """One launch: its kernel, its shape, and its arguments as they were before it."""
 
-    kernel: emulator.ptx.Kernel
+    kernel: ptx.Kernel
     shape: tuple
     arguments: tuple
     names: list[str]
@@ -64,7 +64,7 @@ class Taken:
         module = self.kernel.module
         kernel = self.kernel
         if text is not None:
-            kernel = emulator.ptx.load(text, source=module.source, replicated=module.replicated)[self.name]
+            kernel = ptx.load(text, source=module.source, replicated=module.replicated)[self.name]
         arguments = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in self.arguments)
         found = trace(lambda: kernel.launch(*self.shape)(*arguments, names=self.names), seed=seed, switch=switch)
         return found, arguments
@@ -81,9 +81,9 @@ class Taken:
 def taking() -> Iterator[list[Taken]]:
     """The launches inside this block."""
     seen: list[Taken] = []
-    real = emulator.ptx.Kernel.launch
+    real = ptx.Kernel.launch
 
-    def launch(kernel: emulator.ptx.Kernel, *shape: Any) -> Callable[..., None]:
+    def launch(kernel: ptx.Kernel, *shape: Any) -> Callable[..., None]:
         run = real(kernel, *shape)
 
         def call(*arguments: Any, names: list[str]) -> None:
@@ -93,8 +93,8 @@ def taking() -> Iterator[list[Taken]]:
 
         return call
 
-    emulator.ptx.Kernel.launch = launch
+    ptx.Kernel.launch = launch
     try:
         yield seen
     finally:
-        emulator.ptx.Kernel.launch = real
+        ptx.Kernel.launch = real

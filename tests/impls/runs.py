@@ -4,9 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.places import ROOT
 
 
 def python(*arguments, **environment):

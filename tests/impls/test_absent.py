@@ -2,18 +2,18 @@
 
 import pytest
 
-from impls import Absent, torch_math
-from impls.registry import Entry, from_file, from_hook, select
-from properties.judging.plan import Plan
-from properties.judging.verdict import REFUSED
-from properties.plugin.session import Judge
+from flash_attest.impls import Absent, torch_math
+from flash_attest.impls.contract.registry import Entry, from_file, from_hook, select
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import REFUSED
+from flash_attest.runner.judge import Judge
 
 GONE = Absent("gone", "its compiler is not installed")
 
 
 def test_an_absent_comes_through_a_file(tmp_path):
     file = tmp_path / "gone.py"
-    file.write_text('from impls import Absent\nIMPL = Absent("gone", "its compiler is not installed")\n')
+    file.write_text('from flash_attest.impls import Absent\nIMPL = Absent("gone", "its compiler is not installed")\n')
     (entry,) = from_file(str(file))
     assert entry.impl == GONE and entry.name == "gone"
 

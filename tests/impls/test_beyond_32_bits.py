@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import torch
 
-from impls.cuda.algorithm import Algorithm
-from impls.cuda.extension import nvcc
-from impls.numba.device import lacking as lacking_numba
-from impls.triton.device import lacking as lacking_triton
+from flash_attest.impls.cuda.algorithm import Algorithm
+from flash_attest.impls.cuda.extension import nvcc
+from flash_attest.impls.numba.device import lacking as lacking_numba
+from flash_attest.impls.triton.device import lacking as lacking_triton
 
 BEYOND = 2**31
 MEMORY = 60  # GiB. The largest call here uses 41 in the backward: ten tensors of about 2^31 elements
@@ -21,7 +21,7 @@ NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 def triton(**options):
     if lacking_triton():
         pytest.skip(lacking_triton())
-    from impls.triton.attention import FlashAttention2
+    from flash_attest.impls.triton.attention import FlashAttention2
 
     return FlashAttention2(**options)
 
@@ -35,7 +35,7 @@ def cuda(name):
 def numba(name):
     if lacking_numba():
         pytest.skip(lacking_numba())
-    from impls.numba.attention import Algorithm
+    from flash_attest.impls.numba.attention import Algorithm
 
     return Algorithm(name)
 

@@ -6,10 +6,10 @@ import re
 import pytest
 import torch
 
-from impls import ContractError, Implementation, torch_math
-from impls.call import Inputs, from_layout, run, to_layout
-from properties.cases.case import Case
-from properties.cases.inputs import build
+from flash_attest.impls import ContractError, Implementation, torch_math
+from flash_attest.impls.contract.call import Inputs, from_layout, run, to_layout
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.inputs import build
 from tests.trials import SHAPE, implementation, normal
 
 INF = math.inf

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from impls import ContractError, torch_math
-from properties.cases.case import Case
-from properties.cases.support import unsupported
+from flash_attest.impls import ContractError, torch_math
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.support import unsupported
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from impls.registry import from_file, from_hook
-from properties.judging import conformance
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS, REFUSED
-from properties.law import laws
+from flash_attest.impls.contract.registry import from_file, from_hook
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
+from flash_attest.properties.law import laws
 from tests.impls.runs import ROOT
 
 TEXT = (ROOT / "docs" / "adding-an-implementation.md").read_text()

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from impls.call import to_layout
-from impls.registry import ours
-from properties.cases.sparse_memory import spread
+from flash_attest.impls.contract.call import to_layout
+from flash_attest.impls.contract.registry import ours
+from flash_attest.properties.cases.sparse_memory import spread
 
 
 @pytest.mark.parametrize("name, of_rows", [("torch_math", 1), ("torch_sdpa_math", 2)])

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from impls import Absent
-from impls.call import Inputs, run, to_layout
+from flash_attest.impls import Absent
+from flash_attest.impls.contract.call import Inputs, run, to_layout
 
 MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda", "numba")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from impls import torch_math
-from impls.call import run
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL
-from properties.law import laws
+from flash_attest.impls import torch_math
+from flash_attest.impls.contract.call import run
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL
+from flash_attest.properties.law import laws
 from tests.impls.test_call import contract_error, differentiable, inputs
 from tests.trials import implementation
 

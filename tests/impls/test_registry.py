@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from impls import registry, torch_math
-from impls.registry import Entry, RegistryError, Unloadable, choose
+from flash_attest.impls import torch_math
+from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.registry import Entry, RegistryError, Unloadable, choose
 
 MINE = [Entry(replace(torch_math.IMPL, name="mine"), "mine.py")]
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from impls import ContractError, torch_math
-from properties.cases.strategies import LONG, Draws, Limits
-from properties.judging.plan import Plan
+from flash_attest.impls import ContractError, torch_math
+from flash_attest.properties.cases.strategies import LONG, Draws, Limits
+from flash_attest.properties.judging.plan import Plan
 from tests.impls.runs import python, results
 
 

@@ -2,7 +2,7 @@
 
 In `tox` the law judges each of these cases alone (of kernels, one of each law and family); `tox -e thorough` judges all of
 them, draws cases anew, shrinks, and checks the whole message.
-`python -m mutants NAME` prints the line. An empty one: the bug comes and goes (a race), so cases are drawn, but not shrunk.
+`flash-attest power NAME` prints the line. An empty one: the bug comes and goes (a race), so cases are drawn, but not shrunk.
 """
 
 KEPT = {

@@ -1,8 +1,8 @@
 """Helpers: records of the matrix in which all but a few items have passed."""
 
-from mutants import ALL
-from mutants.power.child import PEER, items
-from mutants.power.records import Record, entry_of, environment
+from flash_attest.mutants import ALL
+from flash_attest.mutants.power.child import PEER, items
+from flash_attest.mutants.power.records import Record, entry_of, environment
 
 WHERE = environment("cpu", "smoke", 3, 0)
 NAMES = ("delta_has_an_epsilon", "delta_is_omitted")

@@ -7,25 +7,25 @@ from dataclasses import replace
 import pytest
 import torch
 
-from emulator.errors import EmulatorError
-from impls import cuda, python_tiled, torch_math
-from impls.registry import RegistryError, from_file
-from mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, by_name, edited_source, elsewhere
-from mutants import __main__ as command
-from mutants.judging import first_failure, judge_mutant, plan
-from mutants.mutant import ROOT, TRACED, build
-from mutants.numba import barriers
-from mutants.numba.build import NUMBA
-from mutants.races import MUTANTS as RACES
-from mutants.tiled.build import TILED, planted
-from mutants.triton.build import TRITON
-from properties import gpus
-from properties.cases.case import parse_case
-from properties.judging import shrink
-from properties.judging.judge import judge
-from properties.judging.verdict import FAIL, PASS
-from properties.law import laws
-from properties.trial import Trial
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.impls import cuda, python_tiled, torch_math
+from flash_attest.impls.contract.registry import RegistryError, from_file
+from flash_attest.mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, by_name, edited_source, elsewhere
+from flash_attest.mutants import __main__ as command
+from flash_attest.mutants.judging import first_failure, judge_mutant, plan
+from flash_attest.mutants.mutant import ROOT, TRACED, build
+from flash_attest.mutants.numba import barriers
+from flash_attest.mutants.numba.build import NUMBA
+from flash_attest.mutants.races import MUTANTS as RACES
+from flash_attest.mutants.tiled.build import TILED, planted
+from flash_attest.mutants.triton.build import TRITON
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging import shrink
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.verdict import FAIL, PASS
+from flash_attest.properties.law import laws
+from flash_attest.properties.machine import gpus
+from flash_attest.properties.trial import Trial
 from tests.mutants.kept import KEPT, NIGHTLY
 
 # A message's first line names a tensor, a query's keys, the causal mask, an exception, or a line of CUDA or Python source.
@@ -205,7 +205,7 @@ def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_
     ]
 
 
-# --- python -m mutants ------------------------------------------------------------------------------------------------
+# --- flash-attest power ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", (["nosuch"], [ALL[0].name, "nosuch"]))
@@ -244,4 +244,4 @@ def test_a_mutant_that_cannot_be_built_is_an_error_without_traceback(error, monk
     with pytest.raises(SystemExit) as ended:
         command.main([ALL[0].name])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "python -m mutants: error: /cache cannot be written to"
+    assert capsys.readouterr().err.splitlines()[-1] == "flash-attest power: error: /cache cannot be written to"

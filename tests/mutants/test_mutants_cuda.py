@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulator.observation import Kind, Space
-from mutants import ALL, CONTRACT, Mutant, elsewhere
-from mutants.cuda import barriers
-from mutants.cuda.build import KERNELS, promising
-from mutants.judging import judge_mutant, of_mutant, plan
-from mutants.mutant import build
-from properties.cases.case import parse_case
-from properties.judging.judge import judge
-from properties.judging.verdict import PASS, UNKNOWN
-from properties.law import laws
-from properties.trial import Trial
-from races.tracing import tracing
+from flash_attest.emulator.observation import Kind, Space
+from flash_attest.mutants import ALL, CONTRACT, Mutant, elsewhere
+from flash_attest.mutants.cuda import barriers
+from flash_attest.mutants.cuda.build import KERNELS, promising
+from flash_attest.mutants.judging import judge_mutant, of_mutant, plan
+from flash_attest.mutants.mutant import build
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.verdict import PASS, UNKNOWN
+from flash_attest.properties.law import laws
+from flash_attest.properties.trial import Trial
+from flash_attest.races.tracing import tracing
 
 FOLDER = KERNELS.folder
 CUDA = [mutant for mutant in ALL if mutant.family is KERNELS and mutant.device == "cpu"]
@@ -147,8 +147,8 @@ def test_operators_of_a_copy_for_a_gpu_have_names_of_their_own():
 
 
 def test_mutant_says_what_it_lacks(monkeypatch):
-    monkeypatch.setattr("mutants.cuda.build.no_compiler", lambda: "no g++ found")
+    monkeypatch.setattr("flash_attest.mutants.cuda.build.no_compiler", lambda: "no g++ found")
     assert "no g++" in elsewhere(CUDA[0])
-    monkeypatch.setattr("mutants.cuda.build.nvcc", lambda: None)
+    monkeypatch.setattr("flash_attest.mutants.cuda.build.nvcc", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "no nvcc" in elsewhere(replace(CUDA[0], device="cuda"))

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.observation import Kind, Space
-from mutants import CONTRACT, Mutant, elsewhere, numba
-from mutants.judging import of_mutant, plan
-from mutants.mutant import ROOT, build
-from mutants.numba import barriers
-from mutants.numba.build import NUMBA, imports
-from mutants.numba.build import unedited as unedited_copy
-from properties.cases.case import parse_case
-from properties.judging.judge import judge
-from properties.judging.verdict import PASS
-from properties.law import laws
-from properties.trial import Trial
-from races.tracing import tracing
+from flash_attest.emulator.observation import Kind, Space
+from flash_attest.mutants import CONTRACT, Mutant, elsewhere, numba
+from flash_attest.mutants.judging import of_mutant, plan
+from flash_attest.mutants.mutant import ROOT, build
+from flash_attest.mutants.numba import barriers
+from flash_attest.mutants.numba.build import NUMBA, imports
+from flash_attest.mutants.numba.build import unedited as unedited_copy
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.law import laws
+from flash_attest.properties.trial import Trial
+from flash_attest.races.tracing import tracing
 
 FOLDER = NUMBA.folder
 EMULATED = [mutant for mutant in numba.MUTANTS if mutant.device == "cpu"]
@@ -107,7 +107,7 @@ def test_copies_do_not_mix():
 
 def test_copy_has_the_same_names_in_every_process():
     """Compiled kernels are kept by them."""
-    program = "from mutants.numba.build import unedited; print(unedited().__name__, unedited().__file__)"
+    program = "from flash_attest.mutants.numba.build import unedited; print(unedited().__name__, unedited().__file__)"
     there = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True).stdout
     module = unedited_copy()
     assert there == f"{module.__name__} {module.__file__}\n"

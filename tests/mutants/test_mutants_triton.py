@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mutants import CONTRACT, Mutant, elsewhere, triton
-from mutants.judging import of_mutant, plan
-from mutants.mutant import build
-from properties.judging.judge import judge
-from properties.judging.verdict import PASS
-from properties.law import laws
+from flash_attest.mutants import CONTRACT, Mutant, elsewhere, triton
+from flash_attest.mutants.judging import of_mutant, plan
+from flash_attest.mutants.mutant import build
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.law import laws
 
 EMULATED = [mutant for mutant in triton.MUTANTS if mutant.device == "cpu"]
 ONE_FOR_EACH_LAW = {mutant.law: mutant for mutant in EMULATED if mutant.law != CONTRACT}

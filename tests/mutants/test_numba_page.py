@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from mutants import ALL, CONTRACT, build, elsewhere
-from mutants.judging import contract_result, plan
-from mutants.mutant import ROOT
-from mutants.numba.build import NUMBA
-from properties.cases.case import parse_case
-from properties.judging.judge import judge
-from properties.law import laws
+from flash_attest.mutants import ALL, CONTRACT, build, elsewhere
+from flash_attest.mutants.judging import contract_result, plan
+from flash_attest.mutants.mutant import ROOT
+from flash_attest.mutants.numba.build import NUMBA
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.law import laws
 
 TEXT = (ROOT / "docs" / "numba-flash-attention.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)

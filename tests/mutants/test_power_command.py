@@ -1,19 +1,19 @@
-"""python -m mutants --matrix and --write: the summary, the document, and what is an error."""
+"""flash-attest power --matrix and --write: the summary, the document, and what is an error."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
-from mutants import ALL
-from mutants import __main__ as command
-from mutants.mutant import CONTRACT
-from mutants.power import command as power
-from mutants.power.records import environment
-from mutants.power.report import document, summary
-from mutants.power.rules import PEERS
-from mutants.tiled.build import planted
-from properties.law import laws
+from flash_attest.mutants import ALL
+from flash_attest.mutants import __main__ as command
+from flash_attest.mutants.mutant import CONTRACT
+from flash_attest.mutants.power import command as power
+from flash_attest.mutants.power.records import environment
+from flash_attest.mutants.power.report import document, summary
+from flash_attest.mutants.power.rules import PEERS
+from flash_attest.mutants.tiled.build import planted
+from flash_attest.properties.law import laws
 from tests.mutants.power_records import ALLCLOSE, NAMES, TWO_LAWS, WHERE, record_lacking
 
 pytestmark = pytest.mark.usefixtures("gpus_stay")

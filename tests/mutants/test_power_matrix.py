@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from impls import Supports
-from mutants.mutant import CONTRACT
-from mutants.power import matrix as rooms
-from mutants.power.child import SEARCH, Begins, How, Judged, NeedsAnother, items
-from mutants.power.matrix import Matrix, killers, missing_items, peer_killers
-from mutants.power.records import Record, RecordError, entry_of, merged, read, resumed
+from flash_attest.impls import Supports
+from flash_attest.mutants.mutant import CONTRACT
+from flash_attest.mutants.power import matrix as rooms
+from flash_attest.mutants.power.child import SEARCH, Begins, How, Judged, NeedsAnother, items
+from flash_attest.mutants.power.matrix import Matrix, killers, missing_items, peer_killers
+from flash_attest.mutants.power.records import Record, RecordError, entry_of, merged, read, resumed
 from tests.mutants.power_records import ALLCLOSE, NAMES, TWO_LAWS, WHERE, mutant_called, record_lacking
 
 HOW = How("cpu", cases=3, repeats=3, small=True, seed=0)

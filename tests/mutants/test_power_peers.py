@@ -6,18 +6,18 @@ from itertools import islice
 import pytest
 import torch
 
-from impls import Implementation, Supports, python_tiled
-from impls.call import Outputs
-from impls.cuda.extension import _explained
-from mutants import ALL
-from mutants.mutant import build
-from mutants.power.peers import Draw, Peer, Size, Try, judge_peer
-from mutants.power.references import differentiated, math_kernel, written_out
-from mutants.power.rules import FUDGE, PEERS, _at_most_twice_pytorch, _within_fudge, inputs_of, turns
-from properties.cases.case import Case
-from properties.cases.support import unsupported
-from properties.failures import Undecided
-from properties.judging.verdict import FAIL, PASS, REFUSED
+from flash_attest.impls import Implementation, Supports, python_tiled
+from flash_attest.impls.contract.call import Outputs
+from flash_attest.impls.cuda.extension import _explained
+from flash_attest.mutants import ALL
+from flash_attest.mutants.mutant import build
+from flash_attest.mutants.power.peers import Draw, Peer, Size, Try, judge_peer
+from flash_attest.mutants.power.references import differentiated, math_kernel, written_out
+from flash_attest.mutants.power.rules import FUDGE, PEERS, _at_most_twice_pytorch, _within_fudge, inputs_of, turns
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.failures import Undecided
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -6,21 +6,30 @@ from dataclasses import replace
 import pytest
 import torch
 
-from impls import python_tiled
-from mutants import ALL, elsewhere
-from mutants import __main__ as command
-from mutants.cuda import barriers as cuda_barriers
-from mutants.mutant import ROOT, build
-from mutants.numba import barriers as numba_barriers
-from mutants.power.child import Begins, Judged
-from mutants.power.records import Record, RecordError, entry_of, environment, read
-from mutants.races import MUTANTS, cuda, matrix
-from mutants.races.cells import EVERYTHING, LAYERS, Cell, cells, verdict_of
-from mutants.races.kinds import NAMES, Kind, planted
-from mutants.races.page import BEGIN, END, overall, summary, unfinished_in, unfound, with_matrix, wrongly_found
-from properties.failures import AnotherCase, LawBroken, Raises, Undecided
-from properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from properties.law import laws
+from flash_attest.impls import python_tiled
+from flash_attest.mutants import ALL, elsewhere
+from flash_attest.mutants import __main__ as command
+from flash_attest.mutants.cuda import barriers as cuda_barriers
+from flash_attest.mutants.mutant import ROOT, build
+from flash_attest.mutants.numba import barriers as numba_barriers
+from flash_attest.mutants.power.child import Begins, Judged
+from flash_attest.mutants.power.records import Record, RecordError, entry_of, environment, read
+from flash_attest.mutants.races import MUTANTS, cuda, matrix
+from flash_attest.mutants.races.cells import EVERYTHING, LAYERS, Cell, cells, verdict_of
+from flash_attest.mutants.races.kinds import NAMES, Kind, planted
+from flash_attest.mutants.races.page import (
+    BEGIN,
+    END,
+    overall,
+    summary,
+    unfinished_in,
+    unfound,
+    with_matrix,
+    wrongly_found,
+)
+from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.properties.law import laws
 
 RACES = planted(ALL)
 BY_NAME = {mutant.name: mutant for mutant in ALL}

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-import oracle
-from oracle import INDEPENDENT, Mask, Variant
+from flash_attest import oracle
+from flash_attest.oracle import INDEPENDENT, Mask, Variant
 
 NAMES = ("out", "dq", "dk", "dv")
 

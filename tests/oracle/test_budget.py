@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
-import oracle
-from oracle import FORM_OF_REGIME, Z_LIMIT
+from flash_attest import oracle
+from flash_attest.oracle import FORM_OF_REGIME, Z_LIMIT
 from tests.oracle.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
 from tests.oracle.calls import NAMES, attention, budget, text
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
-from oracle import FORM_OF_REGIME, Z_LIMIT, score
+from flash_attest.oracle import FORM_OF_REGIME, Z_LIMIT, score
 from tests.oracle.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
 from tests.oracle.calls import conservation
 

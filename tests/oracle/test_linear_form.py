@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import oracle
-from oracle import FORM_OF_REGIME, Z_LIMIT, Z_WORST
-from oracle.algebra import FORMS
-from oracle.rounding import units
+from flash_attest import oracle
+from flash_attest.oracle import FORM_OF_REGIME, Z_LIMIT, Z_WORST
+from flash_attest.oracle.algebra import FORMS
+from flash_attest.oracle.rounding import units
 from tests.oracle.attentions import DTYPES, Precision, draw
 from tests.oracle.calls import NAMES, attention, budget, text
 

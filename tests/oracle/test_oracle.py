@@ -10,14 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracle import Mask
-from oracle.attention import operands
+from flash_attest.oracle import Mask
+from flash_attest.oracle.attention import operands
 from tests.oracle.attentions import Precision
 from tests.oracle.calls import attention, budget, variant
 from tests.oracle.tiled import tiled_attention
 
-# The module, because `oracle.attention` is the function.
-attention_module = importlib.import_module("oracle.attention")
+# The module, because `flash_attest.oracle.attention` is the function.
+attention_module = importlib.import_module("flash_attest.oracle.attention")
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 # whether a bias has its full size in batch, nheads, seqlen_q, or size 1

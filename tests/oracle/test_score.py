@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-import oracle
-from oracle import Z_LIMIT, pair_score, score
+from flash_attest import oracle
+from flash_attest.oracle import Z_LIMIT, pair_score, score
 
 INF, NAN = math.inf, math.nan
 

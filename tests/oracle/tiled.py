@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from oracle import Attention
+from flash_attest.oracle import Attention
 
 
 def tiled_attention(

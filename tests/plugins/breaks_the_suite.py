@@ -1,6 +1,6 @@
 """Not an implementation: for `pytest -p`. The suite raises in one law, and before another is called."""
 
-from properties.judging import judge
+from flash_attest.properties.judging import judge
 
 
 def pytest_configure():

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from impls import Implementation, Supports
+from flash_attest import Implementation, Supports
 from tests.plugins import good
 
 SUPPORTS = Supports(dtypes={torch.float32}, headdims={16})

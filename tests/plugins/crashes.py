@@ -2,7 +2,7 @@
 
 import os
 
-from impls import Implementation
+from flash_attest import Implementation
 from tests.plugins import good
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from impls import Implementation, Supports
+from flash_attest import Implementation, Supports
 
 
 def forward(q, k, v):

@@ -1,5 +1,5 @@
 """Has an Implementation, but under another name than IMPL."""
 
-from impls import Implementation
+from flash_attest import Implementation
 
 MINE = Implementation(name="mine", forward=lambda q, k, v: q)

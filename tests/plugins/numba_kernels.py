@@ -9,7 +9,7 @@ import math
 import torch
 from numba import cuda, float32
 
-from impls import Implementation, Supports
+from flash_attest import Implementation, Supports
 
 ROWS, KEYS = 64, 4  # queries of a block, which are its threads; keys in shared memory at a time
 

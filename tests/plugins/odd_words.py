@@ -1,6 +1,6 @@
 """Raises, with a text that terminals, JSON, HTML and xdist's channel each take amiss."""
 
-from impls import Implementation, Supports
+from flash_attest import Implementation, Supports
 
 ODD = "\x1b[31mred\x1b[0m \x00 \udc80\ud83d </pre><script>alert(1)</script> \x85\r\n{{ 1 + 1 }} \x07"
 

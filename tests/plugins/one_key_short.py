@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from impls import Implementation, Supports
+from flash_attest import Implementation, Supports
 
 
 def forward(q, k, v, *, causal=False):

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from impls import Implementation, Supports
+from flash_attest import Implementation, Supports
 
 LONGEST = 128  # a block holds a whole row of scores
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from impls import Implementation, Supports
-from properties import test_backward, test_causal, test_forward, test_memory, test_races
-from properties.cases.strategies import Draws
-from properties.law import Law
+from flash_attest.impls import Implementation, Supports
+from flash_attest.properties import test_backward, test_causal, test_forward, test_memory, test_races
+from flash_attest.properties.cases.strategies import Draws
+from flash_attest.properties.law import Law
 
 PREFIX = test_causal.test_query_sees_exactly_its_prefix.law
 OUT = test_forward.test_out_matches_the_definition.law

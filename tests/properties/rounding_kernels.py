@@ -11,8 +11,8 @@ from functools import partial
 
 import torch
 
-from impls import Implementation, Precision, Supports
-from impls.arguments import check_bias, check_dtypes, sizes_of
+from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.contract.arguments import check_bias, check_dtypes, sizes_of
 
 INF = float("inf")
 TILE = 32  # keys

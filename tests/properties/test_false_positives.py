@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from impls import Implementation, Precision, Supports, python_tiled, torch_math
-from properties.cases.case import parse_case
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS, REFUSED
-from properties.law import laws
+from flash_attest.impls import Implementation, Precision, Supports, python_tiled, torch_math
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
+from flash_attest.properties.law import laws
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from impls import ContractError, Precision
-from properties.calibrate import calibrate
-from properties.cases.case import REGIMES, parse_case
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS, REFUSED
-from properties.law import laws
+from flash_attest.bench.calibrate import calibrate
+from flash_attest.impls import ContractError, Precision
+from flash_attest.properties.cases.case import REGIMES, parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
+from flash_attest.properties.law import laws
 from tests.properties.rounding_kernels import kernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -5,9 +5,9 @@ import runpy
 import pytest
 import torch
 
-from impls import torch_math
-from properties.judging import conformance
-from properties.trial import Trial
+from flash_attest.impls import torch_math
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.trial import Trial
 from tests.trials import broken, implementation, trial
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from races.sanitizer.tools import PROGRAM, Tool
+from flash_attest.races.sanitizer.tools import PROGRAM, Tool
 
 HEAD = "========= COMPUTE-SANITIZER\n"
 CLEAN = {

@@ -3,14 +3,14 @@
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-import emulator.triton
-from races import compare
-from races.compare import Comparison
+from flash_attest.emulator import triton as emulated_triton
+from flash_attest.races import compare
+from flash_attest.races.compare import Comparison
+from tests.places import ROOT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def _kernel():
     """The comparison that GPUs use."""
     pytest.importorskip("triton")
-    from emulator.triton import activate
+    from flash_attest.emulator.triton import activate
 
     if not activate():
         pytest.skip("TRITON_INTERPRET is set")
-    from races.compare_kernel import ByKernel
+    from flash_attest.races.compare_kernel import ByKernel
 
     return ByKernel
 
@@ -59,7 +59,7 @@ def comparison(request):
     if request.param == "gpu":
         if not torch.cuda.is_available():
             pytest.skip("there is no GPU")
-        if emulator.triton.is_active():
+        if emulated_triton.is_active():
             pytest.skip(
                 "kernels run in the emulator in this process: test_a_kernel_compares_on_a_gpu_as_here starts another"
             )
@@ -93,7 +93,7 @@ def results(**changed) -> dict[str, torch.Tensor]:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_kernel_compares_on_a_gpu_as_here():
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", __file__, "-k", "[gpu"]
-    ended = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0 and "skipped" not in ended.stdout.splitlines()[-1], ended.stdout
 
 
@@ -172,7 +172,7 @@ def test_dense_memory_is_not_copied():
 
 def test_a_kernel_is_compiled_once_for_cases_of_any_size(gxx):
     own = _kernel()
-    from races.compare_kernel import compare_kernel
+    from flash_attest.races.compare_kernel import compare_kernel
 
     compiled = set()
     for n in (64, 17, 1, 4097):

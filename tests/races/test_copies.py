@@ -2,7 +2,7 @@
 
 import pytest
 
-from races.rule import Access, Barrier, Copy, Done, Launch, Thread, during, races
+from flash_attest.races.rule import Access, Barrier, Copy, Done, Launch, Thread, during, races
 
 A, B = Thread(0, 0), Thread(0, 1)
 AB, AGAIN = Barrier("first"), Barrier("second")

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.observation import Action, Kind, Side, Site, Space
-from properties.failures import findings_of
-from races.finding import Finding, merge
+from flash_attest.emulator.observation import Action, Kind, Side, Site, Space
+from flash_attest.properties.failures import findings_of
+from flash_attest.races.finding import Finding, merge
 
 WRITES, READS = (
     Side(Action(what), Site("a.cu", line), (0, 0, 0), (0, 0, 0)) for what, line in (("write", 5), ("read", 6))

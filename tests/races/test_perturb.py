@@ -8,8 +8,8 @@ from itertools import combinations, islice
 import pytest
 import torch
 
-from races.perturb import ALL, Perturbation, Setting, chosen, gpu, order, rounds
-from races.poison import current
+from flash_attest.races.perturb import ALL, Perturbation, Setting, chosen, gpu, order, rounds
+from flash_attest.races.poison import current
 
 ON_CPU = ["other_case", "poison", "order"]
 ON_GPU = ["other_case", "cold", "stress", "squeezed", "poison", "shifted", "producer"]
@@ -185,11 +185,11 @@ def test_inputs_are_written_late(monkeypatch, gxx):
 def kernels():
     """The kernels that run beside a launch; in the emulator here."""
     pytest.importorskip("triton")
-    from emulator.triton import activate
+    from flash_attest.emulator.triton import activate
 
     if not activate():
         pytest.skip("TRITON_INTERPRET is set")
-    from races.perturb import beside
+    from flash_attest.races.perturb import beside
 
     return beside
 

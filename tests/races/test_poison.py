@@ -5,12 +5,12 @@ from contextlib import suppress
 import pytest
 import torch
 
-from impls import torch_math
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS
-from properties.law import laws
-from races.poison import PATTERNS, fill_bytes, leave_behind, poisoned
+from flash_attest.impls import torch_math
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS
+from flash_attest.properties.law import laws
+from flash_attest.races.poison import PATTERNS, fill_bytes, leave_behind, poisoned
 from tests.trials import implementation
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -100,7 +100,7 @@ def test_whole_numbers_are_left_alone(dtype):
 
 def test_a_fill_of_whole_numbers_is_never_made(monkeypatch):
     filled = []
-    monkeypatch.setattr("races.poison.fill_bytes", lambda tensor, pattern: filled.append(tensor.dtype))
+    monkeypatch.setattr("flash_attest.races.poison.fill_bytes", lambda tensor, pattern: filled.append(tensor.dtype))
     with poisoned(0x7F, "cpu", []):
         torch.empty(3, dtype=torch.int64)
         torch.empty(3)
@@ -135,7 +135,7 @@ def test_gradients_are_the_same_inside():
 def test_nothing_is_poisoned_afterwards(raises, monkeypatch):
     filled = []
     with suppress(ZeroDivisionError), poisoned(0xFF, "cpu", []):
-        monkeypatch.setattr("races.poison.fill_bytes", lambda tensor, pattern: filled.append(tensor))
+        monkeypatch.setattr("flash_attest.races.poison.fill_bytes", lambda tensor, pattern: filled.append(tensor))
         torch.empty(3)
         1 / (not raises)
     torch.empty(3)

@@ -3,27 +3,27 @@
 import itertools
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from emulator.observation import Kind
-from emulator.runtime.watch import ordered
-from impls import torch_math
-from impls.registry import from_file
-from mutants import ALL
-from mutants.judging import judge_mutant, plan
-from mutants.mutant import build
-from properties.cases.case import parse_case
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS
-from properties.law import laws
-from races.perturb import Perturbation, Setting, chosen
-from races.perturb.order import ORDER
-from races.repeat import bound, compare_repeats
-from races.tracing import tracing
+from flash_attest.emulator.observation import Kind
+from flash_attest.emulator.runtime.watch import ordered
+from flash_attest.impls import torch_math
+from flash_attest.impls.contract.registry import from_file
+from flash_attest.mutants import ALL
+from flash_attest.mutants.judging import judge_mutant, plan
+from flash_attest.mutants.mutant import build
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS
+from flash_attest.properties.law import laws
+from flash_attest.races.perturb import Perturbation, Setting, chosen
+from flash_attest.races.perturb.order import ORDER
+from flash_attest.races.repeat import bound, compare_repeats
+from flash_attest.races.tracing import tracing
+from tests.places import ROOT
 from tests.trials import implementation
 
 REPEATS_AGREE = laws()["test_repeats_agree"]
@@ -261,7 +261,7 @@ def test_a_seed_is_one_order_of_warps_and_not_that_of_the_first_call(waits_for_i
 @pytest.mark.parametrize("repeat", range(5))
 def test_no_order_disturbs_a_correct_kernel(gxx, repeat):
     """Its barriers are passed by all threads, whichever come first; the traced build gives the same bits as the plain one."""
-    (entry,) = from_file(str(Path(__file__).parents[2] / "docs/examples/flash_forward.py"))
+    (entry,) = from_file(str(ROOT / "docs/examples/flash_forward.py"))
     q, k, v = (torch.randn(2, 65, 3, 20, generator=torch.Generator().manual_seed(n)) for n in range(3))
     want = entry.impl.forward(q, k, v)
     with ORDER.applied(Setting("cpu", repeat, 7)):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from races.rule import Access, Arrival, Barrier, Launch, Thread, common_bytes, conflict, kind, races
+from flash_attest.races.rule import Access, Arrival, Barrier, Launch, Thread, common_bytes, conflict, kind, races
 
 A, B, C = Thread(0, 0), Thread(0, 1), Thread(0, 2)
 OF_ANOTHER_BLOCK = Thread(1, 0)

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from torch.autograd import DeviceType
 
-from emulator.observation import Kind, Space
-from races.finding import Layer
-from races.sanitizer import LOGS, Tool, find, parse, tools, watch
-from races.sanitizer.kernels import identifier, of_pytorch, own_of
+from flash_attest.emulator.observation import Kind, Space
+from flash_attest.races.finding import Layer
+from flash_attest.races.sanitizer import LOGS, Tool, find, parse, tools, watch
+from flash_attest.races.sanitizer.kernels import identifier, of_pytorch, own_of
 from tests.races.fake_sanitizer import CLEAN, fake
 
 FOLDER = Path(__file__).parent / "sanitizer_logs"

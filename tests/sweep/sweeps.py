@@ -16,18 +16,17 @@ from types import SimpleNamespace
 
 import torch
 
-from properties.isolation.status import NOW
-from properties.judging.verdict import PASS
-from properties.plugin.shard import Shard
-from races.poison import poisoned
-from sweep import __main__ as command
-from sweep import crew, report, worker
-from sweep.records import DRAWN, FOUND, Finding, Run
-from sweep.store import Store
+from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.progress import NOW
+from flash_attest.races.poison import poisoned
+from flash_attest.runner.plugin.shard import Shard
+from flash_attest.sweep import __main__ as command
+from flash_attest.sweep import crew, report, worker
+from flash_attest.sweep.records import DRAWN, FOUND, Finding, Run
+from flash_attest.sweep.store import Store
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs/examples"
-PLUGINS = ROOT / "tests/plugins"
 # The barrier that keeps the next tile from being loaded over the last one: from the second tile of keys on.
 BARRIER = "__syncthreads();  // V, P and alpha are still being read"
 NAME = "racy"

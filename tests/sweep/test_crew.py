@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sweep.crew import COMPLETE, MOST_DEATHS, STOPPED, Crew
+from flash_attest.sweep.crew import COMPLETE, MOST_DEATHS, STOPPED, Crew
 from tests.sweep.sweeps import passed, store
 from tests.sweep.test_findings import job
 

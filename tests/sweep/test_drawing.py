@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from impls import Supports, torch_math
-from impls.registry import Entry
-from properties.cases.case import parse_case
-from properties.cases.support import unsupported
-from races import sanitizer
-from races.perturb import chosen
-from sweep.drawing import NoCase, drawn
-from sweep.machine import places
-from sweep.plan import LAYERS
+from flash_attest.impls import Supports, torch_math
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.races import sanitizer
+from flash_attest.races.perturb import chosen
+from flash_attest.sweep.drawing import NoCase, drawn
+from flash_attest.sweep.machine import places
+from flash_attest.sweep.plan import LAYERS
 from tests.sweep.test_findings import job
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from impls import Implementation, Supports, torch_math
-from properties.cases.case import parse_case
-from properties.judging.verdict import FAIL, PASS, Result
-from sweep import findings
-from sweep.findings import Examiner, findings_of
-from sweep.plan import LAYERS, Job
+from flash_attest.impls import Implementation, Supports, torch_math
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.verdict import FAIL, PASS, Result
+from flash_attest.sweep import findings
+from flash_attest.sweep.findings import Examiner, findings_of
+from flash_attest.sweep.plan import LAYERS, Job
 from tests.sweep.sweeps import finding, run, store
 
 IMPL: Implementation = replace(

@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from properties.judging.verdict import FAIL
-from properties.plugin.shard import Shard
-from sweep import merge
-from sweep.merge import MergeError, merged
-from sweep.store import Store
+from flash_attest.properties.judging.verdict import FAIL
+from flash_attest.runner.plugin.shard import Shard
+from flash_attest.sweep import merge
+from flash_attest.sweep.merge import MergeError, merged
+from flash_attest.sweep.store import Store
 from tests.sweep.sweeps import finding, passed, run, runs, store
 
 

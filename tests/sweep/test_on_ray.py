@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sweep import on_ray
+from flash_attest.sweep import on_ray
 from tests.sweep.sweeps import PLUGINS, ROOT, passed, runs, status_of, store
 from tests.sweep.test_options import refused
 
@@ -20,7 +20,7 @@ OPTIONS = ("--shards", 2, "--seed", 5, "--runs", 1, "--impl-from", PLUGINS / "go
 @pytest.mark.thorough  # needs Ray, which only `tox -e thorough` installs
 def test_shards_of_a_local_cluster_become_one_file(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
-    command = [sys.executable, "-m", "sweep.on_ray", *OPTIONS, "--db", tmp_path / "all.db"]
+    command = [sys.executable, "-m", "flash_attest.sweep.on_ray", *OPTIONS, "--db", tmp_path / "all.db"]
     ran = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert [run.number for run in runs(tmp_path / "all.db")] == [0, 1]

@@ -5,12 +5,12 @@ from contextlib import closing
 
 import pytest
 
-from properties import gpus
-from properties.plugin.shard import Shard
-from sweep import __main__ as command
-from sweep import merge
-from sweep.options import parsed
-from sweep.store import Store
+from flash_attest.properties.machine import gpus
+from flash_attest.runner.plugin.shard import Shard
+from flash_attest.sweep import __main__ as command
+from flash_attest.sweep import merge
+from flash_attest.sweep.options import parsed
+from flash_attest.sweep.store import Store
 from tests.sweep.sweeps import EXAMPLE, store
 
 SHORT = ("--runs", "1", "--device", "cpu")

@@ -4,7 +4,7 @@ from contextlib import closing
 
 from rich.console import Console
 
-from sweep.progress import Progress
+from flash_attest.sweep.progress import Progress
 from tests.sweep.sweeps import finding, passed, store
 
 

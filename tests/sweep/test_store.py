@@ -9,10 +9,10 @@ from contextlib import closing
 
 import pytest
 
-from properties.judging.verdict import PASS, UNKNOWN
-from properties.plugin.shard import Shard
-from sweep.records import DIED, DONE, DRAWN, REPORTED, RUNNING, Run, key_of
-from sweep.store import Store, StoreError
+from flash_attest.properties.judging.verdict import PASS, UNKNOWN
+from flash_attest.runner.plugin.shard import Shard
+from flash_attest.sweep.records import DIED, DONE, DRAWN, REPORTED, RUNNING, Run, key_of
+from flash_attest.sweep.store import Store, StoreError
 from tests.sweep.sweeps import finding, passed, run, store
 
 SELECT = "SELECT * FROM runs ORDER BY number"
@@ -163,7 +163,7 @@ def test_it_is_whole_after_a_kill_at_any_moment(tmp_path, kills):
 
 
 def test_the_log_is_put_into_the_file_or_an_error_says_why_not(there, tmp_path, monkeypatch):
-    monkeypatch.setattr("sweep.store.PATIENCE", 0.0)
+    monkeypatch.setattr("flash_attest.sweep.store.PATIENCE", 0.0)
     copy = tmp_path / "copy.db"
     with closing(Store(there.path)) as other:
         other.keep(passed(0))

@@ -4,10 +4,10 @@ from contextlib import closing
 
 import pytest
 
-from properties.judging.verdict import FAIL, REFUSED, UNKNOWN
-from sweep import report
-from sweep.records import DIED
-from sweep.summary import summary
+from flash_attest.properties.judging.verdict import FAIL, REFUSED, UNKNOWN
+from flash_attest.sweep import report
+from flash_attest.sweep.records import DIED
+from flash_attest.sweep.summary import summary
 from tests.sweep.sweeps import finding, passed, run, store
 
 

@@ -10,18 +10,18 @@ import sys
 
 import pytest
 
-from impls import torch_math
-from impls.registry import Entry, from_file
-from properties.cases.case import parse_case
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS
-from properties.law import laws
-from sweep import version, worker
-from sweep.plan import LAYERS
-from sweep.records import DONE, DRAWN, RUNNING
-from sweep.store import Store, StoreError
-from sweep.version import version_of
+from flash_attest.impls import torch_math
+from flash_attest.impls.contract.registry import Entry, from_file
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS
+from flash_attest.properties.law import laws
+from flash_attest.sweep import version, worker
+from flash_attest.sweep.plan import LAYERS
+from flash_attest.sweep.records import DONE, DRAWN, RUNNING
+from flash_attest.sweep.store import Store, StoreError
+from flash_attest.sweep.version import version_of
 from tests.sweep.sweeps import NAME, PLUGINS, ROOT, processes_of_group, racy, runs, status_of, sweeping, swept, until
 
 pytestmark = pytest.mark.usefixtures("gxx")
@@ -53,7 +53,18 @@ def test_the_command_sweeps_in_processes_of_its_own(tmp_path, right):
     plugin = tmp_path / "locking.py"
     plugin.write_text(source)
     options = [plugin if each == PLUGINS / "good.py" else each for each in right]
-    command = [sys.executable, "-m", "sweep", *options, "--runs", 1, "--workers", 1, "--db", tmp_path / "sweep.db"]
+    command = [
+        sys.executable,
+        "-m",
+        "flash_attest.sweep",
+        *options,
+        "--runs",
+        1,
+        "--workers",
+        1,
+        "--db",
+        tmp_path / "sweep.db",
+    ]
     ran = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == "" and "not green" not in ran.stdout and RIGHT in ran.stdout
@@ -159,8 +170,8 @@ KILLER = """
 import os, signal, time
 from pathlib import Path
 import torch
-from impls import Implementation, Supports
-from impls.torch_math import forward as right
+from flash_attest.impls import Implementation, Supports
+from flash_attest.impls.torch_math import forward as right
 
 FLAG = Path({flag!r})
 

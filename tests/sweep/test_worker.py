@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import torch
 
-from impls import Supports
-from properties.isolation.isolated import MOST_TIMED_OUT_IN_ALL, Isolated
-from properties.judging.verdict import REFUSED, UNKNOWN, Result
-from sweep import worker
-from sweep.judging import Judging
-from sweep.plan import LAYERS
+from flash_attest.impls import Supports
+from flash_attest.properties.judging.verdict import REFUSED, UNKNOWN, Result
+from flash_attest.runner.isolation.isolated import MOST_TIMED_OUT_IN_ALL, Isolated
+from flash_attest.sweep import worker
+from flash_attest.sweep.judging import Judging
+from flash_attest.sweep.plan import LAYERS
 from tests.sweep.sweeps import run, status_of, store
 from tests.sweep.test_drawing import ENTRIES, entry
 from tests.sweep.test_findings import IMPL, job

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from emulator.numba import activate, lacking
+from flash_attest.emulator.numba import activate, lacking
 
 if torch.cuda.is_available():
     pytest.skip("there is a GPU, which is Numba's device", allow_module_level=True)

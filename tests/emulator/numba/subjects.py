@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from races.tracing import trace
+from flash_attest.races.tracing import trace
 from tests.emulator.numba import kernels, more_kernels, warps_and_atomics
 
 DRAWN = torch.Generator()

@@ -16,9 +16,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from emulator.observation import Kind
-from impls.numba import backward, bias_gradient, fa1, fa2, matmul
-from impls.numba.attention import Algorithm
+from flash_attest.emulator.observation import Kind
+from flash_attest.impls.numba import backward, bias_gradient, fa1, fa2, matmul
+from flash_attest.impls.numba.attention import Algorithm
 from tests.emulator.numba.subjects import RIGHT
 from tests.emulator.taken import Taken, taking
 
@@ -115,7 +115,7 @@ def test_every_barrier_is_found(way: Way):
 def test_all_modules_are_judged_and_have_no_barrier_of_another_kind():
     judged = {module for kernels in KERNELS.values() for module in kernels.values()} | {bias_gradient}
     assert {module.__name__ for module in judged} == {
-        f"impls.numba.{path.stem}"
+        f"flash_attest.impls.numba.{path.stem}"
         for path in Path(fa2.__file__).parent.glob("*.py")
         if BARRIER.search(path.read_text())
     }

@@ -12,7 +12,7 @@ import inspect
 import pytest
 import torch
 
-from races.finding import Finding
+from flash_attest.races.finding import Finding
 from tests.emulator.numba.faults import FAULTY, Fault
 from tests.emulator.numba.subjects import RIGHT
 

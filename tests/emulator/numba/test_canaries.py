@@ -18,10 +18,10 @@ from numba import cuda
 from numba.cuda import dispatcher, lowering, types
 from numba.cuda.cudadrv import devicearray, devices, driver
 
-from emulator.numba import kernel as emulated
-from emulator.numba import patches, taught
-from emulator.numba.device import FUNCTIONS
-from emulator.numba.kernel import NumbaKernel
+from flash_attest.emulator.numba import kernel as emulated
+from flash_attest.emulator.numba import patches, taught
+from flash_attest.emulator.numba.device import FUNCTIONS
+from flash_attest.emulator.numba.kernel import NumbaKernel
 
 LAST_RIGHT = "0.30.4"
 

@@ -12,8 +12,8 @@ import torch
 from numba import cuda
 from numba.cuda import libdevice, libdevicefuncs, types
 
-from emulator.observation import Kind
-from races.tracing import trace
+from flash_attest.emulator.observation import Kind
+from flash_attest.races.tracing import trace
 
 DTYPES = {
     types.int16: torch.int16, types.int32: torch.int32, types.int64: torch.int64, types.float16: torch.float16,

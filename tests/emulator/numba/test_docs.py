@@ -5,7 +5,6 @@ import pickle
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,8 @@ import torch
 
 from tests.emulator.numba.faults import FAULTY, Fault
 from tests.emulator.numba.test_simulator import arguments_of
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "tracing-numba.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
 RIGHT, RACY, PRINTED, FIX = (body for _, body in BLOCKS[:4])

@@ -6,17 +6,15 @@ import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numba_cuda
 import pytest
 from cuda import pathfinder
 
-import emulator.numba
-from emulator.errors import EmulatorError
-from emulator.numba import activate, is_active, lacking
-
-ROOT = Path(__file__).parents[3]
+from flash_attest.emulator import numba as emulated_numba
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.emulator.numba import activate, is_active, lacking
+from tests.places import ROOT
 
 
 def run(program: str, **environment: str) -> list[str]:
@@ -30,7 +28,7 @@ def test_it_is_active_as_soon_as_numba_s_cuda_part_is_imported():
     """Also after somebody looked for Numba without importing it; not in a process that never imports it."""
     program = """if True:
         import importlib.util, sys
-        from emulator.numba import activate_when_imported, is_active
+        from flash_attest.emulator.numba import activate_when_imported, is_active
         activate_when_imported(); activate_when_imported()
         assert importlib.util.find_spec("numba") and "numba" not in sys.modules
         import numba
@@ -42,7 +40,7 @@ def test_it_is_active_as_soon_as_numba_s_cuda_part_is_imported():
 
 def test_numba_s_simulator_comes_first():
     program = """if True:
-        from emulator.numba import activate, activate_when_imported, is_active
+        from flash_attest.emulator.numba import activate, activate_when_imported, is_active
         activate_when_imported()
         from numba import cuda
         import numpy as np
@@ -53,13 +51,13 @@ def test_numba_s_simulator_comes_first():
         kernel[1, 2](x)
         print(activate(), is_active(), x.sum())"""
     assert run(program, NUMBA_ENABLE_CUDASIM="1") == ["False", "False", "2.0"]
-    assert run("from emulator.numba import lacking; print(lacking().split()[0])", NUMBA_ENABLE_CUDASIM="1") == [
-        "NUMBA_ENABLE_CUDASIM"
-    ]
+    assert run(
+        "from flash_attest.emulator.numba import lacking; print(lacking().split()[0])", NUMBA_ENABLE_CUDASIM="1"
+    ) == ["NUMBA_ENABLE_CUDASIM"]
 
 
 def test_a_second_activation_changes_nothing():
-    from emulator.numba.patches import REPLACED
+    from flash_attest.emulator.numba.patches import REPLACED
 
     before = [getattr(owner, name) for owner, name, _ in REPLACED]
     assert activate() and is_active()
@@ -98,7 +96,7 @@ def test_another_version_is_refused_as_its_private_names_may_mean_something_else
 def test_what_is_lacking_is_a_warning_where_others_import_numba(monkeypatch):
     monkeypatch.setattr(numba_cuda, "__version__", "0.31.0")
     with pytest.warns(RuntimeWarning, match="kernels in Numba do not run on the CPU: numba-cuda 0.31.0"):
-        emulator.numba.activate_when_imported()
+        emulated_numba.activate_when_imported()
 
 
 def test_importing_the_emulator_imports_neither_numba_nor_torch():

@@ -14,10 +14,10 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.np import numpy_support
 
-from emulator.errors import NotCovered
-from emulator.numba.arguments import DTYPES, typeof_tensor
-from emulator.ptx.module import PtxError
-from races.tracing import trace
+from flash_attest.emulator.errors import NotCovered
+from flash_attest.emulator.numba.arguments import DTYPES, typeof_tensor
+from flash_attest.emulator.ptx.module import PtxError
+from flash_attest.races.tracing import trace
 
 NUMBERS = [dtype for dtype in DTYPES.values() if dtype.kind != "b"]
 

@@ -16,10 +16,11 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.core import config
 
-from emulator.build_cache import built
-from emulator.numba import fingerprint
-from emulator.numba.fingerprint import Unkeyed
-from emulator.numba.kernel import Kernel
+from flash_attest.emulator.build_cache import built
+from flash_attest.emulator.numba import fingerprint
+from flash_attest.emulator.numba.fingerprint import Unkeyed
+from flash_attest.emulator.numba.kernel import Kernel
+from tests.places import ROOT
 
 SOURCE = """
 import math
@@ -249,7 +250,7 @@ def test_another_process_does_not_compile_again(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent("""
-        from emulator.numba import activate
+        from flash_attest.emulator.numba import activate
         activate()
         import numpy as np
         from numba import cuda
@@ -263,7 +264,7 @@ def test_another_process_does_not_compile_again(tmp_path):
         print(json.dumps([x.tolist(), made.library._compiled is not None]))
     """)
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     runs = [
         json.loads(
             subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, env=environment).stdout

@@ -7,9 +7,9 @@ import pytest
 import torch
 from numba import cuda, float32, vectorize
 
-from emulator.ampere import CAPABILITY
-from emulator.numba import as_cuda
-from races.tracing import trace
+from flash_attest.emulator.ampere import CAPABILITY
+from flash_attest.emulator.numba import as_cuda
+from flash_attest.races.tracing import trace
 
 
 @cuda.jit

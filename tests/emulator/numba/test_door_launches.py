@@ -12,10 +12,10 @@ import torch
 from numba import cuda, float32, int32
 from numba.cuda.cudadrv import driver
 
-from emulator.ampere import MAX_SHARED
-from emulator.errors import NotCovered
-from emulator.ptx.module import PtxError
-from races.tracing import trace
+from flash_attest.emulator.ampere import MAX_SHARED
+from flash_attest.emulator.errors import NotCovered
+from flash_attest.emulator.ptx.module import PtxError
+from flash_attest.races.tracing import trace
 
 HERE = Path(__file__).name
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from numba import cuda
 
-from impls.registry import from_file
-from properties.cases.case import parse_case
-from properties.failures import Reason
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS, UNKNOWN
-from properties.law import laws
+from flash_attest.impls.contract.registry import from_file
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from flash_attest.properties.law import laws
 from tests.impls.runs import ROOT, python, results
 
 FILE = ROOT / "tests" / "plugins" / "numba_kernels.py"

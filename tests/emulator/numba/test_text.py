@@ -8,9 +8,9 @@ import pytest
 import torch
 from numba import cuda, float32, int32
 
-from emulator.errors import CompileError, NotCovered
-from emulator.numba.text import linked, text_of, with_atomic_reads, with_names
-from races.tracing import trace
+from flash_attest.emulator.errors import CompileError, NotCovered
+from flash_attest.emulator.numba.text import linked, text_of, with_atomic_reads, with_names
+from flash_attest.races.tracing import trace
 
 CUDA = """
 #include <cuda_fp16.h>

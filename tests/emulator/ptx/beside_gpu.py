@@ -91,7 +91,7 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[[], bool]) -> Iterator[None]:
     """Each launch in the emulator is repeated on the GPU. keep_gpu() says whose memory the caller gets."""
-    from emulator.ptx import module
+    from flash_attest.emulator.ptx import module
 
     emulated = module.Kernel._call
 
@@ -138,12 +138,12 @@ def both_nan(a: torch.Tensor, b: torch.Tensor, like: torch.Tensor) -> torch.Tens
 
 def compare(name: str, cases: int, seed: int) -> bool:
     """Print what was found -> whether all is as it should be."""
-    from impls import registry
-    from oracle import score
-    from properties.cases.drawing import Drawing
-    from properties.cases.strategies import Draws, attention_cases
-    from properties.checks.comparisons import stored_dtype
-    from properties.trial import Trial
+    from flash_attest.impls.contract import registry
+    from flash_attest.oracle import score
+    from flash_attest.properties.cases.drawing import Drawing
+    from flash_attest.properties.cases.strategies import Draws, attention_cases
+    from flash_attest.properties.checks.comparisons import stored_dtype
+    from flash_attest.properties.trial import Trial
 
     impl = registry.select(registry.ours(), name)[0].impl
     compared: dict[str, Compared] = defaultdict(Compared)

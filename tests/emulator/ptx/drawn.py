@@ -12,7 +12,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from races.rule import Access, Thread, common_bytes
+from flash_attest.races.rule import Access, Thread, common_bytes
 from tests.emulator.ptx.programs import (
     BYTES,
     DYNAMIC,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from emulator.ptx.machine import handlers
-from emulator.ptx.module import load
+from flash_attest.emulator.ptx.machine import handlers
+from flash_attest.emulator.ptx.module import load
 
 BLOCK = 128
 LETTERS = "abcxyzfghijklmnopsuv"  # of the registers of sources; results are %d and %e

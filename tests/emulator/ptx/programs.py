@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from races.rule import Access, Arrival, Barrier, Copy, Done, Launch, Thread
+from flash_attest.races.rule import Access, Arrival, Barrier, Copy, Done, Launch, Thread
 
 GLOBAL = ("g0", "g1", "g2", "g3")
 SHARED = ("s0", "s1", "s2")

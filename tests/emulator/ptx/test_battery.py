@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.observation import Kind
-from emulator.ptx import Module, PtxError, load
-from races.tracing import trace
+from flash_attest.emulator.observation import Kind
+from flash_attest.emulator.ptx import Module, PtxError, load
+from flash_attest.races.tracing import trace
 from tests.emulator.battery import Micro, read_battery
 
 HERE = Path(__file__).parent / "subjects"

@@ -3,13 +3,12 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="compares with a GPU: no CUDA device here")
-ROOT = Path(__file__).parents[3]
+from tests.places import ROOT
 
 
 @pytest.mark.parametrize("name", ["triton_fa2", "triton_fa2_tf32"])

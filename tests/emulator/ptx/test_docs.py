@@ -7,9 +7,9 @@ import sys
 
 import torch
 
-from emulator.ptx import load
-from emulator.ptx.page import PAGE, page
-from races.tracing import trace
+from flash_attest.emulator.ptx import load
+from flash_attest.emulator.ptx.page import PAGE, page
+from flash_attest.races.tracing import trace
 
 TEXT = PAGE.read_text()
 BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", TEXT, flags=re.M | re.S)
@@ -17,7 +17,7 @@ PTX, SCRIPT, PRINTED = BLOCKS[:3]
 
 
 def test_the_table_is_current():
-    assert page(TEXT) == TEXT, "python -m emulator.ptx.page writes it"
+    assert page(TEXT) == TEXT, "python -m flash_attest.emulator.ptx.page writes it"
 
 
 def test_the_example_prints_what_the_text_says(tmp_path):

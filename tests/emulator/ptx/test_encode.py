@@ -6,14 +6,14 @@ import re
 import pytest
 import torch
 
-from emulator.errors import CompileError, Refused
-from emulator.ptx import access, families
-from emulator.ptx.allocate import Flow, allocate
-from emulator.ptx.encode import encode
-from emulator.ptx.instructions import TABLE, handlers_of, plan
-from emulator.ptx.machine import handlers
-from emulator.ptx.module import load
-from emulator.ptx.parse import parse
+from flash_attest.emulator.errors import CompileError, Refused
+from flash_attest.emulator.ptx import access, families
+from flash_attest.emulator.ptx.allocate import Flow, allocate
+from flash_attest.emulator.ptx.encode import encode
+from flash_attest.emulator.ptx.instructions import TABLE, handlers_of, plan
+from flash_attest.emulator.ptx.machine import handlers
+from flash_attest.emulator.ptx.module import load
+from flash_attest.emulator.ptx.parse import parse
 from tests.emulator.ptx.texts import NVCC, TRITON, kernel
 
 ROWS = [row for rows in TABLE.values() for row in rows]

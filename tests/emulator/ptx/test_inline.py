@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from emulator.errors import CompileError, Refused
-from emulator.ptx import PtxError, load
+from flash_attest.emulator.errors import CompileError, Refused
+from flash_attest.emulator.ptx import PtxError, load
 from tests.emulator.ptx.texts import HEAD, kernel
 
 # As nvcc writes it: returns in the middle, a call within a function, names that each call uses again.

@@ -5,12 +5,11 @@ import struct
 import pytest
 import torch
 
-import emulator.ptx.decoded
-from emulator.errors import CompileError, Refused
-from emulator.observation import Kind
-from emulator.ptx import PtxError, load
-from emulator.ptx.program import readable
-from emulator.runtime.watch import watching
+from flash_attest.emulator.errors import CompileError, Refused
+from flash_attest.emulator.observation import Kind
+from flash_attest.emulator.ptx import PtxError, decoded, load
+from flash_attest.emulator.ptx.program import readable
+from flash_attest.emulator.runtime.watch import watching
 from tests.emulator.ptx.texts import HEAD, NVCC, TRITON, kernel
 
 
@@ -304,11 +303,11 @@ def test_names_of_variables():
 
 def test_a_text_is_decoded_once(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
-    monkeypatch.setattr(emulator.ptx.decoded, "_known", type(emulator.ptx.decoded._known)())
+    monkeypatch.setattr(decoded, "_known", type(decoded._known)())
     text = kernel("st.global.u32 [%rd3], %r1; // only here\nret;")
     load(text)["k"].check()
-    monkeypatch.setattr(emulator.ptx.decoded, "_known", type(emulator.ptx.decoded._known)())
-    monkeypatch.setattr(emulator.ptx.decoded, "Parser", None)  # not needed again
+    monkeypatch.setattr(decoded, "_known", type(decoded._known)())
+    monkeypatch.setattr(decoded, "Parser", None)  # not needed again
     out = torch.zeros(32, dtype=torch.int32)
     load(text)["k"].launch(1, 32)(out)
     assert out.tolist() == list(range(32))
@@ -319,7 +318,7 @@ def test_a_refusal_is_kept_too(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
     text = kernel("nonsense.b32 %r1; // only here")
     for _ in range(2):
-        monkeypatch.setattr(emulator.ptx.decoded, "_known", type(emulator.ptx.decoded._known)())
+        monkeypatch.setattr(decoded, "_known", type(decoded._known)())
         with pytest.raises(Refused, match=r"<ptx>:7: .*opcode nonsense\.b32"):
             load(text)["k"].check()
 
@@ -330,7 +329,7 @@ def test_a_cache_file_cut_short_is_made_again(tmp_path, monkeypatch):
     load(text)["k"].check()
     for file in tmp_path.glob("*.ptx"):
         file.write_bytes(b"\x80")
-    monkeypatch.setattr(emulator.ptx.decoded, "_known", type(emulator.ptx.decoded._known)())
+    monkeypatch.setattr(decoded, "_known", type(decoded._known)())
     load(text)["k"].launch(1, 32)(None)
 
 

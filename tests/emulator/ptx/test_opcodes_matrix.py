@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from emulator.ptx.module import load
+from flash_attest.emulator.ptx.module import load
 from tests.emulator.ptx.opcodes import LETTERS, Op, names, run, signed
 from tests.emulator.ptx.rounding import BF16, E4M3, E5M2, F16, F32, F64, Format, add, multiply
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from emulator.errors import CompileError
-from emulator.ptx.parse import parse
-from emulator.ptx.syntax import SINK, Address, Immediate, Not, Pair, Place, Register, Special, Symbol
+from flash_attest.emulator.errors import CompileError
+from flash_attest.emulator.ptx.parse import parse
+from flash_attest.emulator.ptx.syntax import SINK, Address, Immediate, Not, Pair, Place, Register, Special, Symbol
 from tests.emulator.ptx.texts import HEAD, NVCC, TRITON, kernel
 
 

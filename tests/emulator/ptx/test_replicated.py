@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from emulator.observation import Kind
-from emulator.ptx import load
-from races.tracing import trace
+from flash_attest.emulator.observation import Kind
+from flash_attest.emulator.ptx import load
+from flash_attest.races.tracing import trace
 
 KERNEL = """
 .version 8.0

@@ -10,10 +10,10 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from emulator.observation import Action, Kind
-from emulator.ptx import load
-from races.rule import Event, Thread, common_bytes, conflict, during, races
-from races.tracing import trace
+from flash_attest.emulator.observation import Action, Kind
+from flash_attest.emulator.ptx import load
+from flash_attest.races.rule import Event, Thread, common_bytes, conflict, during, races
+from flash_attest.races.tracing import trace
 from tests.emulator.ptx.drawn import programs
 from tests.emulator.ptx.programs import (
     BYTES,

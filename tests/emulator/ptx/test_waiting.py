@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from emulator.ptx import load
-from races.tracing import trace
+from flash_attest.emulator.ptx import load
+from flash_attest.races.tracing import trace
 
 TEXT = """.version 8.0
 .target sm_80

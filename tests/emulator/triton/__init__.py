@@ -7,6 +7,6 @@ pytest.importorskip("triton")
 if torch.cuda.is_available():
     pytest.skip("there is a GPU, which is Triton's device", allow_module_level=True)
 
-from emulator.triton import activate
+from flash_attest.emulator.triton import activate
 
 activate()

@@ -13,7 +13,7 @@ from itertools import takewhile
 import pytest
 import torch
 
-from emulator.observation import Kind
+from flash_attest.emulator.observation import Kind
 from tests.emulator.taken import Taken, taking
 
 pytest.importorskip("triton")
@@ -81,8 +81,8 @@ class Way:
 
         Where these kernels access shared memory does not depend on sizes, so how often each loop runs decides.
         """
-        from impls.triton.attention import FlashAttention2  # loads Triton
-        from impls.triton.tuning import CANDIDATES, Tile
+        from flash_attest.impls.triton.attention import FlashAttention2  # loads Triton
+        from flash_attest.impls.triton.tuning import CANDIDATES, Tile
 
         tiles = {name: Tile(*self.tile) for name in CANDIDATES} if self.tile else {}
         way = FlashAttention2(atomic=self.atomic, tf32=self.tf32, tiles=tiles)

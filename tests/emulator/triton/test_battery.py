@@ -17,7 +17,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from races.tracing import tracing
+from flash_attest.races.tracing import tracing
 from tests.emulator.taken import Taken, taking
 from tests.emulator.triton import kernels
 

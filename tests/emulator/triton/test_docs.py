@@ -4,13 +4,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("triton")
 
-ROOT = Path(__file__).parents[3]
+from tests.places import ROOT
+
 TEXT = (ROOT / "docs" / "tracing-triton.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
 EXAMPLE, PRINTED, FIX = (body for _, body in BLOCKS[:3])

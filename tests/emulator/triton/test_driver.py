@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from emulator.errors import NotCovered
-from emulator.ptx.module import PtxError
-from emulator.triton import activate
-from races.tracing import trace
+from flash_attest.emulator.errors import NotCovered
+from flash_attest.emulator.ptx.module import PtxError
+from flash_attest.emulator.triton import activate
+from flash_attest.races.tracing import trace
 
 activate()
 

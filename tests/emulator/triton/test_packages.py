@@ -7,8 +7,8 @@ import importlib
 import pytest
 import torch
 
-from emulator.triton import as_cuda
-from races.tracing import tracing
+from flash_attest.emulator.triton import as_cuda
+from flash_attest.races.tracing import tracing
 
 NAME = "tests.emulator.triton.package_like"
 

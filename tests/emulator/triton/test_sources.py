@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import shutil
 
-from emulator.triton.lines import relocated
-from impls.triton import attention, tiles
-from races.tracing import trace
+from flash_attest.emulator.triton.lines import relocated
+from flash_attest.impls.triton import attention, tiles
+from flash_attest.races.tracing import trace
 from tests.emulator.triton.test_driver import draws
 from tests.impls.runs import python
 
@@ -64,7 +64,7 @@ def test_the_emulator_is_active_as_soon_as_triton_is_imported():
     """Also after somebody looked for Triton without importing it."""
     program = """if True:
         import importlib.util, sys
-        from emulator.triton import activate_when_imported, is_active
+        from flash_attest.emulator.triton import activate_when_imported, is_active
         activate_when_imported(); activate_when_imported()
         assert importlib.util.find_spec("triton") and "triton" not in sys.modules
         before = is_active()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from impls.cuda import extension, flash_attention_1, flash_attention_2
+from flash_attest.impls.cuda import extension, flash_attention_1, flash_attention_2
 from tests.impls.cuda.values import randn
 
 LEFT, RIGHT = "top_left", "bottom_right"

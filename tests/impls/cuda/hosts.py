@@ -1,14 +1,13 @@
 """The host functions of fa1.cu and fa2.cu, on the CPU. Outputs and scratch are NaN before a call."""
 
-from pathlib import Path
-
 import torch
 
-from emulator.cuda import load
-from impls.cuda.problem import integers
+from flash_attest.emulator.cuda import load
+from flash_attest.impls.cuda.problem import integers
 from tests.impls.cuda import values
+from tests.places import ROOT
 
-FOLDER = Path(__file__).parents[3] / "impls" / "cuda"
+FOLDER = ROOT / "impls" / "cuda"
 WHATS = ("forward", "backward", "bias_gradient", "refusal")
 
 

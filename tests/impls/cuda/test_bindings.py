@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from impls.cuda import extension
+from flash_attest.impls.cuda import extension
 
 FOLDER = Path(extension.__file__).parent
 ALGORITHMS = ("fa1", "fa2")

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from emulator.build_cache import built, cache_folder
-from emulator.errors import EmulatorError
-from impls.cuda import extension
+from flash_attest.emulator.build_cache import built, cache_folder
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.impls.cuda import extension
 
 FOLDER = Path(extension.__file__).parent
 FORK = multiprocessing.get_context("fork")
@@ -145,7 +145,7 @@ def test_a_library_in_a_read_only_cache_is_used(cache, monkeypatch):
     def read_only(folder):
         raise EmulatorError(f"{folder} cannot be written to")
 
-    monkeypatch.setattr("emulator.build_cache._writable", read_only)
+    monkeypatch.setattr("flash_attest.emulator.build_cache._writable", read_only)
     assert built("whole", lambda to: pytest.fail("built again")) == made
     with pytest.raises(EmulatorError, match="cannot be written to"):
         built("another", lambda to: to.write_text("library"))

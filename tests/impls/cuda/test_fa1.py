@@ -9,8 +9,8 @@ import re
 import pytest
 import torch
 
-from impls.cuda.problem import integers
-from races.tracing import tracing
+from flash_attest.impls.cuda.problem import integers
+from flash_attest.races.tracing import tracing
 from tests.impls.cuda.hosts import Host, Refusal, is_attention, unwritten
 from tests.impls.cuda.values import randn
 

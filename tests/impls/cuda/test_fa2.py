@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from races.tracing import trace
+from flash_attest.races.tracing import trace
 from tests.impls.cuda.hosts import Host, Refusal, unwritten
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from impls.cuda import algorithm, flash_attention_2, host
+from flash_attest.impls.cuda import algorithm, flash_attention_2, host
 from tests.impls.cuda import values
 from tests.impls.cuda.calls import BF16, F16, F32, LEFT, dout_of, each, everywhere, gradients, inputs
 from tests.impls.cuda.values import randn

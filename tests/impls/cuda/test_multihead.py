@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impls.cuda import host, multihead_attention
+from flash_attest.impls.cuda import host, multihead_attention
 from tests.impls.cuda import values
 from tests.impls.cuda.calls import everywhere
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from impls import Implementation, cuda
-from properties.judging import conformance
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import PASS
-from properties.law import laws
+from flash_attest.impls import Implementation, cuda
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.law import laws
 
 IMPLS = [impl for impl in cuda.IMPLS if isinstance(impl, Implementation) and "cpu" in impl.devices]
 FORWARD = [

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from impls.cuda import flash_attention_1, flash_attention_2, functions
+from flash_attest.impls.cuda import flash_attention_1, flash_attention_2, functions
 from tests.impls.cuda.calls import RIGHT, each, everywhere, gradients, inputs, on_a_gpu
 from tests.impls.cuda.values import randn
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
+from tests.places import ROOT
 
 OPERATORS = {
     flash_attention_1: functions.OPERATORS["fa1"],
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def run_python(program):
     """Run Python in a new process in the checkout -> its output."""
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -76,7 +77,7 @@ def test_a_copy_of_the_package_has_its_own_operators(tmp_path):
     """Mutants are such copies, which must not replace the operators of the original."""
     shutil.copytree(Path(functions.__file__).parent, tmp_path / "copied_cuda")
     program = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from impls.cuda import functions as ours;"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from flash_attest.impls.cuda import functions as ours;"
         " from copied_cuda import functions as copied; import torch;"
         " print([o.OPERATORS['fa1'].forward._qualname for o in (ours, copied)])"
     )

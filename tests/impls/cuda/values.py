@@ -2,7 +2,7 @@
 
 import torch
 
-from impls import Precision
+from flash_attest.impls import Precision
 from tests.oracle.calls import attention, budget
 
 

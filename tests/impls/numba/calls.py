@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from impls.numba.device import EMULATED
+from flash_attest.impls.numba.device import EMULATED
 from tests.impls.cuda import values
 from tests.impls.cuda.values import randn
 

@@ -9,7 +9,7 @@ import torch
 from cuda.bindings import nvjitlink
 from numba import cuda
 
-from impls.numba import launch
+from flash_attest.impls.numba import launch
 
 
 class Compiled(NamedTuple):

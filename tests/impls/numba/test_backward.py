@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from impls.numba.device import EMULATED, lacking
+from flash_attest.impls.numba.device import EMULATED, lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.numba import attention, tuning
-from impls.numba.attention import Algorithm
-from impls.numba.backward import backward_bytes, splits_of
-from impls.numba.bias_gradient import bias_gradient_bytes
-from impls.numba.tuning import TILES, Tile
+from flash_attest.impls.numba import attention, tuning
+from flash_attest.impls.numba.attention import Algorithm
+from flash_attest.impls.numba.backward import backward_bytes, splits_of
+from flash_attest.impls.numba.bias_gradient import bias_gradient_bytes
+from flash_attest.impls.numba.tuning import TILES, Tile
 from tests.impls.cuda.values import randn
 from tests.impls.numba.calls import DEVICE, GRADIENTS, dout_of, inputs, is_attention
 from tests.impls.operator_checks import assert_same_bits

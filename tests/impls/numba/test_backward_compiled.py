@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from impls.numba.device import EMULATED, lacking
+from flash_attest.impls.numba.device import EMULATED, lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.numba import attention, backward, bias_gradient, tuning
-from impls.numba.tiles import GROUPS, LANES, THREADS
-from impls.numba.tuning import TILES, Tile
+from flash_attest.impls.numba import attention, backward, bias_gradient, tuning
+from flash_attest.impls.numba.tiles import GROUPS, LANES, THREADS
+from flash_attest.impls.numba.tuning import TILES, Tile
 from tests.impls.numba.compiling import Compiled, all_compiled
 
 DEVICE = "cpu" if EMULATED else "cuda"

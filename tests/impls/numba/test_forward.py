@@ -7,15 +7,15 @@ import inspect
 import pytest
 import torch
 
-from impls import torch_math
-from impls.numba.device import EMULATED, lacking
+from flash_attest.impls import torch_math
+from flash_attest.impls.numba.device import EMULATED, lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.numba import fa1, fa2, launch, matmul, tuning
-from impls.numba.attention import Algorithm
-from impls.numba.tuning import TILES, Tile
+from flash_attest.impls.numba import fa1, fa2, launch, matmul, tuning
+from flash_attest.impls.numba.attention import Algorithm
+from flash_attest.impls.numba.tuning import TILES, Tile
 
 DEVICE = torch.device("cpu" if EMULATED else "cuda")
 FORWARDS = {"fa1_forward": fa1, "fa2_forward": fa2}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from impls.numba.device import EMULATED, lacking
+from flash_attest.impls.numba.device import EMULATED, lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.numba import attention, fa1, fa2, matmul, tuning
-from impls.numba.tiles import GROUPS, LANES, THREADS
-from impls.numba.tuning import TILES, Tile
+from flash_attest.impls.numba import attention, fa1, fa2, matmul, tuning
+from flash_attest.impls.numba.tiles import GROUPS, LANES, THREADS
+from flash_attest.impls.numba.tuning import TILES, Tile
 from tests.impls.numba.compiling import Compiled, compiled
 
 DEVICE = torch.device("cpu" if EMULATED else "cuda")

@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from impls.numba.device import EMULATED, lacking
+from flash_attest.impls.numba.device import EMULATED, lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
 from numba import cuda
 
-from impls.numba.elements import from_float, to_float
-from impls.numba.launch import launch
-from impls.numba.tiles import THREADS
+from flash_attest.impls.numba.elements import from_float, to_float
+from flash_attest.impls.numba.launch import launch
+from flash_attest.impls.numba.tiles import THREADS
 
 DEVICE = torch.device("cpu" if EMULATED else "cuda")
 DTYPES = (torch.bfloat16, torch.float16)

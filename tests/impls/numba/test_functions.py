@@ -8,13 +8,13 @@ from itertools import product
 import pytest
 import torch
 
-from impls.numba.device import lacking
+from flash_attest.impls.numba.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.numba import attention
-from impls.numba.functions import flash_attention_1, flash_attention_2
+from flash_attest.impls.numba import attention
+from flash_attest.impls.numba.functions import flash_attention_1, flash_attention_2
 from tests.impls.numba.calls import DEVICE, GRADIENTS, gradients, inputs, is_attention
 from tests.impls.operator_checks import assert_same_bits
 from tests.thorough import covering

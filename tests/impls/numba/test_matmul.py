@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from impls.numba.device import EMULATED, lacking
+from flash_attest.impls.numba.device import EMULATED, lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.numba.matmul import ROWS, SIDE, matmul
+from flash_attest.impls.numba.matmul import ROWS, SIDE, matmul
 
 DEVICE = torch.device("cpu" if EMULATED else "cuda")
 EPS = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}

@@ -12,10 +12,10 @@ pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
 
 from numba.cuda import dispatcher, types
 
-from emulator.guards import as_cuda
-from impls.numba import fa1, launch, on_gpu
-from impls.numba.fa2 import make_forward
-from impls.numba.problem import problem_of
+from flash_attest.emulator.guards import as_cuda
+from flash_attest.impls.numba import fa1, launch, on_gpu
+from flash_attest.impls.numba.fa2 import make_forward
+from flash_attest.impls.numba.problem import problem_of
 
 LAST_SEEN_RIGHT = "numba-cuda 0.30.4"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from impls.numba.device import lacking
+from flash_attest.impls.numba.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.numba import functions
+from flash_attest.impls.numba import functions
 from tests.impls.cuda.values import randn
 from tests.impls.numba.calls import gradients, inputs, on_a_gpu
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
@@ -75,7 +75,7 @@ def test_a_copy_of_the_package_has_its_own_operators(tmp_path):
     """Mutants are such copies: they must not replace the operators of the original."""
     shutil.copytree(Path(functions.__file__).parent, tmp_path / "edited_numba")
     program = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from impls.numba import functions as ours;"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from flash_attest.impls.numba import functions as ours;"
         " from edited_numba import functions as edited;"
         " print([f.OPERATORS['fa2'].forward._qualname for f in (ours, edited)])"
     )
@@ -119,7 +119,7 @@ def test_tensors_on_a_second_device(name):
 def test_importing_compiles_nothing():
     """Nor does it make a CUDA context: the first call of a kernel does."""
     program = (
-        "import torch, impls.numba.functions; from impls.numba import backward, bias_gradient, fa2;"
+        "import torch, flash_attest.impls.numba.functions; from flash_attest.impls.numba import backward, bias_gradient, fa2;"
         " makers = (fa2.make_forward, backward.make_backward, bias_gradient.make_bias_gradient);"
         " print(sum(make.cache_info().currsize for make in makers), len(backward.delta_kernel.overloads),"
         " torch.cuda.is_initialized())"

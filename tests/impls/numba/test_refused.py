@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from impls.numba.device import lacking
+from flash_attest.impls.numba.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.numba import backward, bias_gradient, fa1, fa2, problem
-from impls.numba.functions import flash_attention_1, flash_attention_2
+from flash_attest.impls.numba import backward, bias_gradient, fa1, fa2, problem
+from flash_attest.impls.numba.functions import flash_attention_1, flash_attention_2
 from tests.impls.numba.calls import DEVICE, inputs, on_a_gpu
 from tests.impls.operator_checks import assert_same_bits
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import impls.numba as numba_fa2
-from emulator.numba import INSTALL
-from impls.numba.device import lacking
+from flash_attest.emulator.numba import INSTALL
+from flash_attest.impls import numba as numba_fa2
+from flash_attest.impls.numba.device import lacking
 from tests.impls.runs import python, results
 
 REASON = f"Numba is not installed: {INSTALL}"
@@ -42,7 +42,7 @@ def test_without_numba_nothing_else_changes(without):
 def test_without_numba_all_others_load():
     program = """if True:
         import tests.plugins.without_numba
-        from impls.registry import ours
+        from flash_attest.impls.contract.registry import ours
         import sys
         print([e.name for e in ours() if type(e.impl).__name__ == "Unloadable"], "numba" in sys.modules)"""
     run = python("-c", program)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from impls.triton.device import EMULATED
+from flash_attest.impls.triton.device import EMULATED
 
 DEVICE = "cpu" if EMULATED else "cuda"
 LEFT, RIGHT = "top_left", "bottom_right"

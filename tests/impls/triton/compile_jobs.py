@@ -18,7 +18,7 @@ def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=Tru
 
 def lists(bytes_):
     """(kernel, BLOCK_D, choices) for operands of so many bytes."""
-    from impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which takes a second
+    from flash_attest.impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which takes a second
 
     return [(kernel, d, tiles) for kernel, of in CANDIDATES.items() for d, tiles in of[bytes_].items()]
 
@@ -30,7 +30,7 @@ def least(tiles):
 
 def tiles_of(made):
     """The list that contains a job's choice."""
-    from impls.triton.tuning import CANDIDATES
+    from flash_attest.impls.triton.tuning import CANDIDATES
 
     return CANDIDATES[made["kernel"]][4 if made["dtype"] == "float32" else 2][made["BLOCK_D"]]
 

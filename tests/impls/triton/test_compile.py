@@ -15,7 +15,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ from tests.impls.triton.compile_jobs import PARTS, THOROUGH, least, lists, tiles
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
-ROOT = Path(__file__).parents[3]
+from tests.places import ROOT
 
 KIB = 1024
 # Bytes of shared memory that one program may use: CUDA C++ Programming Guide, technical specifications per capability.
@@ -59,7 +58,7 @@ def pretend(capability: int):
         return kernel
 
     JITFunction.run = without_launch
-    from impls.triton import problem, tuning
+    from flash_attest.impls.triton import problem, tuning
 
     problem._check_device = lambda q: None  # all are on the CPU here
     problem.EMULATED = tuning.EMULATED = False  # choices are those of a GPU
@@ -70,7 +69,7 @@ def pretend(capability: int):
 
 def launch_only(name: str | None) -> None:
     """From now on a call launches only this kernel (None: all)."""
-    from impls.triton.tuning import Kernel
+    from flash_attest.impls.triton.tuning import Kernel
 
     launch = vars(Kernel).get("launch_all", Kernel.launch)
     Kernel.launch_all = launch
@@ -104,8 +103,8 @@ def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list
     assemble_only(lambda: job["BLOCK_D"] in assembled)
     import torch
 
-    from impls.triton.attention import FlashAttention2
-    from impls.triton.tuning import Tile
+    from flash_attest.impls.triton.attention import FlashAttention2
+    from flash_attest.impls.triton.tuning import Tile
 
     for job in jobs:
         block_d, dtype, name = job["BLOCK_D"], getattr(torch, job["dtype"]), job["kernel"]
@@ -135,8 +134,8 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     import torch
     from triton.runtime.jit import JITFunction
 
-    from impls.triton.attention import FlashAttention2
-    from properties.cases.sparse_memory import spread
+    from flash_attest.impls.triton.attention import FlashAttention2
+    from flash_attest.properties.cases.sparse_memory import spread
 
     def only_remembered(self, key, signature, device, constexprs, options, attrs, warmup):
         self.device_caches[device][0][key] = key

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from impls.registry import from_file, select
-from impls.triton.device import lacking
+from flash_attest.impls.contract.registry import from_file, select
+from flash_attest.impls.triton.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.triton import attention, every_tile
-from impls.triton.device import EMULATED
-from impls.triton.tuning import CANDIDATES, Kernel
-from properties.cases.case import parse_case
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import FAIL, PASS
-from properties.law import laws
+from flash_attest.impls.triton import attention, every_tile
+from flash_attest.impls.triton.device import EMULATED
+from flash_attest.impls.triton.tuning import CANDIDATES, Kernel
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS
+from flash_attest.properties.law import laws
 
 FILE = Path(every_tile.__file__)
 DEVICE = "cpu" if EMULATED else "cuda"

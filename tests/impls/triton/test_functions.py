@@ -11,19 +11,19 @@ from itertools import product
 import pytest
 import torch
 
-import impls.triton as triton_fa2
-from impls import torch_math
-from impls.triton.device import lacking
+from flash_attest.impls import torch_math
+from flash_attest.impls import triton as triton_fa2
+from flash_attest.impls.triton.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
-from impls.triton.tuning import Kernel
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import PASS
-from properties.law import laws
+from flash_attest.impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
+from flash_attest.impls.triton.tuning import Kernel
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.law import laws
 from tests.impls.operator_checks import assert_same_bits
 from tests.impls.triton.calls import DEVICE, LEFT, RIGHT, gradients, inputs, randn
 from tests.thorough import covering

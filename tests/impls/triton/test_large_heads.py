@@ -3,18 +3,18 @@
 import pytest
 import torch
 
-from impls.triton.device import EMULATED, lacking
+from flash_attest.impls.triton.device import EMULATED, lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.triton.attention import FlashAttention2
-from impls.triton.declared import implementation
-from properties.cases.case import parse_case
-from properties.judging.judge import judge
-from properties.judging.plan import Plan
-from properties.judging.verdict import PASS
-from properties.law import laws
+from flash_attest.impls.triton.attention import FlashAttention2
+from flash_attest.impls.triton.declared import implementation
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.law import laws
 
 WAYS = {"triton_fa2": FlashAttention2(), "triton_fa2_atomic": FlashAttention2(atomic=True)}
 LARGE = {name: implementation(name, way, headdims=range(129, 257)) for name, way in WAYS.items()}

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from impls.triton.device import lacking
+from flash_attest.impls.triton.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.triton.attention import FlashAttention2
-from impls.triton.device import EMULATED
-from impls.triton.functions import flash_attn_func
+from flash_attest.impls.triton.attention import FlashAttention2
+from flash_attest.impls.triton.device import EMULATED
+from flash_attest.impls.triton.functions import flash_attn_func
 
 DEVICE = "cpu" if EMULATED else "cuda"
 INF = float("inf")

@@ -7,13 +7,13 @@ Refusals: test_refused.py.
 import pytest
 import torch
 
-from impls.triton.device import lacking
+from flash_attest.impls.triton.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.triton import functions
-from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
+from flash_attest.impls.triton import functions
+from flash_attest.impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
 from tests.impls.triton.calls import LEFT, RIGHT, gradients, inputs, on_a_gpu, randn
 from tests.thorough import covering

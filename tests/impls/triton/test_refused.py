@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from impls.triton.device import lacking
+from flash_attest.impls.triton.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
-from impls.triton import problem
-from impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
-from impls.triton.tuning import Kernel
+from flash_attest.impls.triton import problem
+from flash_attest.impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
+from flash_attest.impls.triton.tuning import Kernel
 from tests.impls.triton.calls import DEVICE, LEFT, on_a_gpu
 
 INF = float("inf")

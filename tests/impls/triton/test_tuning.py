@@ -5,25 +5,24 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from impls import torch_math
-from impls.triton.device import lacking
+from flash_attest.impls import torch_math
+from flash_attest.impls.triton.device import lacking
 
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
 import triton
 
-from impls.triton import attention, tuning
-from impls.triton.attention import FlashAttention2
-from impls.triton.device import EMULATED
-from impls.triton.tuning import CANDIDATES, KEY, TUNE_FROM, Tile, tuning_key
+from flash_attest.impls.triton import attention, tuning
+from flash_attest.impls.triton.attention import FlashAttention2
+from flash_attest.impls.triton.device import EMULATED
+from flash_attest.impls.triton.tuning import CANDIDATES, KEY, TUNE_FROM, Tile, tuning_key
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 DEVICE = "cpu" if EMULATED else "cuda"
 KERNELS = {name: value for name, value in vars(attention).items() if isinstance(value, tuning.Kernel)}
 on_a_gpu = pytest.mark.skipif(EMULATED, reason="there is no GPU")
@@ -219,7 +218,7 @@ def test_gradients_are_right_after_tuning(atomic, tuned):
 
 PROGRAM = """
 import json, sys, torch
-from impls.triton import attention, tuning
+from flash_attest.impls.triton import attention, tuning
 from triton.runtime.autotuner import Autotuner
 tuning.TUNE_FROM = 0
 tried, bench = [], Autotuner._bench

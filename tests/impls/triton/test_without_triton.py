@@ -7,10 +7,10 @@ import re
 import pytest
 import torch
 
-import impls.triton as triton_fa2
-from impls.contract import OUTPUTS
-from impls.registry import ours
-from impls.triton.device import lacking
+from flash_attest.impls import triton as triton_fa2
+from flash_attest.impls.contract.record import OUTPUTS
+from flash_attest.impls.contract.registry import ours
+from flash_attest.impls.triton.device import lacking
 from tests.impls.runs import python, results
 
 REASON = "Triton is not installed: pip install triton"
@@ -60,7 +60,7 @@ def test_without_triton_nothing_else_changes(without):
 def test_without_triton_every_tile_is_refused_too_and_all_others_load():
     program = """if True:
         import tests.plugins.without_triton
-        from impls.registry import from_file, ours
+        from flash_attest.impls.contract.registry import from_file, ours
         import sys
         entries = from_file("impls/triton/every_tile.py") + ours()
         print({e.impl.reason for e in entries if "triton" in e.name})
@@ -84,9 +84,9 @@ def test_names_are_those_of_the_implementations():
 def test_with_the_interpreter_our_kernels_are_refused_with_the_reason(value):
     """Its bfloat16 is wrong, and it shows nothing of what the compiler makes."""
     program = """if True:
-        from impls import triton
+        from flash_attest.impls import triton
         print(*{impl.reason for impl in triton.IMPLS}, len(triton.IMPLS))
-        from impls.triton.functions import flash_attn_func"""
+        from flash_attest.impls.triton.functions import flash_attn_func"""
     run = python("-c", program, TRITON_INTERPRET=value)
     words = "TRITON_INTERPRET is set: unset it; without a GPU the kernels run compiled, in the emulator"
     assert run.stdout.strip() == f"{words} {len(triton_fa2.NAMES)}"
@@ -99,8 +99,8 @@ def test_with_the_interpreter_our_kernels_are_refused_with_the_reason(value):
 def test_importing_triton_first_changes_nothing(value):
     program = """if True:
         import triton
-        from impls import triton as ours
-        from emulator.triton import is_active
+        from flash_attest.impls import triton as ours
+        from flash_attest.emulator.triton import is_active
         print({d for i in ours.IMPLS for d in i.devices}, [i.name for i in ours.IMPLS], is_active())"""
     run = python("-c", program, TRITON_INTERPRET=value)
     assert run.stdout.strip() == f"{{'cpu'}} {list(triton_fa2.NAMES)} True", run.stderr

@@ -1,0 +1,91 @@
+"""How close do correct kernels come to the limits?   flash-attest calibrate --impl torch_math --cases 5000
+
+For each input regime it compares every output and gradient of the drawn cases with its budget. A correct implementation stays
+within it in every regime. docs/measured.md has the figures of the kernels that the thresholds were checked on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import torch
+
+from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.record import Absent, Implementation
+from flash_attest.oracle import score
+from flash_attest.properties.cases.case import REGIMES
+from flash_attest.properties.cases.drawing import Drawing
+from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.support import not_here
+from flash_attest.properties.checks.comparisons import stored_dtype
+from flash_attest.properties.trial import Trial
+
+
+def calibrate(impl: Implementation, regime: str, cases: int, device: str, number: int) -> dict:
+    """Worst z and rms ratio per output over that many drawn cases, and each case that went beyond a limit."""
+    worst: dict[str, list[float]] = {}
+    beyond: list[str] = []
+    started = time.perf_counter()
+    drawn = Drawing(attention_cases(impl, device, Draws.of(regime=regime)), number, cases).cases
+    for case in drawn:
+        trial = Trial(impl, case, device)
+        backward = impl.backward is not None
+        got, want = trial.run(backward=backward), trial.want(backward=backward)
+        budget = trial.budget(want, backward=backward)
+        for name, tensor in got.items():
+            result = score(
+                tensor, getattr(want, name), getattr(budget, name), stored_dtype(trial, name, tensor), trial.form
+            )
+            z, rms = worst.setdefault(name, [0.0, 0.0])
+            worst[name] = [max(z, result.worst_z), max(rms, result.rms_ratio)]
+            if not result.within:
+                beyond.append(f"{name} z {result.worst_z:.3g} rms {result.rms_ratio:.3g}   {case}")
+    seconds = time.perf_counter() - started
+    return {"regime": regime, "cases": len(drawn), "worst": worst, "beyond": beyond, "seconds": seconds}
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line for each implementation and regime as it is done. Exit status 1 if anything exceeded a limit."""
+    parser = argparse.ArgumentParser(prog="flash-attest calibrate", description=__doc__.splitlines()[0])
+    parser.add_argument("--impl", help="these implementations only, separated by commas (all that run on the device)")
+    parser.add_argument("--impl-from", action="append", default=[], metavar="FILE.py[:NAME]")
+    parser.add_argument("--cases", type=int, default=1000, help="how many for each regime (1000)")
+    parser.add_argument("--regimes", default=",".join(REGIMES), help=f"some of {','.join(REGIMES)}")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    regimes = options.regimes.split(",")
+    if unknown := set(regimes) - set(REGIMES):
+        parser.error(f"--regimes: unknown {', '.join(sorted(unknown))}; known are {', '.join(REGIMES)}")
+    try:
+        found = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
+        entries = registry.select(found, options.impl) if found else registry.choose([], options.impl, alone=False)
+    except registry.RegistryError as error:
+        parser.error(str(error))
+    broken = False
+    for impl in (entry.impl for entry in entries):
+        reason = not_here(impl, options.device) if isinstance(impl, Implementation) else reason_of(impl)
+        if reason:
+            print(f"{impl.name}: {reason}")
+            continue
+        for regime in regimes:
+            found = calibrate(impl, regime, options.cases, options.device, options.seed)
+            largest = "  ".join(f"{name} {z:.2f}/{rms:.2f}" for name, (z, rms) in found["worst"].items())
+            print(f"{impl.name:28} {regime:13} {found['cases']:6} cases {found['seconds']:6.0f} s   "
+                  f"{len(found['beyond'])} beyond   z/rms  {largest}", flush=True)  # fmt: skip
+            for line in found["beyond"][:5]:
+                print(f"    {line}")
+            broken = broken or bool(found["beyond"])
+    return int(broken)
+
+
+def reason_of(entry: Absent | registry.Unloadable) -> str:
+    """Why there is no implementation."""
+    return entry.reason if isinstance(entry, Absent) else entry.problem
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""flash-attest: a verification suite for attention kernels."""

@@ -1,0 +1,277 @@
+"""Calls implementations; nothing else does. Inputs go over in their layout, outputs come back in the public one.
+
+Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nheads, seqlen_q), natural log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Any
+
+import torch
+
+from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implementation, Supports
+
+
+def tensors_of(made: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) of every field of a dataclass that is not None."""
+    for field in fields(made):
+        if (tensor := getattr(made, field.name)) is not None:
+            yield field.name, tensor
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk)."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    dout: torch.Tensor
+    bias: torch.Tensor | None = None
+
+    def with_(self, **changed: torch.Tensor) -> Inputs:
+        """The same inputs with some of them replaced."""
+        return replace(self, **changed)
+
+    def items(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """(name, tensor) of every input that is not None."""
+        return tensors_of(self)
+
+    @property
+    def nbytes(self) -> list[int]:
+        """The size of each. An implementation is likely to allocate such sizes."""
+        return [tensor.nbytes for _, tensor in self.items()]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """out, dq (b, sq, h, d), lse (b, h, sq), dk, dv (b, sk, hk, d), dbias like bias; None where not computed."""
+
+    out: torch.Tensor | None = None
+    lse: torch.Tensor | None = None
+    dq: torch.Tensor | None = None
+    dk: torch.Tensor | None = None
+    dv: torch.Tensor | None = None
+    dbias: torch.Tensor | None = None
+
+    def copy(self) -> Outputs:
+        """The same values in memory of their own."""
+        return Outputs(**{name: tensor.clone() for name, tensor in self.items()})
+
+    def items(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """(name, tensor) of every output that is not None."""
+        return tensors_of(self)
+
+
+def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
+    """(b, s, h, d) -> the same values in the implementation's layout, contiguous there."""
+    return (tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor).contiguous()
+
+
+def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
+    """The implementation's layout -> (b, s, h, d), as a view."""
+    return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
+
+
+def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
+    """The keywords that `supports` declares, and no others, with the values of `options` or their defaults.
+
+    Raises TypeError for an option that is no keyword.
+    """
+    if unknown := sorted(set(options) - set(KEYWORDS)):
+        raise TypeError(f"{', '.join(unknown)}: no keyword of an implementation; those are {', '.join(KEYWORDS)}")
+    return {
+        name: options.get(name, keyword.default) for name, keyword in KEYWORDS.items() if keyword.declared(supports)
+    }
+
+
+class Phase(Enum):
+    """What a call is doing."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class Call:
+    """One call of an implementation; `phase` says how far it came, also after an exception.
+
+    x: inputs in the implementation's layout. backward: whether gradients are asked for. wrt: the inputs that require a
+    gradient (for backward="autograd"); None means all that have one. options: causal, softmax_scale, ... (KEYWORDS).
+    """
+
+    def __init__(
+        self, impl: Implementation, x: Inputs, backward: bool = False, wrt: Iterable[str] | None = None, **options: Any
+    ):
+        self.impl, self.x, self.backward, self.options = impl, x, backward, options
+        self.phase = Phase.FORWARD
+        self.enters: Callable[[str], None] = lambda phase: None  # called with each phase when it begins
+        self.between: Callable[[], None] = lambda: None  # called between the two phases
+        self.twice = False  # with autograd: backward runs twice on one graph, and the second one's gradients count
+        self.around: Callable[[str], AbstractContextManager] = (
+            nullcontext  # of a phase: entered while it has the process
+        )
+        if wrt is None:
+            wrt = ("q", "k", "v", "bias") if x.bias is not None and impl.supports.bias_grad else ("q", "k", "v")
+        self.wrt = tuple(wrt)
+
+    def run(self) -> Outputs:
+        """Outputs in the public layout, with the gradients if they are asked for.
+
+        Raises ContractError if what comes back has the wrong number, shape, dtype or device.
+        """
+        impl, x = self.impl, self.x
+        self.enters(self.phase.value)
+        differentiate = self.backward and impl.backward == "autograd"
+        leaves = dict(q=x.q, k=x.k, v=x.v, bias=x.bias)
+        if differentiate:
+            leaves = {
+                name: tensor if tensor is None else tensor.detach().requires_grad_(name in self.wrt)
+                for name, tensor in leaves.items()
+            }
+        operands = leaves["q"], leaves["k"], leaves["v"]
+        given = keywords(impl.supports, bias=leaves["bias"], **self.options)
+        with torch.set_grad_enabled(differentiate):
+            with self.around(self.phase.value):
+                returned = impl.forward(*operands, **given)
+            returned = _forward_result(impl, returned)
+            out, lse = (_plain(name, t) for name, t in zip(("out", "lse"), returned, strict=True))
+        _check_forward(impl, x, out, lse)
+        if self.backward:
+            self.between()
+            self.phase = Phase.BACKWARD
+            self.enters(self.phase.value)
+        gradients: dict[str, torch.Tensor] = {}
+        if differentiate:
+            with self.around(self.phase.value):
+                gradients = _autograd(out, x.dout, leaves, self.wrt, self.twice)
+        elif self.backward:
+            with torch.no_grad():
+                with self.around(self.phase.value):
+                    gradients = impl.backward(x.dout, *operands, *returned, **given)
+                gradients = _backward_result(impl, x, gradients)
+        gradients = {name: _plain(name, grad) for name, grad in gradients.items()}
+        _check_gradients(x, gradients)
+        public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
+        if lse is not None:
+            lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()
+        return Outputs(out=from_layout(impl, out.detach()), lse=lse, **public)
+
+
+def run(
+    impl: Implementation, x: Inputs, *, backward: bool = False, wrt: Iterable[str] | None = None, **options: Any
+) -> Outputs:
+    """Call(...).run(): inputs in the implementation's layout -> Outputs in the public one."""
+    return Call(impl, x, backward, wrt, **options).run()
+
+
+def _plain(name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """The same values, still differentiable, as a torch.Tensor itself.
+
+    A subclass decides by itself what comparisons and arithmetic with it give, so laws must not ask it.
+    """
+    kind = type(tensor)
+    if tensor is None or kind is torch.Tensor:
+        return tensor
+    if kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
+        raise ContractError(
+            f"{name} is a {kind.__name__}, whose __torch_dispatch__ is in the way: return a torch.Tensor"
+        )
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.as_subclass(tensor, torch.Tensor)
+
+
+def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor, torch.Tensor | None]:
+    if isinstance(result, (tuple, list)) and len(result) == 2 and all(isinstance(t, torch.Tensor) for t in result):
+        if impl.lse is None:
+            raise ContractError('forward returns (out, lse), but lse=None is declared: declare lse="natural" or "log2"')
+        return result[0], result[1]
+    if isinstance(result, torch.Tensor):
+        if impl.lse is not None:
+            raise ContractError(f"forward returns out alone, but lse={impl.lse!r} is declared: declare lse=None")
+        return result, None
+    raise ContractError(f"forward returns {_describe(result)}: should be out, or (out, lse)")
+
+
+def _backward_result(impl: Implementation, x: Inputs, grads: object) -> dict[str, torch.Tensor]:
+    names = ["dq", "dk", "dv"]
+    if x.bias is not None and impl.supports.bias_grad:
+        names.append("dbias")
+    fits = isinstance(grads, (tuple, list)) and len(grads) in (len(names), 4)
+    if not fits or not all(isinstance(g, torch.Tensor) for g in grads[: len(names)]):
+        raise ContractError(f"backward returns {_describe(grads)}: should be ({', '.join(names)})")
+    return dict(zip(names, grads, strict=False))
+
+
+def _autograd(
+    out: torch.Tensor, dout: torch.Tensor, leaves: dict[str, torch.Tensor], wrt: tuple[str, ...], twice: bool
+) -> dict[str, torch.Tensor]:
+    if not wrt:
+        return {}
+    if not out.requires_grad and out.numel() and leaves["k"].numel():
+        raise ContractError(
+            'out does not require grad, so backward="autograd" has nothing to differentiate: '
+            "use a torch.autograd.Function, or declare backward=None"
+        )
+    grads = [None] * len(wrt)
+    if out.requires_grad:
+        asked_for = [leaves[name] for name in wrt]
+        if twice:
+            torch.autograd.grad(out, asked_for, dout, allow_unused=True, retain_graph=True)
+        grads = torch.autograd.grad(out, asked_for, dout, allow_unused=True)
+    empty = out.numel() == 0 or leaves["k"].numel() == 0  # then nothing depends on anything, and None means 0
+    grads = [torch.zeros_like(leaves[name]) if g is None and empty else g for name, g in zip(wrt, grads, strict=True)]
+    missing = [name for name, grad in zip(wrt, grads, strict=True) if grad is None]
+    if missing:
+        raise ContractError(f"autograd gives no gradient for {', '.join(missing)}: out does not depend on it")
+    return {"d" + name: grad for name, grad in zip(wrt, grads, strict=True)}
+
+
+def _check_forward(impl: Implementation, x: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
+    problems = _tensor_problems("out", out, x.q.shape, x.q.dtype, x.q.device)
+    if out.shape != x.q.shape and tuple(out.shape) == tuple(x.q.transpose(1, 2).shape):
+        other = "bshd" if impl.layout == "bhsd" else "bhsd"
+        problems[0] += f"; this is layout {other!r}: declare layout={other!r} if q, k, v are taken in it too"
+    if lse is not None:
+        batch, nheads, seqlen_q = _sizes(impl, x.q)
+        problems += _tensor_problems("lse", lse, (batch, nheads, seqlen_q), torch.float32, x.q.device)
+    if problems:
+        raise ContractError(problems)
+
+
+def _sizes(impl: Implementation, q: torch.Tensor) -> tuple[int, int, int]:
+    return (q.shape[0], q.shape[1], q.shape[2]) if impl.layout == "bhsd" else (q.shape[0], q.shape[2], q.shape[1])
+
+
+def _check_gradients(x: Inputs, results: dict[str, torch.Tensor]) -> None:
+    problems = []
+    for name, grad in results.items():
+        like = getattr(x, name[1:])
+        problems += _tensor_problems(name, grad, like.shape, like.dtype, like.device)
+    if problems:
+        raise ContractError(problems)
+
+
+def _tensor_problems(name: str, got: torch.Tensor, shape: tuple, dtype: torch.dtype, device: torch.device) -> list[str]:
+    problems = []
+    if tuple(got.shape) != tuple(shape):
+        problems.append(f"{name} has shape {tuple(got.shape)}, should be {tuple(shape)}")
+    if got.dtype != dtype:
+        problems.append(f"{name} has dtype {got.dtype}, should be {dtype}: convert it before returning")
+    if got.layout != torch.strided:
+        problems.append(f"{name} has layout {got.layout}, should be torch.strided")
+    if got.device.type != device.type:
+        problems.append(f"{name} is on {got.device}, should be on {device}")
+    return problems
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__} of {len(value)} ({', '.join(_describe(item) for item in value)})"
+    if isinstance(value, torch.Tensor):
+        return f"tensor {tuple(value.shape)}"
+    return type(value).__name__

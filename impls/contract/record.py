@@ -1,0 +1,280 @@
+"""The plug-in contract: what an implementation of attention says about itself.
+
+An `Implementation` is a promise. Inside `supports` it must be right; outside it must refuse with a clear error.
+Nothing here runs a kernel: call.py does that, and properties/judging/conformance.py tries the promise out once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+GRADIENTS = ("dq", "dk", "dv", "dbias")
+OUTPUTS = ("out", "lse", *GRADIENTS)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DEVICES = ("cuda", "cpu")
+LARGEST_HEADDIM = 1024
+MOST_OF_EXP = 0.01  # beyond, the budget of the first order says little
+
+
+class ContractError(ValueError):
+    """An implementation breaks the contract; the message says what to change, one problem per line."""
+
+    def __init__(self, problems: str | list[str]):
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How the implementation rounds; the error budget (oracle/budget.py) is derived from it.
+
+    multiply: products of q k and P v are exact in the operands' dtype ("operand") or rounded to "tf32",
+    or cut off to it, as the matrix unit does with float32 that nobody rounded ("tf32_cut": tl.dot in Triton),
+    or three products of parts in tf32 ("tf32x3").
+    accumulate: sums are kept in "float32", or in the dtype of the inputs ("operand").
+    probabilities: P and dS are cast to the dtype of the inputs before the second product ("operand"), or stay "float32".
+    merge: parts of the keys are merged by their running maximum and sum ("accumulator"), or by weights exp(lse_part - lse)
+    made of float32 lse ("lse").
+    scaled: softmax_scale multiplies the scores, or "q", or "k", or its root "both", which are then rounded to their dtype.
+    tile_sum: P v is summed in the dtype of the inputs over tiles of so many keys, which float32 then adds; None: it is not.
+    statistics: m, l and lse are kept in "float32", or in the dtype of the inputs ("operand").
+    quantize: for the scores, q and k are cast to "int8" or "fp8" (e4m3), or not ("none").
+    quantize_by: one step for each "tensor", "head" or "block" of rows.
+    exp: the largest relative error of P = exp(...), where that is more than float32's: 8.8e-5 for the cubic polynomial of
+    FlashAttention-4.
+    """
+
+    multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
+    accumulate: Literal["float32", "operand"] = "float32"
+    probabilities: Literal["operand", "float32"] = "operand"
+    merge: Literal["accumulator", "lse"] = "accumulator"
+    scaled: Literal["scores", "q", "k", "both"] = "scores"
+    tile_sum: int | None = None
+    statistics: Literal["float32", "operand"] = "float32"
+    quantize: Literal["none", "int8", "fp8"] = "none"
+    quantize_by: Literal["tensor", "head", "block"] = "tensor"
+    exp: float = 0.0
+
+
+@dataclass(frozen=True)
+class Supports:
+    """What an implementation promises to get right. The defaults promise least."""
+
+    dtypes: Collection[torch.dtype] = frozenset({torch.float16, torch.bfloat16})
+    headdims: Collection[int] = (64, 128)
+    causal: Literal["never", "optional", "always"] = "never"
+    bias: Literal["none"] | Collection[str] = "none"
+    bias_grad: bool = False
+    cross: bool = False
+    gqa: bool = False
+    softmax_scale: bool = False
+    strides: bool | Literal["last_contiguous"] = False
+    accepts: Callable[[Any], str | None] | None = None
+
+    @property
+    def bias_kinds(self) -> tuple[str, ...]:
+        """The kinds of bias taken, in a fixed order: () for "none"."""
+        return tuple(kind for kind in ("vector", "matrix") if self.bias != "none" and kind in self.bias)
+
+    @property
+    def headdim_list(self) -> list[int]:
+        """The supported head dims up to 1024, in order."""
+        return [d for d in range(1, LARGEST_HEADDIM + 1) if d in self.headdims]
+
+
+class Keyword(NamedTuple):
+    """A keyword of forward and backward: its value where a caller does not say, and who gets it."""
+
+    default: Any
+    declared: Callable[[Supports], bool]
+
+
+KEYWORDS = {
+    "causal": Keyword(False, lambda supports: supports.causal == "optional"),
+    "bias": Keyword(None, lambda supports: bool(supports.bias_kinds)),
+    "softmax_scale": Keyword(None, lambda supports: supports.softmax_scale),
+}
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One implementation of attention, and what it promises. See docs/adding-an-implementation.md.
+
+    forward(q, k, v, *, causal, bias, softmax_scale) -> out, or (out, lse)
+    backward(dout, q, k, v, out, lse, *, causal, bias, softmax_scale) -> (dq, dk, dv) or (dq, dk, dv, dbias)
+    with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) in layout "bshd".
+    A keyword is passed only where `supports` declares it.
+    """
+
+    name: str
+    forward: Callable[..., Any]
+    backward: Callable[..., Any] | Literal["autograd"] | None = None
+    layout: Literal["bshd", "bhsd"] = "bshd"
+    devices: Collection[str] = frozenset({"cuda", "cpu"})
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks for it
+    supports: Supports = field(default_factory=Supports)
+    causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
+    lse: Literal["natural", "log2"] | None = None
+    empty_rows: Literal["zero", "undefined"] = "zero"
+    outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises, or is right all the same
+    repeatable: Collection[str] = frozenset(OUTPUTS)
+    # Outputs whose bits are promised to be the same for all batches and heads with the same inputs in one call. None: no
+    # promise, but such heads are within the budget of each other, and repeatable ones that differ do so in every call.
+    equal_heads: Collection[str] | None = None
+    precision: Precision = field(default_factory=Precision)
+    tile: tuple[int, int] | None = None
+    traced: bool = False  # on a CPU its kernels run in the emulator, so test_races can check every access
+    # The share of a profile's cases and repeats: less for kernels that are emulated. {"cpu": 0.2}: on a CPU.
+    share: float | Mapping[str, float] = 1.0
+    known_failures: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self):
+        problems = declaration_problems(self)
+        if problems:
+            raise ContractError(problems)
+
+    @property
+    def gives_dbias(self) -> bool:
+        """Whether backward also returns dbias."""
+        return bool(self.backward) and self.supports.bias_grad
+
+    def share_on(self, device: str) -> float:
+        """`share` on "cpu" or "cuda": 1 where a mapping does not name the device."""
+        return self.share.get(device, 1.0) if isinstance(self.share, Mapping) else self.share
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Takes the place of an Implementation whose language is not installed. Its laws are refused with the reason."""
+
+    name: str
+    reason: str
+
+
+def declaration_problems(impl: Implementation) -> list[str]:
+    """Everything that is wrong with the declaration itself. Each problem says what to change."""
+    problems: list[str] = []
+
+    def must(ok: bool, text: str) -> None:
+        if not ok:
+            problems.append(text)
+
+    def one_of(what: str, value: object, allowed: tuple) -> None:
+        must(value in allowed, f"{what}={value!r}: should be one of {', '.join(map(repr, allowed))}")
+
+    s, p = impl.supports, impl.precision
+    named = isinstance(impl.name, str) and re.fullmatch(r"[a-z0-9_]+", impl.name)
+    must(bool(named), f"name={impl.name!r}: should match [a-z0-9_]+, as it becomes part of test ids")
+    must(callable(impl.forward), f"forward={impl.forward!r}: should be a function of (q, k, v, ...)")
+    must(
+        impl.backward in (None, "autograd") or callable(impl.backward),
+        f'backward={impl.backward!r}: should be a function, "autograd" to differentiate forward, or None',
+    )
+    one_of("layout", impl.layout, ("bshd", "bhsd"))
+    one_of("causal_alignment", impl.causal_alignment, ("bottom_right", "top_left"))
+    one_of("lse", impl.lse, ("natural", "log2", None))
+    one_of("empty_rows", impl.empty_rows, ("zero", "undefined"))
+    one_of("outside", impl.outside, ("error", "undefined"))
+    must(_subset(impl.devices, DEVICES, least=1), f"devices={impl.devices!r}: should be a subset of {{'cuda', 'cpu'}}")
+    must(
+        _has_reasons(impl),
+        f"unavailable={impl.unavailable!r}: should give a reason in one line for a device that is not in devices, as in "
+        "{'cuda': 'no nvcc found'}",
+    )
+    must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
+    must(
+        impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
+        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None for no promise",
+    )
+    if isinstance(s, Supports):
+        known = "a non-empty set of torch.float32, torch.float16, torch.bfloat16"
+        must(_subset(s.dtypes, DTYPES, least=1), f"supports.dtypes={s.dtypes!r}: should be {known}")
+        must(
+            _has_headdims(s),
+            f"supports.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
+        )
+        one_of("supports.causal", s.causal, ("never", "optional", "always"))
+        kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
+        must(kinds_fit, f"supports.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
+        for flag in ("bias_grad", "cross", "gqa", "softmax_scale"):
+            one_of(f"supports.{flag}", getattr(s, flag), (True, False))
+        must(
+            not (s.bias_grad and (s.bias == "none" or not impl.backward)),
+            "supports.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
+        )
+        one_of("supports.strides", s.strides, (True, False, "last_contiguous"))
+        must(
+            s.accepts is None or callable(s.accepts), f"supports.accepts={s.accepts!r}: should be a function of a case"
+        )
+    else:
+        problems.append(f"supports={s!r}: should be a Supports(...)")
+    if isinstance(p, Precision):
+        one_of("precision.multiply", p.multiply, ("operand", "tf32", "tf32_cut", "tf32x3"))
+        one_of("precision.accumulate", p.accumulate, ("float32", "operand"))
+        one_of("precision.probabilities", p.probabilities, ("operand", "float32"))
+        one_of("precision.merge", p.merge, ("accumulator", "lse"))
+        one_of("precision.scaled", p.scaled, ("scores", "q", "k", "both"))
+        one_of("precision.statistics", p.statistics, ("float32", "operand"))
+        one_of("precision.quantize", p.quantize, ("none", "int8", "fp8"))
+        one_of("precision.quantize_by", p.quantize_by, ("tensor", "head", "block"))
+        whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
+        must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
+        number = isinstance(p.exp, (int, float)) and p.exp is not True and 0 <= p.exp <= MOST_OF_EXP
+        must(number, f"precision.exp={p.exp!r}: should be a relative error, from 0 to {MOST_OF_EXP}")
+    else:
+        problems.append(f"precision={p!r}: should be a Precision(...)")
+    must(impl.tile is None or _is_tile(impl.tile), f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
+    must(
+        impl.traced is False or (impl.traced is True and _subset(impl.devices, DEVICES) and "cpu" in impl.devices),
+        f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, where kernels are traced',
+    )
+    must(
+        _is_share(impl.share),
+        f"share={impl.share!r}: should be a number above 0, at most 1, or such numbers by device, as in {{'cpu': 0.2}}",
+    )
+    listed = isinstance(impl.known_failures, Mapping)
+    must(listed, f"known_failures={impl.known_failures!r}: should be {{'test_name': 'why, #123'}}")
+    for law, why in impl.known_failures.items() if listed else ():
+        must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
+    return problems
+
+
+def _subset(values: Any, allowed: tuple, least: int = 0) -> bool:
+    if isinstance(values, str) or not isinstance(values, Collection):
+        return False
+    return len(values) >= least and all(value in allowed for value in values)
+
+
+def _has_reasons(impl: Implementation) -> bool:
+    here = impl.devices if isinstance(impl.devices, Collection) else ()
+    others = tuple(device for device in DEVICES if device not in here)
+    return (
+        isinstance(impl.unavailable, Mapping)
+        and _subset(impl.unavailable, others)
+        and all(
+            isinstance(reason, str) and len(reason.splitlines()) == 1 and reason.strip()
+            for reason in impl.unavailable.values()
+        )
+    )
+
+
+def _is_tile(tile: Any) -> bool:
+    return isinstance(tile, Sequence) and len(tile) == 2 and all(isinstance(n, int) and n > 0 for n in tile)
+
+
+def _is_share(share: Any) -> bool:
+    if isinstance(share, Mapping):
+        return _subset(share, DEVICES) and not any(isinstance(n, Mapping) or not _is_share(n) for n in share.values())
+    return isinstance(share, (int, float)) and 0 < share <= 1
+
+
+def _has_headdims(s: Supports) -> bool:
+    try:
+        return bool(s.headdim_list)
+    except TypeError:
+        return False

@@ -1,0 +1,219 @@
+"""Finds implementations: in a file (--impl-from), through a plug-in's hook (pytest_attention_impls), and in impls/.
+
+What cannot be loaded does not stop the others: it becomes an `Unloadable` entry, whose contract check fails with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import shlex
+import sys
+import traceback
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
+from flash_attest.places import ROOMS
+
+HERE = ROOMS / "impls"
+FIELDS = {c.__name__: ", ".join(f.name for f in fields(c)) for c in (Implementation, Supports, Precision)}
+MODULES = "attest_plugin_"  # how the name of a plug-in's module begins
+NOT_IMPLEMENTATIONS = {
+    "__init__", "arguments", "call", "contract", "one_device", "operators", "registry", "shares", "torch_refusals",
+}  # fmt: skip
+
+
+class RegistryError(ValueError):
+    """The selection is invalid: no such file, an unknown name, or two implementations of one name."""
+
+
+@dataclass(frozen=True)
+class Unloadable:
+    """A plug-in that gave no implementation: its name (for test ids) and what to change."""
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An implementation (or Unloadable), the file it came from, and how to name it on a command line."""
+
+    impl: Implementation | Absent | Unloadable
+    file: str
+    option: str = ""  # "--impl-from=my_file.py" for the replay command, quoted for the shell; "" for our own
+
+    @property
+    def name(self) -> str:
+        return self.impl.name
+
+    @property
+    def plug_in(self) -> bool:
+        """Whether it is not one of ours."""
+        return bool(self.option) or (bool(self.file) and HERE not in Path(self.file).resolve().parents)
+
+
+def ours(wanted: Collection[str] | None = None) -> list[Entry]:
+    """The entries of every module and package in impls/ that has IMPL or IMPLS.
+
+    wanted: names; then only the modules are imported that these begin with. Numba's, for one, takes a second.
+    """
+    paths = [path for path in sorted(HERE.iterdir()) if path.suffix == ".py" or (path / "__init__.py").exists()]
+    return [
+        entry
+        for path in paths
+        if path.stem not in NOT_IMPLEMENTATIONS
+        and (wanted is None or any(name.startswith(path.stem) for name in wanted))
+        for entry in _of_module(path)
+    ]
+
+
+def _of_module(path: Path) -> list[Entry]:
+    try:
+        module = importlib.import_module(f"flash_attest.impls.{path.stem}")
+    except Exception as error:
+        return [Entry(Unloadable(path.stem, _import_problem(path, error)), str(path))]
+    impls = _declared(module, None, path)
+    if other := [impl.name for impl in impls if not impl.name.startswith(path.stem)]:
+        problem = f"{path}: the names {', '.join(other)} should begin with {path.stem}, by which --impl finds them"
+        return [Entry(Unloadable(path.stem, problem), str(path))]
+    return [Entry(impl, str(path)) for impl in impls]
+
+
+def from_file(argument: str) -> list[Entry]:
+    """ "my_file.py" or "my_file.py:NAME" -> its entries. NAME may be an Implementation or a list; default IMPL or IMPLS."""
+    path, name = file_of(argument)
+    option = option_of(argument)
+    if not path.is_file():
+        raise RegistryError(f"--impl-from {argument}: there is no file {path}")
+    unique = f"{MODULES}{as_name(path.stem)}_{hashlib.sha1(str(path.resolve()).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(unique, path)
+    if spec is None or spec.loader is None:
+        raise RegistryError(f"--impl-from {argument}: should be a Python file (.py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return [Entry(Unloadable(as_name(path.stem), _import_problem(path, error)), str(path), option)]
+    return [Entry(impl, str(path), option) for impl in _declared(module, name, path)]
+
+
+def file_of(argument: str) -> tuple[Path, str | None]:
+    """ "my_file.py:NAME" -> the file and the name; None without a name."""
+    text, name = argument, None
+    if not Path(text).exists() and ":" in text:
+        text, name = text.rsplit(":", 1)
+    return Path(text), name
+
+
+def option_of(argument: str) -> str:
+    """The option of a file, as the replay command has it, quoted for a shell."""
+    return shlex.quote(f"--impl-from={argument}")
+
+
+def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
+    """What the plug-ins' pytest_attention_impls returned -> entries; what is no Implementation becomes Unloadable.
+
+    `option`: how the plug-ins are named on a command line, if they are.
+    """
+    entries = []
+    for result in results:
+        for impl in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(impl, (Implementation, Absent)):
+                entries.append(Entry(impl, _file_of(impl), option))
+            else:
+                problem = f"pytest_attention_impls returned {impl!r}: should be a list of Implementation"
+                entries.append(Entry(Unloadable("plugin", problem), "a plug-in", option))
+    return entries
+
+
+def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
+    """What --impl names among the plug-ins and ours. Without --impl: everything, or only the plug-ins, if `alone`.
+
+    Raises RegistryError for the same reasons as `select`.
+    """
+    if names is None:
+        return select(plugins if alone else [*plugins, *ours()], None)
+    entries = [*plugins, *ours(wanted := named(names))]
+    if not wanted or not {*wanted} <= {entry.name for entry in entries}:
+        entries = [*plugins, *ours()]  # the message lists all names that are known
+    return select(entries, names)
+
+
+def named(names: str) -> list[str]:
+    """ "a,b" -> its names."""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def select(entries: list[Entry], names: str | None) -> list[Entry]:
+    """All entries, or those of "a,b", sorted by name so that every worker sees the same order.
+
+    Raises RegistryError for an unknown name (with the known ones) and for two entries of one name (with both files).
+    """
+    by_name: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.name in by_name:
+            first = by_name[entry.name].file
+            raise RegistryError(f"two implementations are named {entry.name!r}: in {first} and in {entry.file}")
+        by_name[entry.name] = entry
+    wanted = list(by_name) if names is None else named(names)
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown or not wanted:
+        what = f"unknown {', '.join(map(repr, unknown))}" if unknown else "no name given"
+        raise RegistryError(f"--impl {shlex.quote(names or '')}: {what}; known are {', '.join(sorted(by_name))}")
+    return [by_name[name] for name in sorted(set(wanted))]
+
+
+def _declared(module, name: str | None, path: Path) -> list[Implementation | Absent | Unloadable]:
+    default = getattr(module, "IMPL", getattr(module, "IMPLS", None))
+    found = default if name is None else getattr(module, name, None)
+    impls = list(found) if isinstance(found, (list, tuple)) else [found]
+    if impls and all(isinstance(impl, (Implementation, Absent)) for impl in impls):
+        return impls
+    what = name or "IMPL or IMPLS"
+    defined = sorted(k for k, value in vars(module).items() if isinstance(value, Implementation))
+    hint = f"; it has {', '.join(defined)}" if defined else _what_is_there(found)
+    problem = f"{path}: {what} should be an Implementation, or a list of them{hint}"
+    if name is not None and not hasattr(module, name):
+        raise RegistryError(f"--impl-from {path}:{name}: there is no {name} in it{hint}")
+    return [Unloadable(as_name(path.stem), problem)]
+
+
+def _what_is_there(found: object) -> str:
+    """What stands in the place of an Implementation, for a message; "" for nothing."""
+    if isinstance(found, (list, tuple)):
+        kinds = dict.fromkeys(type(impl).__name__ for impl in found if not isinstance(impl, (Implementation, Absent)))
+        return f"; the list holds {', '.join(kinds)}" if found else "; the list is empty"
+    return "" if found is None else f"; it is a {type(found).__name__}{': call it' if callable(found) else ''}"
+
+
+def _import_problem(path: Path, error: BaseException) -> str:
+    if isinstance(error, ContractError):
+        return "\n".join([f"{path}: the declaration is wrong", *(f"  {problem}" for problem in error.problems)])
+    where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
+    line = f"{path}:{where[-1].lineno}" if where else str(path)
+    if isinstance(error, SyntaxError):
+        return f"{path}:{error.lineno}: importing it raises SyntaxError: {error.msg}"
+    hint = next(
+        (f"; its fields are {fields}" for name, fields in FIELDS.items() if f"{name}.__init__()" in str(error)), ""
+    )
+    return f"{line}: importing it raises {type(error).__name__}: {error}{hint}"
+
+
+def as_name(text: str) -> str:
+    """A file's name as the name of a plug-in."""
+    return "".join(c if c.isalnum() else "_" for c in text.lower()) or "plugin"
+
+
+def _file_of(impl: Implementation) -> str:
+    try:
+        return inspect.getfile(inspect.unwrap(impl.forward))
+    except (TypeError, AttributeError):  # no Python function; or an Absent, which has none
+        return "a plug-in"

@@ -1,0 +1,93 @@
+"""Where the seconds of a law go: every moment is counted once, under one kind of work."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+from flash_attest.emulator import build_cache
+from flash_attest.properties.progress import NOW
+
+build_cache.while_compiling = NOW.compiling  # then a call may take longer
+
+
+class Work(Enum):
+    """A kind of work, as the report names it."""
+
+    # Inside an implementation, as far as its compiler tells; waiting for another worker included.
+    COMPILING = "compiling"
+    RUNNING = "running"  # the rest of what happens inside an implementation
+    ORACLE = "oracle"
+    BUDGET = "budget"  # and comparing with it
+    DRAWING = "drawing"  # Hypothesis
+    INPUTS = "inputs"  # tensors from a case
+    LAW = "law"  # the rest of the law itself
+    SHRINKING = "shrinking"  # everything from the first failure to the finished message
+
+
+class Clock:
+    """Seconds of each kind. Kinds nest: while an inner one is counted, the outer one is not."""
+
+    def __init__(self):
+        self.seconds: dict[Work, float] = defaultdict(float)
+        self._stack: list[Work] = []
+        self._since = 0.0
+        self._only: Work | None = None
+
+    @contextmanager
+    def counts(self, work: Work) -> Iterator[None]:
+        """Count a block as this kind of work; of RUNNING, what compilers took is counted as COMPILING."""
+        self._charge()
+        self._stack.append(work)
+        compiled = compiling_seconds() if work is Work.RUNNING else 0.0
+        before = self.seconds[work]
+        try:
+            yield
+        finally:
+            self._charge()
+            self._stack.pop()
+            if work is Work.RUNNING and self._only is None:
+                took = min(compiling_seconds() - compiled, self.seconds[work] - before)
+                self.seconds[Work.RUNNING] -= took
+                self.seconds[Work.COMPILING] += took
+
+    def from_now_on(self, work: Work) -> None:
+        """Count everything that follows as this kind."""
+        self._charge()
+        self._only = work
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        if self._stack:
+            self.seconds[self._only or self._stack[-1]] += now - self._since
+        self._since = now
+
+
+_by_triton = 0.0
+_DYNAMO = ("entire_frame_compile", "entire_backward_compile")
+
+
+def compiling_seconds() -> float:
+    """Seconds that compilers took in this process so far: g++ and nvcc through our cache, Triton, torch.compile."""
+    _listen_to_triton()
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    frames = sum(dynamo.calculate_time_spent().get(key, 0.0) for key in _DYNAMO) if dynamo else 0.0
+    return build_cache.seconds() + _by_triton + frames
+
+
+def _listen_to_triton() -> None:
+    """Have Triton (3.4 and later) tell how long each compilation took, unless somebody else is told already."""
+    triton = sys.modules.get("triton.knobs")
+    if triton is None or triton.compilation.listener is not None:
+        return
+
+    def listener(*, times, **_) -> None:
+        global _by_triton
+        _by_triton += times.total / 1e6
+        NOW.compiled(times.total / 1e6)
+
+    triton.compilation.listener = listener

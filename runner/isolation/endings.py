@@ -1,0 +1,153 @@
+"""How a judging process ended, in words."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from dataclasses import dataclass
+from enum import Enum
+
+from flash_attest.impls.contract import call
+from flash_attest.properties.judging.plan import CALLED_WITH, CONTRACT_CHAPTER
+from flash_attest.properties.progress import Seen
+
+NAMES = {
+    signal.SIGSEGV: "segmentation fault",
+    signal.SIGABRT: "abort",
+    signal.SIGBUS: "bus error",
+    signal.SIGFPE: "arithmetic error",
+    signal.SIGILL: "illegal instruction",
+    signal.SIGTRAP: "trap",
+    signal.SIGSYS: "forbidden system call",
+    signal.SIGKILL: "killed",
+    signal.SIGTERM: "told to end",
+}
+# Sent by somebody else, or by the system where a machine has too little.
+FROM_OUTSIDE = {
+    signal.SIGKILL,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGXCPU,
+    signal.SIGXFSZ,
+}
+MOST_PRINTED, WIDEST = 5, 200  # lines, and characters of each
+FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
+
+
+class Kind(Enum):
+    """How a process may end."""
+
+    CRASHED = "crashed"  # by a signal of its own making
+    EXITED = "exited"
+    TIMED_OUT = "timed out"
+    KILLED = "killed"
+    OUT_OF_MEMORY = "out of memory"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended, and what it was doing. words: "signal 11 (segmentation fault)"."""
+
+    kind: Kind
+    words: str
+    seen: Seen
+    printed: tuple[str, ...] = ()  # its last lines
+    frames: tuple[str, ...] = ()  # where it was
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the implementation broke its promise: it ended the process in which it was called."""
+        return self.seen.in_call and self.kind in (Kind.CRASHED, Kind.EXITED)
+
+    @property
+    def of_contract(self) -> bool:
+        """Whether it ended while the contract was tried."""
+        return self.seen.text.startswith(CONTRACT_CHAPTER)
+
+    @property
+    def case(self) -> str:
+        """The case that was launched last, as --case takes it; "" if there was none."""
+        return self.seen.text.partition(" ")[2].partition(CALLED_WITH)[0]
+
+    @property
+    def called_with(self) -> str:
+        """What the call has otherwise than the case, outside of the promise; "" if nothing."""
+        return self.seen.text.partition(CALLED_WITH)[2]
+
+    @property
+    def headline(self) -> str:
+        """In one line, for an issue."""
+        if not self.seen.in_call:
+            return self.sentence
+        called = f"{CALLED_WITH}{self.called_with}" if self.called_with else ""
+        if self.kind is Kind.TIMED_OUT:
+            return f"{self.seen.phase} does not return {self.words}{called}"
+        return f"{self.seen.phase} ends the process{called}: {self.words}"
+
+    @property
+    def sentence(self) -> str:
+        """With what it was doing."""
+        case = self.seen.text.partition(" ")[2]
+        silent = "it did not return" if self.seen.in_call else "nothing was heard from it"
+        words = f"{silent} {self.words}" if self.kind is Kind.TIMED_OUT else self.words
+        where = f"in {self.seen.phase}" if self.seen.in_call else "outside of a call"
+        last = f"the last case launched was {case}" if case else "it had launched no case"
+        return f"the process {_ended(self.kind)} {where}: {words}; {last}"
+
+    def same_as(self, other: object) -> bool:
+        """Whether another process ended in the same way."""
+        return isinstance(other, Ending) and (self.words, self.breaks, self.seen.phase) == (
+            other.words,
+            other.breaks,
+            other.seen.phase,
+        )
+
+    @property
+    def observed(self) -> list[str]:
+        """Facts for a message."""
+        return [*self.frames, *(f"it printed: {line}" for line in self.printed)]
+
+
+def ending_of(status: int, *, memory_ran_out: bool = False) -> tuple[Kind, str]:
+    """The kind and the words of a status as os.waitpid gives it."""
+    if os.WIFEXITED(status):
+        return Kind.EXITED, f"exit status {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    words = f"signal {number} ({name_of(number)})"
+    if number == signal.SIGKILL and memory_ran_out:
+        return Kind.OUT_OF_MEMORY, f"{words}: this machine was out of memory"
+    if number in FROM_OUTSIDE:
+        return Kind.KILLED, f"{words}: sent by the system, out of memory, or by another process"
+    return Kind.CRASHED, words
+
+
+def name_of(number: int) -> str:
+    """A signal in words."""
+    try:
+        return NAMES.get(signal.Signals(number)) or signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return "unknown"
+
+
+def frames_in(dump: str) -> tuple[str, ...]:
+    """The outermost and the innermost frame of the implementation, of what faulthandler wrote."""
+    frames = []
+    for file, line, function in FRAME.findall(dump):
+        if file == call.__file__:
+            break
+        frames.append(f"at {file}:{line}, in {function}")
+    outermost = frames[-1:] if len(frames) < len(FRAME.findall(dump)) else []  # else it was not called
+    return tuple(dict.fromkeys([*outermost, *frames[:1]]))
+
+
+def last_lines(printed: str) -> tuple[str, ...]:
+    """The end of what a process printed."""
+    lines = [line.rstrip()[:WIDEST] for line in printed.splitlines() if line.strip()]
+    return tuple(lines[-MOST_PRINTED:])
+
+
+def _ended(kind: Kind) -> str:
+    return {Kind.TIMED_OUT: "was ended", Kind.EXITED: "ended"}.get(kind, "died")

@@ -1,0 +1,87 @@
+"""The first import of a plug-in, in a process that may die: what aborts or never ends there is not imported here."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.registry import Entry, Unloadable
+from flash_attest.properties.progress import NOW
+from flash_attest.runner.isolation.endings import Ending, Kind
+from flash_attest.runner.isolation.parent import answer_of
+
+START_LATER = (
+    "importing its file starts threads, which the process that judges, forked from this one, does not have "
+    "(start them in the first call)"
+)
+_threads: dict[str, list[str]] = {}  # by option, the threads that a file has started
+
+
+def problem_of(argument: str, limit: float) -> str:
+    """Why a file cannot be imported in this process; "" if it can, also where that raises an exception.
+
+    argument: as --impl-from has it. limit: in seconds; 0: none.
+    """
+
+    def start() -> dict:
+        try:
+            with NOW.call():
+                registry.from_file(argument)
+        except registry.RegistryError:
+            pass
+        except KeyboardInterrupt:
+            return {"problem": "raises KeyboardInterrupt"}
+        return {"problem": ""}
+
+    ending = answer_of(start, limit)
+    if not isinstance(ending, Ending):
+        return ending["problem"] and _sentence(argument, ending["problem"])
+    does = "does not end" if ending.kind is Kind.TIMED_OUT else "ends the process:"
+    return "\n".join([_sentence(argument, f"{does} {ending.words}"), *(f"  {line}" for line in ending.observed)])
+
+
+def imported(argument: str) -> list[Entry]:
+    """As registry.from_file, in this process, with nothing that runs when it exits. Remembers the threads that it starts."""
+    before = set(threading.enumerate())
+    with no_exit_handlers():
+        entries = registry.from_file(argument)
+    if started := [thread.name for thread in threading.enumerate() if thread not in before]:
+        _threads[registry.option_of(argument)] = started
+    return entries
+
+
+def threads_of(option: str) -> list[str]:
+    """A fact for a message about calls that do not return. option: as entries have it (--impl-from=...)."""
+    if names := _threads.get(option):
+        return [f"{START_LATER}: {', '.join(names)}"]
+    return []
+
+
+@contextlib.contextmanager
+def no_exit_handlers() -> Iterator[None]:
+    """In this block plug-ins register nothing that runs when the pytest process exits: it could change the exit status."""
+    register = atexit.register
+
+    def registered(function: Callable, *arguments: object, **options: object) -> Callable:
+        module = getattr(function, "__module__", None) or ""
+        if not module.startswith((registry.MODULES, os.name)):  # os._exit is posix._exit
+            register(function, *arguments, **options)
+        return function
+
+    with mock.patch.object(atexit, "register", registered):
+        yield
+
+
+def unloadable(argument: str, problem: str) -> Entry:
+    """The entry of a file that cannot be imported."""
+    path, _ = registry.file_of(argument)
+    return Entry(Unloadable(registry.as_name(path.stem), problem), str(path), registry.option_of(argument))
+
+
+def _sentence(argument: str, what: str) -> str:
+    return f"{registry.file_of(argument)[0]}: importing it {what}"

@@ -1,0 +1,254 @@
+"""A judging process as its parent has it: started by a fork, asked, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flash_attest.properties.progress import NOW, Seen
+from flash_attest.runner.isolation import child
+from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frames_in, last_lines
+
+WHILE_COMPILING = 10  # times the limit
+SILENT = 10  # times the limit, outside of a call: an oracle on a CPU takes its time
+POLL = 0.5  # seconds between looks at a process that says nothing; an answer or an end is seen at once
+PATIENCE = 1.0  # seconds for a process to write where it is, and to end when it is told to
+COMPILERS = {
+    "g++",
+    "gcc",
+    "cc1plus",
+    "as",
+    "ld",
+    "collect2",
+    "clang",
+    "clang++",
+    "nvcc",
+    "cicc",
+    "ptxas",
+    "fatbinary",
+    "ninja",
+}
+MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
+
+
+def possible() -> bool:
+    """Whether processes can be judged in: where this is not Linux, laws are judged in the pytest process."""
+    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+
+
+@dataclass
+class JudgingProcess:
+    """start() -> dict and answer(request) -> dict run in the process. limit: seconds for a call; 0: none.
+
+    kept: a third process is between the two, for what it calls may kill its parent.
+    keeps_streams: what it prints goes where the parent's does; otherwise into a file that only endings quote.
+    """
+
+    start: Callable[[], dict]
+    answer: Callable[[dict], dict]
+    limit: float
+    keeps_streams: bool = False
+    kept: bool = False
+
+    def __post_init__(self):
+        self.pid = 0  # of the process that keeps it (child.keep); 0: there is none
+        self._judging = 0  # the process that judges, once it is up: NOW has that of the last one which came up
+        self.hello: dict = {}
+
+    def begin(self) -> Ending | None:
+        """Fork. How it ended, if it did not come up."""
+        self._printed = None if self.keeps_streams else tempfile.TemporaryFile()  # noqa: SIM115
+        self._stack = tempfile.TemporaryFile()  # noqa: SIM115
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        NOW.reset()
+        NOW.forget_process()
+        self._out_of_memory_before = _killed_for_memory()
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: those of pytest-xdist hold nothing we use
+            self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._requests)
+            os.close(self._answers)
+            child.run(requests, answers, self.start, self.answer, self._printed, self._stack, parent, self.kept)
+        os.close(requests)
+        os.close(answers)
+        self._end = os.pidfd_open(self.pid)
+        hello = self._wait()
+        if isinstance(hello, Ending):
+            return hello
+        self.hello, self._judging = hello, NOW.process
+        return None
+
+    def ask(self, request: dict) -> dict | Ending:
+        """The answer, or how the process ended. It is gone then, and so is all that it started."""
+        NOW.reset()
+        with contextlib.suppress(BrokenPipeError):  # it is dead, which _wait finds out
+            child.send(self._requests, request)
+        return self._wait()
+
+    def alive(self) -> bool:
+        """Whether it is there to be asked."""
+        return bool(self.pid) and not self._gone(0)
+
+    def ended(self) -> Ending:
+        """How it ended, once it is no longer alive."""
+        seen = NOW.seen()
+        status = self.end()
+        kind, words = ending_of(status, memory_ran_out=_killed_for_memory() > self._out_of_memory_before)
+        return Ending(kind, words, seen, *self._left())
+
+    def end(self) -> int:
+        """End it with all that it started; the status that it left."""
+        if not self.pid:
+            return 0
+        judging = self.number
+        for stop in (signal.SIGTERM, signal.SIGKILL):
+            if not self._gone(0):
+                _signal_group(judging, stop)
+                self._gone(PATIENCE)
+        _signal_group(judging, signal.SIGKILL)  # what it forked
+        _signal_group(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
+        for descriptor in (self._requests, self._answers, self._end):
+            os.close(descriptor)
+        return status
+
+    @property
+    def number(self) -> int:
+        """Of the process that judges."""
+        return self._judging or NOW.process or self.pid
+
+    def _wait(self) -> dict | Ending:
+        try:
+            return self._watch()
+        except BaseException:  # Ctrl-C
+            self.end()
+            raise
+
+    def _watch(self) -> dict | Ending:
+        events, data = select.poll(), b""
+        events.register(self._answers, select.POLLIN)
+        events.register(self._end, select.POLLIN)
+        clock = _CallClock(self.limit)
+        while True:
+            ready = [descriptor for descriptor, _ in events.poll(1000 * clock.interval)]
+            if self._answers in ready:
+                part = os.read(self._answers, 1 << 20)
+                data += part
+                if (message := child.whole(data)) is not None:
+                    return message
+                if part:
+                    continue
+            if ready and self._gone(PATIENCE):
+                return self.ended()
+            if too_long := clock.too_long(NOW.seen(), self.number):
+                return self._timed_out(too_long)
+
+    def _timed_out(self, words: str) -> Ending:
+        seen, pid = NOW.seen(), self.number
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, child.DUMP)
+        self._gone(min(PATIENCE, 0.2))
+        state = _state(pid)
+        self.end()
+        printed, frames = self._left()
+        return Ending(Kind.TIMED_OUT, words, seen, printed, (*frames, *state))
+
+    def _left(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(the last lines that it printed, where it was)"""
+        return last_lines(_text(self._printed)), frames_in(_text(self._stack))
+
+    def _gone(self, seconds: float) -> bool:
+        """Whether it ends within so many seconds. It is not waited for, so that its number is not used again."""
+        gone = select.poll()
+        gone.register(self._end, select.POLLIN)
+        return bool(gone.poll(1000 * seconds))
+
+
+def answer_of(ask: Callable[[], dict], limit: float) -> dict | Ending:
+    """What a function gives in a process of its own, which has that one purpose; how it ended, if it gives nothing."""
+    process = JudgingProcess(ask, lambda request: {}, limit)
+    try:
+        return process.begin() or process.hello
+    finally:
+        process.end()
+
+
+class _CallClock:
+    """Measures the call in progress, without what compilers take."""
+
+    def __init__(self, limit: float):
+        self.limit = limit
+        self.interval = max(0.01, min(POLL, limit / 10)) if limit else POLL
+        self.began = self.compiled = 0.0
+
+    def too_long(self, seen: Seen, pid: int) -> str:
+        """In words, if it takes too long; "" if not."""
+        if not self.limit:
+            return ""
+        if not seen.in_call:
+            most = SILENT * self.limit
+            return f"for {most:g} s" if seen.seconds > most and not seen.compiling else ""
+        if seen.began != self.began:
+            self.began, self.compiled = seen.began, 0.0
+        if seen.compiling or (seen.seconds > 2 * self.interval and _compiles(pid)):
+            self.compiled += self.interval
+        most = self.limit + min(self.compiled + seen.compiled, (WHILE_COMPILING - 1) * self.limit)
+        return f"within {most:.3g} s" if seen.seconds > most else ""
+
+
+def _compiles(pid: int) -> bool:
+    """Whether a compiler is among the processes that this one started."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        names = [Path(f"/proc/{child_}/comm").read_text().strip() for child_ in children]
+    except OSError:
+        return False
+    return any(name in COMPILERS for name in names) or any(_compiles(int(child_)) for child_ in children)
+
+
+def _state(pid: int) -> list[str]:
+    """What the system says of a process that does not return: "it is sleeping, in futex_wait_queue"; [] if nothing."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        where = Path(f"/proc/{pid}/wchan").read_text().strip("0\n")
+    except OSError:
+        return []
+    words = next(line for line in lines if line.startswith("State")).partition("(")[2].rstrip(")")
+    return [f"it is {words}" + (f", in {where}" if where else "")]
+
+
+def _signal_group(pid: int, number: int) -> None:
+    """Tell a process and its group; it may not have a group yet."""
+    for tell in (os.kill, os.killpg):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            tell(pid, number)
+
+
+def _killed_for_memory() -> int:
+    """How many processes of this control group the system has ended for want of memory; 0 where it does not say."""
+    try:
+        return int(dict(line.split() for line in MEMORY_EVENTS.read_text().splitlines())["oom_kill"])
+    except (OSError, KeyError, ValueError):
+        return 0
+
+
+def _text(file) -> str:
+    if file is None:
+        return ""
+    size = os.fstat(file.fileno()).st_size
+    start = max(0, size - (1 << 16))  # only the end is shown
+    return os.pread(file.fileno(), 1 << 16, start).decode(errors="replace")

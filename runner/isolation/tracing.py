@@ -1,0 +1,69 @@
+"""Traces the case of a failure on a GPU in a process that sees none: there a plug-in's kernels run in the emulator."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.explain import where_in_bugs
+from flash_attest.properties.judging.judge import device_of
+from flash_attest.properties.judging.traced import (
+    TOO_LARGE,
+    Traced,
+    is_too_large,
+    is_traceable,
+    not_traced,
+    trace_failure,
+)
+from flash_attest.properties.judging.verdict import FAIL, Result
+from flash_attest.properties.law import Law
+from flash_attest.properties.progress import NOW
+from flash_attest.runner.isolation import crashes
+from flash_attest.runner.isolation.endings import Ending
+
+if TYPE_CHECKING:
+    from flash_attest.runner.isolation.isolated import Isolated
+
+# Failures of one implementation in one worker: the process compiles its kernels for the emulator, which takes seconds.
+MOST_TRACED = 3
+
+
+def add_trace(isolated: Isolated, law: Law, impl: Implementation, result: Result) -> None:
+    """Add to a failure on a GPU what the trace of its case finds. Only the first failures are traced."""
+    judge = isolated.judge
+    if result.verdict != FAIL or not result.smallest or not judge.plan.goes_on or law.name in impl.known_failures:
+        return
+    if not is_traceable(law, impl) or not judge.sees_gpu(impl) or device_of(law, impl, judge.plan) == "cpu":
+        return  # nothing can be traced, or the judging process has done it
+    if is_too_large(parse_case(result.smallest)):
+        traced = not_traced(TOO_LARGE)
+    elif isolated.traced[impl.name] == MOST_TRACED:
+        traced = not_traced(f"{MOST_TRACED} failures of {impl.name} have been")
+    else:
+        isolated.traced[impl.name] += 1
+        traced = _traced(isolated, law, impl, result.smallest)
+    if traced.phrase:
+        reason = f"{result.reason} ({traced.phrase})"
+        result.message = result.message.replace(result.reason, reason, 1)
+        result.message = result.message.replace(where_in_bugs(law.bug), where_in_bugs("races"))
+        result.reason = reason
+    result.message = crashes.with_facts(result.message, traced.lines)
+
+
+def _traced(isolated: Isolated, law: Law, impl: Implementation, case: str) -> Traced:
+    request = {"kind": "trace", "law": id(law), "impl": id(impl), "device": "cpu", "case": case}
+    try:
+        found = isolated.ask_another((impl.name, "cpu"), request, isolated.limit)
+    except OSError as error:  # of starting a process, which costs no verdict
+        return not_traced(str(error))
+    if isinstance(found, Ending):
+        return not_traced("; ".join((f"where no GPU is visible {found.sentence}", *found.observed)))
+    return Traced(**found)
+
+
+def answer(law: Law, impl: Implementation, case: str) -> dict:
+    """In the other process: the fields of Traced."""
+    NOW.begins(f"{law.test_id(impl.name)} {case}")
+    return asdict(trace_failure(law, impl, parse_case(case)))

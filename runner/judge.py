@@ -1,0 +1,183 @@
+"""One pytest run in one process: the plan that it judges by, and how verdicts become pytest's outcomes."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flash_attest.impls.contract.record import Absent, Implementation
+from flash_attest.impls.contract.registry import Entry, Unloadable
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.cases.support import not_here
+from flash_attest.properties.failures import Reason, Undecided, words_of
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.explain import replay_of
+from flash_attest.properties.judging.judge import device_of, judge
+from flash_attest.properties.judging.plan import Plan, contract_test
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.properties.law import Law
+from flash_attest.properties.machine import gpu_memory
+from flash_attest.properties.machine.gpus import visible_gpus
+from flash_attest.properties.progress import NOW
+from flash_attest.runner.plugin.last_case import LastCase
+from flash_attest.runner.plugin.sources import in_checkout, shown
+from flash_attest.runner.untrusted.records import record_of
+from flash_attest.runner.untrusted.remote import remote_of
+
+# Kernels in Triton and Numba run on the GPU, if the process sees one, and then take no CPU tensors.
+SEES_GPU = (
+    "law not applicable on cuda, only on cpu, in a process that sees no GPU: there is none with --no-isolation, nor for a "
+    "file that uses CUDA when it is imported; judge it with --device cpu"
+)
+
+
+class LawFails(Exception):
+    """A verdict of fail on its way to pytest's report, which shows the message and no traceback."""
+
+
+class Judge:
+    """Judges on behalf of the `judge` fixture: laws, and the contract that comes before them."""
+
+    def __init__(self, plan: Plan, entries: list[Entry], report_dir: Path, worker: str):
+        self.plan = plan
+        self.device_name = ""  # of a GPU
+        self.options = {entry.name: entry.option for entry in entries}
+        self.plug_ins = {entry.name for entry in entries if entry.plug_in}
+        self.last_case = LastCase(report_dir / f"last-case-{worker}.txt")
+        plan.write_down = self.write_down
+
+    def write_down(self, text: str) -> None:
+        """Keep what is about to be launched on disk, so that the case is known if the process dies."""
+        NOW.begins(text)
+        self.last_case.write(text)
+
+    def close(self) -> None:
+        """Remove the file of the last case: the process ends normally."""
+        self.last_case.remove()
+
+    @contextmanager
+    def changed(self, **changes: object) -> Iterator[None]:
+        """In this block the plan has other values of these fields, given as JSON has them: a case is a text."""
+        plan = self.plan
+        if "case" in changes:
+            changes["case"] = parse_case(str(changes["case"]))
+        self.plan = replace(plan, **changes)
+        try:
+            yield
+        finally:
+            self.plan = plan
+
+    def sees_gpu(self, impl: Implementation) -> bool:
+        """Whether the kernels of this plug-in run on a GPU in this process, so that they take no CPU tensors."""
+        return impl.name in self.plug_ins and bool(visible_gpus())
+
+    def law(self, law: Law, impl: Implementation) -> Result:
+        """The verdict of a law."""
+        sees_gpu = self.sees_gpu(impl)
+        self.plan.origin, self.plan.traces = self.options.get(impl.name, ""), not sees_gpu
+        if sees_gpu and device_of(law, impl, self.plan) != self.plan.device:
+            return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
+        try:
+            result = judge(law, impl, self.plan)
+        except Exception as error:
+            result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
+        finally:
+            gpu_memory.give_back()
+        if remote := remote_of(impl):
+            result.observed = remote.take_observed()
+        return result
+
+    def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
+        """The verdict of the contract check, in the same form as a law's."""
+        result = contract_result(impl.name, PASS)
+        started, found, judged = time.perf_counter(), [], NOT_JUDGED
+        if isinstance(impl, Unloadable):
+            found, result.verdict = [impl.problem], FAIL
+        elif isinstance(impl, Absent):
+            found, result.verdict, result.reason, result.why = [], REFUSED, impl.reason, Reason.NOT_INSTALLED
+        elif reason := not_here(impl, self.plan.device):
+            found, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
+        else:
+            try:
+                tried = conformance.tried(impl, self.plan.device, self.write_down, self.plan.lost)
+                found, judged = tried.problems, _judged(tried)
+                if tried.undecided is not None:
+                    raise tried.undecided
+            except Undecided as undecided:
+                result.verdict, result.reason, result.why = UNKNOWN, str(undecided), undecided.why
+            except Exception as error:
+                return suite_raised(error, result)
+        if found:
+            result.verdict, result.reason = FAIL, found[0].splitlines()[0]
+            unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
+            if all(problem.startswith(tuple(unclear)) for problem in found):
+                result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
+            result.replay = replay_of(contract_test(impl.name), self.options.get(impl.name, ""))
+            result.message = _contract_message(impl.name, found, judged, result.replay)
+        if remote := remote_of(impl):
+            result.observed = remote.take_observed() | {"declared": record_of(impl)}
+        result.seconds = time.perf_counter() - started
+        return result
+
+
+def contract_result(impl: str, verdict: str, reason: str = "", why: Reason | None = None) -> Result:
+    """The result of the contract check."""
+    return Result(impl, "test_contract", "test_contract_is_kept", verdict, reason, why)
+
+
+def suite_raised(error: Exception, result: Result) -> Result:
+    """Unknown: not the implementation raised, but the suite, and where."""
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = ([frame for frame in frames if in_checkout(frame.filename)] or frames)[-1]
+    text, where = words_of(error).strip(), f"{shown(frame.filename)}:{frame.lineno}"
+    result.verdict, result.why = UNKNOWN, Reason.SUITE
+    result.reason = f"the suite raised {type(error).__name__}: {text.splitlines()[0] if text else ''} ({where})"
+    result.message = f"{result.reason}\n\n{''.join(traceback.format_exception(error))}"
+    return result
+
+
+def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable) -> None:
+    """A failure listed in known_failures is expected. A pass that is listed there fails: the list is out of date.
+
+    A broken contract is no law: what is not judged because of it would look as if it were.
+    """
+    known = getattr(impl, "known_failures", {}).get(result.law) if result.chapter != "test_contract" else None
+    if result.verdict == FAIL and known:
+        result.known = known
+    if result.verdict == PASS and known:
+        result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
+        result.message = f"{result.law}: {result.reason}"
+
+
+def conclude(result: Result) -> None:
+    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail, xfail if known."""
+    if result.verdict == FAIL and result.known:
+        pytest.xfail(f"known: {result.known} ({result.reason})")
+    if result.verdict == FAIL:
+        raise LawFails(result.message or result.reason)
+    if result.verdict in (REFUSED, UNKNOWN):
+        pytest.skip(f"{result.verdict}: {result.reason}")
+
+
+NOT_JUDGED = "Its laws are not judged until it is kept."
+
+
+def _judged(tried: conformance.Tried) -> str:
+    """What becomes of the laws of an implementation that does not keep the contract."""
+    if not tried.judged:
+        return NOT_JUDGED
+    return f"Its laws are judged without {tried.without}." if tried.left_out else "Its laws are judged."
+
+
+def _contract_message(name: str, problems: list[str], judged: str, replay: str) -> str:
+    first, *rest = problems[0].splitlines()
+    lines = [f"{name} does not keep the contract: {first}", *(f"  {line}" for line in rest)]
+    lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]
+    lines += ["", f"The contract is docs/adding-an-implementation.md. {judged}", ""]
+    return "\n".join([*lines, "Replay", f"  {replay}", ""])

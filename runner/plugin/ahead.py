@@ -1,0 +1,119 @@
+"""Compiles beside the workers: kernels that laws will ask for, before they do.
+
+    python -m flash_attest.runner.plugin.ahead OWNER NAME... < SHARED
+
+calls the named implementations on small cases of every kind, on a GPU. What Triton and Numba compile for that stays on disk,
+where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends. Several
+such processes share one open file, whose offset counts the kinds of cases that have been taken.
+
+A run of everything would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2, one after another.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import product, takewhile, zip_longest
+
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.registry import ours
+from flash_attest.places import IMPORTED_FROM
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.failures import LawBroken, Undecided
+from flash_attest.properties.machine.gpus import cores, visible_gpus
+from flash_attest.properties.trial import Trial
+from flash_attest.runner.alone import end_with
+from flash_attest.runner.plugin.process import prepare, prepare_to_fork
+
+# How the names of implementations begin that have many kernels, each compiled when a call first needs it, by one process
+# (process.py), and kept for all.
+COMPILED_ONE_BY_ONE = ("triton_", "numba_")
+FEWEST_LAWS = 40  # of these implementations in a run, below which it is over before this helps
+MOST = 8  # processes: each takes memory of a GPU, and imports what it calls
+SEQLEN = 16
+STDIN = 0
+
+
+def kinds(impl: Implementation) -> Iterator[list[Case]]:
+    """Small cases with every dtype, tile and kind of bias: what kernels are compiled for. Common head dims come first.
+
+    Cases of one list share kernels. Tiles depend on the head dim padded to a power of two, wide loads on whether it is one.
+    """
+    s, powers = impl.supports, {2**n for n in range(11)}
+    headdims = [d for d in s.headdim_list if d in powers or d + 1 in powers] or s.headdim_list[-1:]
+    for headdim, dtype in product(sorted(headdims, key=lambda d: abs(math.log(d / 64))), sorted(s.dtypes, key=str)):
+        case = Case(1, SEQLEN, SEQLEN, 1, 1, headdim, dtype, causal=s.causal == "always")
+        yield [case]
+        for bias_dtype in dict.fromkeys((case.bias_dtype, dtype)):
+            yield [case.but(bias=kind, bias_dtype=bias_dtype) for kind in s.bias_kinds]
+
+
+def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Case]]]:
+    """What there is to call, the common kinds of every implementation first. One process calls a whole inner list."""
+    by_impl = [
+        [[(impl, case) for case in cases if not unsupported(impl, case)] for cases in kinds(impl)] for impl in impls
+    ]
+    return [each for at_once in zip_longest(*by_impl) for each in at_once if each]
+
+
+def numbers(descriptor: int) -> Iterator[int]:
+    """0, 1, 2 and so on; each goes to one of the processes that share this open file, as they share its offset."""
+    while True:
+        yield os.lseek(descriptor, 1, os.SEEK_CUR) - 1
+
+
+def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None:
+    """Call implementations on cases. What goes wrong here, laws will see."""
+    for impl, case in pairs:
+        trial = Trial(impl, case, device, judges_state=False)
+        try:
+            trial.run(backward=trial.backward)
+        except (LawBroken, Undecided):
+            if not trial.device_works():
+                return
+
+
+def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
+    """Processes that call implementations, one for two cores, but no more than there are workers, which wait meanwhile.
+
+    laws_of: the name of the implementation of each law that is to be judged.
+    """
+    judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
+    parts = min(cores() // 2, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
+    names, gpus, made = list(dict.fromkeys(judged)), visible_gpus(), []
+    with suppress(OSError), tempfile.TemporaryFile() as shared:  # too many processes, say: then workers compile alone
+        for part in range(parts):
+            made.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", __name__, str(os.getpid()), *names],
+                    cwd=IMPORTED_FROM,
+                    env={**os.environ, **({"CUDA_VISIBLE_DEVICES": gpus[part % len(gpus)]} if gpus else {})},
+                    stdin=shared,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # so that it is ended with its compilers
+                )
+            )
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    owner, *names = arguments
+    end_with(int(owner))
+    impls = [entry.impl for entry in ours(names) if entry.name in names and isinstance(entry.impl, Implementation)]
+    prepare_to_fork()  # keeps kernels where workers do
+    prepare("cuda", is_worker=True)
+    every = calls(impls)
+    taken = takewhile(lambda n: n < len(every), numbers(STDIN))
+    call_each((pair for n in taken for pair in every[n]), "cuda")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,154 @@
+"""Joins the reports of all parts of a run (--shard 1/n .. n/n) into one: results.json and index.html.
+
+    flash-attest merge part-1 part-2 part-3 --into attest-report
+
+Refuses reports that are not the complete parts of one run. Each part has its own exit status, so this one only says whether
+they could be joined.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+
+from flash_attest.runner.plugin.folder import FolderError
+from flash_attest.runner.plugin.report import Report, print_table
+from flash_attest.runner.plugin.saved import NoReport, read
+
+SAME = (
+    "seed",
+    "profile",
+    "cases_per_law",
+    "repeats",
+    "device",
+    "versions",
+    "sources",
+)  # what all parts of a run have in common
+OPTIONS = ("impl", "untrusted", "case", "perturb")  # also; a file of --impl-from may lie elsewhere, and is in `sources`
+OWN = ("command", "started", "seconds", "workers", "device_name", "platform")  # what each part has of its own
+
+
+class MergeError(ValueError):
+    """The reports are not the complete parts of one run."""
+
+
+def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
+    """Name of a report -> its results.json as a dict, for all parts. Returns environment and results of the whole run.
+
+    Raises MergeError, naming the report and what is wrong with it.
+    """
+    for name, record in records.items():
+        _check_one(name, record)
+    parts = sorted(records, key=lambda name: records[name]["environment"]["shard"]["part"])
+    environments = [records[name]["environment"] for name in parts]
+    _check_all(dict(zip(parts, environments, strict=True)))
+    results = [result for name in parts for result in records[name]["results"]]
+    twice = [key for key, n in Counter((r["law"], r["impl"]) for r in results).items() if n > 1]
+    if twice:
+        raise MergeError(f"{twice[0][0]}[{twice[0][1]}] is in two parts")
+    first = environments[0]
+    if len(results) != (whole := first["shard"]["tests_of_all"]):
+        raise MergeError(
+            f"the parts have {len(results)} of {whole} results: their machines split the run at other places, as those that "
+            "can run other implementations do"
+        )
+    joined = {key: value for key, value in first.items() if key != "shard"}
+    joined |= {
+        "command": _without_shard(first["command"]),
+        "started": min(e["started"] for e in environments),
+        "seconds": max(e["seconds"] for e in environments),  # of the longest part, as they may have run side by side
+        "workers": sum(e["workers"] for e in environments),
+        "device_name": ", ".join(sorted({e["device_name"] for e in environments})),
+        "parts": [{key: e.get(key) for key in OWN} for e in environments],
+    }
+    return joined, results
+
+
+def _check_one(name: str, record: dict) -> None:
+    """It is a part of a run, and ran to its end."""
+    shard = record["environment"].get("shard")
+    if shard is None:
+        raise MergeError(f"{name} is the report of a whole run: should be one of a run with --shard")
+    which, there = f"{name} (shard {shard['part']}/{shard['of']})", len(record["results"])
+    if there != shard.get("tests") or "seconds" not in record["environment"]:
+        wanted = shard.get("tests", "all")
+        raise MergeError(f"{which} has {there} results, should have {wanted}: it did not run to its end")
+
+
+def _check_all(environments: dict[str, dict]) -> None:
+    """They are parts of the same run, and all of them. Environments are in the order of the parts."""
+    (first, one), *_ = environments.items()
+    for name, other in environments.items():
+        for key in SAME:
+            if other.get(key) != one.get(key):
+                raise MergeError(f"{key} differs: {_difference(one.get(key), other.get(key), first, name)}")
+        for key in OPTIONS:
+            was, now = (environment.get("options", {}).get(key) for environment in (one, other))
+            if was != now:
+                raise MergeError(f"the option --{key} differs: {_difference(was, now, first, name)}")
+        if other["shard"]["of"] != one["shard"]["of"]:
+            raise MergeError(
+                f"the number of parts differs: {one['shard']['of']} in {first}, {other['shard']['of']} in {name}"
+            )
+    n, given = one["shard"]["of"], Counter(e["shard"]["part"] for e in environments.values())
+    if twice := [part for part, times in given.items() if times > 1]:
+        names = " and ".join(name for name, e in environments.items() if e["shard"]["part"] == twice[0])
+        raise MergeError(f"shard {twice[0]}/{n} is given twice: {names}")
+    if absent := [f"{part}/{n}" for part in range(1, n + 1) if part not in given]:
+        raise MergeError(f"shard{'s' * (len(absent) > 1)} {', '.join(absent)} missing: all {n} parts are needed")
+    for name, other in environments.items():
+        if other["shard"]["digest_of_all"] != one["shard"]["digest_of_all"]:
+            counts = f"{one['shard']['tests_of_all']} tests in {first}, {other['shard']['tests_of_all']} in {name}"
+            raise MergeError(f"the runs that were split differ ({counts}): other implementations, laws or -k")
+
+
+def _difference(one: object, other: object, first: str, name: str) -> str:
+    if isinstance(one, dict) and isinstance(other, dict):
+        key = next(key for key in (*one, *other) if one.get(key) != other.get(key))
+        return f"{key} {one.get(key)} in {first}, {key} {other.get(key)} in {name}"
+    return f"{one} in {first}, {other} in {name}"
+
+
+def _without_shard(command: str) -> str:
+    words, kept = iter(shlex.split(command)), []
+    for word in words:
+        if word == "--shard":
+            next(words, None)
+        elif not word.startswith("--shard="):
+            kept.append(word)
+    return shlex.join(kept)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="flash-attest merge", description=__doc__.splitlines()[0])
+    parser.add_argument("reports", nargs="+", metavar="REPORT_DIR", help="the report folders of all parts")
+    parser.add_argument("--into", required=True, metavar="DIR", help="the folder of the joined report")
+    options = parser.parse_args(arguments)
+    folders = [Path(folder).resolve() for folder in options.reports]
+    if Path(options.into).resolve() in folders:
+        parser.error(f"--into {options.into}: should not be the report of a part")
+    if len(set(folders)) < len(folders):
+        parser.error("a REPORT_DIR is given twice")
+    try:
+        environment, results = merged({folder: read(folder) for folder in options.reports})
+    except (MergeError, NoReport) as error:
+        parser.error(str(error))
+    report = Report(Path(options.into), print)
+    try:
+        report.start(environment, len(results))
+    except FolderError as error:
+        parser.error(str(error).replace("--report", "--into"))
+    report.add(*results)
+    report.finish()
+    print_table(report, Console(width=160, soft_wrap=True))
+    print(f"{len(options.reports)} parts joined: {report.directory}/index.html and results.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

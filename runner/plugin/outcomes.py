@@ -1,0 +1,79 @@
+"""What pytest's reports of tests say about laws: results that travel from workers, dead workers, and when a run is green."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.explain import replay_of
+from flash_attest.properties.judging.plan import CALLED_WITH, contract_test
+from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
+from flash_attest.runner.plugin import sources
+from flash_attest.runner.plugin.last_case import last_case_in
+
+# Under which name a worker passes to the controller:
+KEY = "attest"  # a result
+GPU_KEY = "attest_gpu_name"  # the name of the GPU, which only a judging process may ask for
+SHARD_KEY = "attest_shard"  # what is known about the part of the run
+
+
+def result_of(report, key: str = KEY) -> dict | None:
+    """What a worker passed with the report of a test."""
+    return next((value for name, value in getattr(report, "user_properties", ()) if name == key), None)
+
+
+def judged_in(test: str) -> tuple[str, str, str] | None:
+    """The id of a test -> chapter, law and implementation; None if it judges none."""
+    path, _, name = test.partition("::")
+    law, _, impl = name.removesuffix("]").partition("[")
+    return (Path(path).stem, law, impl) if impl and path.startswith("properties/") else None
+
+
+def raised_in(report) -> dict | None:
+    """The result of a test that failed before it gave one: its fixtures, or this plug-in, raised."""
+    if (judged := judged_in(report.nodeid)) is None or report.when == "teardown":
+        return None
+    chapter, law, impl = judged
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = report.longreprtext
+    first = crash.message.partition("\n")[0] if crash else text.strip().rpartition("\n")[2]
+    where = f" ({sources.shown(crash.path)}:{crash.lineno})" if crash else ""
+    reason = f"the suite raised {first}{where}"
+    return Result(impl, chapter, law, UNKNOWN, reason, Reason.SUITE, message=text).as_dict()
+
+
+def died(report, directory: Path, entries: Iterable[Entry]) -> dict | None:
+    """The result of a test in which its worker died: the case that it wrote down last is the one to look at."""
+    if (judged := judged_in(report.nodeid)) is None:
+        return None
+    chapter, law, impl = judged
+    case = last_case_in(directory / f"last-case-{report.attest_worker}.txt")
+    if not case.startswith((report.nodeid, contract_test(impl))):  # it is that of the law before
+        case = ""
+    known = f"the last case launched was {case}" if case else "it had launched no case"
+    reason = f"worker {report.attest_worker} died; {known}"
+    option = next((entry.option for entry in entries if entry.name == impl), "")
+    replay = replay_of(report.nodeid, option, case.partition(" ")[2].partition(CALLED_WITH)[0])
+    report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
+    return Result(impl, chapter, law, UNKNOWN, reason, Reason.WORKER_DIED, message=reason, replay=replay).as_dict()
+
+
+# What this machine lacks for a law: such a verdict of unknown leaves a run green.
+EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.NO_SANITIZER)}
+
+
+def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
+    """Why a run without failures is not green; "" if it is.
+
+    Laws that do not apply on this device or machine do not count, nor do implementations of another device unless they were
+    asked for by name. A replay is green only if a law took its case.
+    """
+    excused = EXCUSED if asked_for else EXCUSED | {Reason.OTHER_DEVICE.value}
+    if undecided := sum(r["verdict"] == UNKNOWN and r["why"] not in excused for r in results):
+        return f"{undecided} could not be decided"
+    laws = [result for result in results if result["chapter"] != "test_contract"]
+    if replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
+        return f"no law took the case: {laws[0]['reason']}"
+    return ""

@@ -1,0 +1,205 @@
+"""The kernel process as the side that judges has it: started, asked, ended, replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from flash_attest.emulator.build_cache import cache_folder
+from flash_attest.emulator.errors import EmulatorError
+from flash_attest.places import IMPORTED_FROM, IN_CHECKOUT
+from flash_attest.runner.isolation.endings import ending_of, last_lines
+from flash_attest.runner.untrusted import sandbox, wire
+
+PATIENCE = 1.0  # seconds for a process that has closed its pipe to end
+PIPE = 1 << 20  # bytes that a pipe holds
+HIDDEN = ("PYTEST_", "HYPOTHESIS", "FLASH_ATTEST", "ATTEST_")  # variables that say what is being judged
+
+
+class KernelEnded(Exception):
+    """The kernel process ended, or was ended. status: as os.waitpid gives it, None if it was ended; printed: last lines."""
+
+    def __init__(self, words: str, status: int | None = None, printed: Sequence[str] = ()):
+        super().__init__(words)
+        self.words, self.status, self.printed = words, status, printed
+
+
+class KernelProcess:
+    """A kernel process for one --impl-from. It belongs to the process that asked first; a fork of that starts its own."""
+
+    def __init__(self, argument: str):
+        self.argument = argument
+        self.number = 0  # of the last request
+        self._folder = tempfile.TemporaryDirectory(prefix="attest-kernel-")
+        self._process: subprocess.Popen | None = None
+        self._owner = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where it may write."""
+        return Path(self._folder.name)
+
+    def ask(
+        self, header: dict, blocks: Sequence[torch.Tensor] = (), limit: float | None = None
+    ) -> tuple[dict, list[torch.Tensor]]:
+        """The answer. limit: seconds; None: whoever judges watches over the time.
+
+        Raises KernelEnded; the next question goes to a new process.
+        """
+        until = None if limit is None else time.monotonic() + limit
+        with self._named_end():
+            self._start(until)
+            return self._asked(header, blocks, until)
+
+    def declare(self, limit: float | None) -> dict:
+        """What its file declares."""
+        until = None if limit is None else time.monotonic() + limit
+        with self._named_end():
+            self._start(until)
+            return self.hello
+
+    def _asked(
+        self, header: dict, blocks: Sequence[torch.Tensor], until: float | None
+    ) -> tuple[dict, list[torch.Tensor]]:
+        self.number += 1
+        with contextlib.suppress(BrokenPipeError):  # what it died of is found out below
+            wire.send(self._requests, {"n": self.number, **header}, blocks)
+        answer, packed = wire.receive(self._answers, lambda: self._wait(until))
+        if answer.get("n") != self.number:
+            raise wire.Garbled(f"an answer to question {str(answer.get('n'))[:20]}")
+        if answer.get("over"):  # its GPU context is lost: the next question needs another process
+            self.end()
+        return answer, packed
+
+    @contextlib.contextmanager
+    def _named_end(self) -> Iterator[None]:
+        try:
+            yield
+        except wire.Garbled as error:
+            self.end()
+            raise KernelEnded(f"it answers with {error}, which is no message") from None
+        except wire.Closed:
+            raise self._ended() from None
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> int:
+        """End it with its group; the status that it left."""
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        os.close(self._requests)
+        os.close(self._answers)
+        if self._owner != os.getpid():  # it is the parent's
+            return 0
+        for tell in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                tell(process.pid, signal.SIGKILL)
+        return _status(process)
+
+    def _start(self, until: float | None) -> None:
+        if self._process is not None and self._owner != os.getpid():
+            self.end()
+        if self._process is not None:
+            return
+        sandbox.hide_memory()
+        request_read, self._requests = os.pipe()
+        self._answers, answer_write = os.pipe()
+        for pipe in (self._requests, self._answers):
+            with contextlib.suppress(OSError):  # this user may have no more
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
+        caches, variables = _caches(self.folder)
+        facts = {
+            "parent": os.getpid(),
+            "requests": request_read,
+            "answers": answer_write,
+            "argument": self.argument,
+            "cwd": os.getcwd(),
+            "root": str(IMPORTED_FROM) if IN_CHECKOUT else "",
+            "folder": str(self.folder),
+            "caches": caches,
+        }
+        # Without a name: in a folder that the kernel may write, it could put a link to another file in its place.
+        self._printed_to = printed = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__.replace("process", "kernel"), json.dumps(facts)],
+            cwd=IMPORTED_FROM, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
+            pass_fds=(request_read, answer_write), start_new_session=True,
+        )  # fmt: skip
+        os.close(request_read)
+        os.close(answer_write)
+        self._owner = os.getpid()
+        self.hello, _ = self._asked({"ask": "declare"}, (), until)
+
+    def _wait(self, until: float | None) -> None:
+        """Return when there is something to read. Raises Closed when it is dead, KernelEnded when time is up."""
+        events = select.poll()
+        events.register(self._answers, select.POLLIN)
+        while True:
+            left = 1.0 if until is None else min(1.0, until - time.monotonic())
+            if left <= 0:
+                self.end()
+                raise KernelEnded("it does not answer in time", printed=self._printed())
+            for _, event in events.poll(1000 * left):
+                if event & select.POLLIN:
+                    return
+                raise wire.Closed
+            if self._process.poll() is not None and not events.poll(0):  # what it forked still has the pipe
+                raise wire.Closed
+
+    def _ended(self) -> KernelEnded:
+        """How it ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(PATIENCE)
+        if self._process.poll() is None:
+            self.end()
+            return KernelEnded("it closed its pipe", printed=self._printed())
+        status = self.end()
+        return KernelEnded(ending_of(status)[1], status, self._printed())
+
+    def _printed(self) -> tuple[str, ...]:
+        printed, most = self._printed_to.fileno(), 1 << 14
+        return last_lines(os.pread(printed, most, max(0, os.fstat(printed).st_size - most)).decode(errors="replace"))
+
+
+def _status(process: subprocess.Popen) -> int:
+    """As os.waitpid gives it."""
+    code = process.wait()
+    return -code if code < 0 else code << 8
+
+
+def _caches(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Folders for compiled files that no trusted run uses, and the variables that name them."""
+    try:
+        base = cache_folder() / "untrusted"
+        base.mkdir(mode=0o700, exist_ok=True)
+    except (EmulatorError, OSError):
+        base = folder
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
+    paths = [
+        path for path in kept.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != IMPORTED_FROM
+    ]
+    if paths:
+        kept["PYTHONPATH"] = os.pathsep.join(paths)
+    named = {
+        "FLASH_ATTEST_CACHE": base, "XDG_CACHE_HOME": base, "TRITON_CACHE_DIR": base / "triton",
+        "TORCHINDUCTOR_CACHE_DIR": base / "inductor", "TORCH_EXTENSIONS_DIR": base / "extensions",
+        "NUMBA_CACHE_DIR": base / "numba", "CUDA_CACHE_PATH": base / "nv", "TMPDIR": folder,
+    }  # fmt: skip
+    if "PYTHONPYCACHEPREFIX" in kept:
+        named["PYTHONPYCACHEPREFIX"] = base / "modules"
+    quiet = {"KINETO_LOG_LEVEL": "99"}  # the profiler that observes operators writes lines of its own
+    return [str(base)], kept | quiet | {name: str(path) for name, path in named.items()}

@@ -1,0 +1,231 @@
+"""An implementation whose functions ask a kernel process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from flash_attest.emulator.errors import NotCovered
+from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.properties.failures import Undecided
+from flash_attest.properties.progress import NOW
+from flash_attest.races import poison
+from flash_attest.runner.untrusted import records, tensors, wire
+from flash_attest.runner.untrusted.observed import Observed
+from flash_attest.runner.untrusted.process import KernelEnded, KernelProcess
+
+MOST_FRAMES, LONGEST_TEXT, LONGEST_NAME = 50, 4000, 60
+ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start, and to say whether a case is accepted
+
+
+class Remote:
+    """The functions of one implementation of a kernel process. number: which of those that it declares."""
+
+    def __init__(self, process: KernelProcess, number: int):
+        self.process, self.number = process, number
+        self.observed = Observed()
+        self._watched: list[tuple[int, list[torch.Tensor]]] | None = None
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Any:
+        """As the implementation's: its result, in memory of this process."""
+        self.observed.begins()
+        given = {"q": q, "k": k, "v": v}
+        grad = torch.is_grad_enabled()
+        result = self._call("forward", "forward", given, options, grad=grad)
+        if not grad:
+            return result
+        number, leaves = self.process.number, given | {"bias": options.get("bias")}
+        outs = list(result) if isinstance(result, (tuple, list)) else [result]
+        if not outs or not isinstance(outs[0], torch.Tensor) or not outs[0].requires_grad:
+            return result
+        outs[0] = _Differentiated.apply(self, number, [outs[0].detach()], *leaves.values())
+        return type(result)(outs) if isinstance(result, (tuple, list)) else outs[0]
+
+    def backward(self, dout, q, k, v, out, lse, **options: Any) -> Any:
+        """As the implementation's."""
+        given = {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}
+        return self._call("backward", "backward", {name: t for name, t in given.items() if t is not None}, options)
+
+    def gradients(self, of: int, dout: torch.Tensor, wrt: list[str]) -> list[torch.Tensor | None]:
+        """What autograd gives in the kernel process for the inputs `wrt` of its last forward."""
+        result = self._call("backward", "gradients", {"dout": dout}, {}, of=of, wrt=wrt)
+        if not isinstance(result, tuple) or len(result) != len(wrt):
+            raise ContractError("autograd gives another number of gradients than there are inputs")
+        return [grad if isinstance(grad, torch.Tensor) else None for grad in result]
+
+    def accepts(self, case: Any) -> str | None:
+        """As the implementation's `supports.accepts`."""
+        answer, _ = self.process.ask(
+            {"ask": "accepts", "impl": self.number, "case": records.case_record(case)}, limit=ACCEPTS_LIMIT
+        )
+        _raise_if_raised(answer)
+        reason = answer.get("reason")
+        if reason is not None and not (isinstance(reason, str) and answer.get("text")):
+            raise TypeError(f"it returns {str(reason)[:LONGEST_TEXT]}, should be None, or why not")
+        return reason
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """In this block the kernel process keeps what it returns, so that it can be looked at again."""
+        self._watched = []
+        try:
+            yield
+        finally:
+            self._watched = None
+
+    def look_again(self) -> None:
+        """Give every tensor that was returned in `watched` the values that the kernel process has in it now."""
+        for number, returned in self._watched or ():
+            answer, blocks = self._asked("forward", {"ask": "again", "of": number}, [])
+            for old, new in zip(returned, self._unpacked("forward", answer, blocks), strict=True):
+                if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+                    with torch.no_grad():
+                        old.copy_(new)
+
+    def take_observed(self) -> dict:
+        """What was observed since the last time; {} if nothing was called."""
+        observed, self.observed = self.observed, Observed()
+        return observed.as_dict() if observed.calls or observed.processes else {}
+
+    def _call(self, phase: str, ask: str, given: dict[str, torch.Tensor], options: dict[str, Any], **more: Any) -> Any:
+        takes_bias, bias = "bias" in options, options.get("bias")
+        inputs = given | ({"bias": bias} if bias is not None else {})
+        try:
+            header, blocks = tensors.pack(inputs)
+        except tensors.TooLarge as error:
+            raise Undecided(f"with --untrusted inputs travel as bytes: {error}") from None
+        header |= more | {
+            "ask": ask,
+            "impl": self.number,
+            "options": {name: value for name, value in options.items() if name != "bias"},
+            "takes_bias": takes_bias,
+            "poison": poison.current(),
+            "keep": self._watched is not None,
+        }
+        answer, packed = self._asked(phase, header, blocks)
+        self.observed.used(answer.get("operators"))
+        written = answer.get("written")
+        if written:
+            packed = self._write_back(phase, inputs, written, packed)
+        items = self._unpacked(phase, answer, packed)
+        if self._watched is not None:
+            self._watched.append((self.process.number, items))
+        if not answer.get("several"):
+            return items[0] if len(items) == 1 else items
+        return tuple(items)
+
+    def _asked(self, phase: str, header: dict, blocks: list[torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
+        try:
+            answer, packed = self.process.ask(header, blocks)
+        except KernelEnded as ended:
+            self.observed.processes += 1
+            _end_likewise(ended)
+            raise ContractError([f"{phase} ends the kernel process: {ended.words}", *ended.printed]) from None
+        _raise_if_raised(answer)
+        return answer, packed
+
+    def _write_back(self, phase: str, inputs: dict[str, torch.Tensor], written: object, packed: list) -> list:
+        """Write to the inputs what the call has written to its copies: laws look for it there."""
+        storages = {t.detach().untyped_storage().data_ptr(): t for t in inputs.values()}
+        whole = [
+            torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.detach().untyped_storage())
+            for t in storages.values()
+        ]
+        fits = isinstance(written, list) and all(type(n) is int and 0 <= n < len(whole) for n in written)
+        if not fits or len(written) > len(packed):
+            raise self._garbled(phase, "inputs that it did not get")
+        for n, block in zip(written, packed, strict=False):
+            if block.numel() != whole[n].numel():
+                raise self._garbled(phase, "an input of another size")
+            whole[n].copy_(block)
+        return packed[len(written) :]
+
+    def _unpacked(self, phase: str, answer: dict, blocks: list[torch.Tensor]) -> list:
+        items, rest = answer.get("items"), list(blocks)
+        if not isinstance(items, list) or sum("tensor" in item for item in items if isinstance(item, dict)) != len(
+            rest
+        ):
+            raise self._garbled(phase, "no outputs")
+        try:
+            return [_item(item, rest) for item in items]
+        except wire.Garbled as error:
+            raise self._garbled(phase, str(error)) from None
+
+    def _garbled(self, phase: str, what: str) -> ContractError:
+        self.process.end()
+        return ContractError(f"{phase} answers with {what}: the file should leave the pipes of its process alone")
+
+
+class _Differentiated(torch.autograd.Function):
+    """The out of a forward in the kernel process, whose gradients that process computes."""
+
+    @staticmethod
+    def forward(ctx, remote, number, held, *leaves):
+        ctx.remote, ctx.number = remote, number
+        ctx.wrt = [name for name, leaf in zip("qkv", leaves, strict=False) if leaf.requires_grad]
+        if leaves[3] is not None and leaves[3].requires_grad:
+            ctx.wrt.append("bias")
+        return held[0]
+
+    @staticmethod
+    def backward(ctx, dout):
+        found = dict(zip(ctx.wrt, ctx.remote.gradients(ctx.number, dout, ctx.wrt), strict=True))
+        return None, None, None, *(found.get(name) for name in ("q", "k", "v", "bias"))
+
+
+def remote_of(impl: Implementation) -> Remote | None:
+    """Whose functions an implementation has, if it is one of a kernel process."""
+    owner = getattr(getattr(impl, "forward", None), "__self__", None)
+    return owner if isinstance(owner, Remote) else None
+
+
+def _item(item: object, blocks: list[torch.Tensor]) -> Any:
+    if isinstance(item, dict) and isinstance(item.get("tensor"), dict):
+        tensor = tensors.unpack_values(item["tensor"], blocks.pop(0))
+        return tensor.requires_grad_(item["tensor"].get("requires_grad") is True and tensor.is_floating_point())
+    name = item.get("type") if isinstance(item, dict) else None
+    if name == "NoneType":
+        return None
+    return type(_name(name), (), {})()
+
+
+def _raise_if_raised(answer: dict) -> None:
+    """Raise what the kernel process says that the implementation raised: an exception of the same name."""
+    raised = answer.get("raised")
+    if raised is None:
+        return
+    raised = raised if isinstance(raised, dict) else {}
+    kinds = raised.get("kinds") if isinstance(raised.get("kinds"), list) else []
+    text, frames, problems = str(raised.get("text", ""))[:LONGEST_TEXT], raised.get("frames"), raised.get("problems")
+    if "ContractError" in kinds and isinstance(problems, list) and problems:
+        raise ContractError([str(problem)[:LONGEST_TEXT] for problem in problems])
+    base = (
+        torch.OutOfMemoryError if "OutOfMemoryError" in kinds else NotCovered if "NotCovered" in kinds else RuntimeError
+    )
+    error = type(_name(raised.get("type")), (base,), {})(text)
+    error.frames_in_kernel_process = (
+        [str(frame)[:LONGEST_TEXT] for frame in frames[:MOST_FRAMES]] if isinstance(frames, list) else []
+    )
+    raise error
+
+
+def _name(name: object) -> str:
+    return name[:LONGEST_NAME] if isinstance(name, str) and name.isidentifier() else "Unknown"
+
+
+def _end_likewise(ended: KernelEnded) -> None:
+    """End the judging process as the kernel process has ended, so that it is named, shrunk and replaced in the same way."""
+    if not NOW.isolated or not NOW.seen().in_call or ended.status is None:
+        return
+    print(*ended.printed, sep="\n", file=sys.stderr, flush=True)
+    if os.WIFSIGNALED(ended.status):
+        number = os.WTERMSIG(ended.status)
+        signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(ended.status) % 256)

@@ -1,0 +1,76 @@
+"""The runtime without any kernel family: a kernel in plain C++ on kernel_api.h, launched, traced, and refused."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from flash_attest.emulator.compiler import COMMON, compiler
+from flash_attest.emulator.observation import Action, Kind, Space
+from flash_attest.emulator.runtime import watch
+from flash_attest.emulator.runtime.calls import memory_of
+from flash_attest.emulator.runtime.library import runtime
+from flash_attest.races.tracing import trace
+from tests.places import ROOT
+
+SOURCE = Path(__file__).parent / "sources" / "rotate.cpp"
+
+
+@pytest.fixture(scope="module")
+def rotate(tmp_path_factory):
+    """rotate(threads, barrier) -> out and the LaunchStatus with its text. Passes observations on, as a family does."""
+    path = tmp_path_factory.mktemp("runtime") / "rotate.so"
+    subprocess.run([compiler()[0], "-g", "-O1", *COMMON, "-shared", "-I", ROOT, SOURCE, "-o", path], check=True)
+    runtime()
+    library = ctypes.CDLL(str(path))
+
+    def call(threads, barrier):
+        x, out, text = torch.zeros(threads), torch.zeros(threads), ctypes.create_string_buffer(256)
+        with memory_of([("x", x), ("out", out)]) as memory:
+            status = library.run(*map(ctypes.c_void_p, memory.addresses), threads, barrier, text)
+            if watch.current():
+                watch.current().observe(memory.take_observations())
+        return out, status, text.value.decode()
+
+    return call
+
+
+def test_a_kernel_runs(rotate):
+    out, status, _ = rotate(64, True)
+    assert status == 0 and torch.equal(out, torch.arange(64.0).roll(-1))
+
+
+def test_a_race_is_found_at_its_lines(rotate):
+    assert trace(lambda: rotate(64, True)) == []
+    (finding,) = trace(lambda: rotate(64, False), seed=1)
+    assert (finding.kind, finding.space, finding.tensor) == (Kind.RACE, Space.GLOBAL, "x")
+    assert {side.what for side in finding.sides} == {Action.READ, Action.WRITE}
+    assert {site.text for site in finding.sites} == {"announce(p->x + i, WRITE);", "announce(p->x + next, READ);"}
+
+
+def test_a_launch_that_no_gpu_accepts_is_refused(rotate):
+    _, status, text = rotate(2000, True)
+    assert status != 0 and text == "rotate, 2000x1x1 = 2000 threads a block: at most 1024, and 64 in z"
+
+
+def test_the_runtime_and_tracing_import_no_family():
+    program = (
+        "import sys, flash_attest.races.tracing, flash_attest.emulator.runtime.calls\n"
+        "print([m for m in sys.modules if 'flash_attest.emulator.cuda' in m])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_runtime_that_cannot_be_built_leaves_no_watch_behind(monkeypatch):
+    def no_compiler():
+        raise RuntimeError("no g++ found")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "runtime", no_compiler)
+        with pytest.raises(RuntimeError, match="no g"), watch.watching(list.append, 0, 0.0, 1.0):
+            pass
+    assert watch.current() is None

@@ -1,0 +1,169 @@
+"""How the cases of a law are drawn, and what happens when one fails."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis.errors import Unsatisfiable
+
+from flash_attest.properties.cases.drawing import DRAWN_FIRST, FIRST_TRIED, TRIED, Drawing
+from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
+from tests.properties.cases.drawing import ALL, ANY, implementation
+
+NOTHING = Draws.of(where=lambda case: False)
+
+
+def drawing(examples=60, number=0, draws=ANY):
+    return Drawing(attention_cases(ALL, "cpu", draws), number, examples)
+
+
+def held(drawing, hold=lambda case: None):
+    """The cases that hold_each hands over, in their order."""
+    cases = []
+
+    def keep(case):
+        cases.append(case)
+        hold(case)
+
+    drawing.hold_each(keep)
+    return cases
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """How many cases each call of Hypothesis was asked for."""
+    numbers, first = [], Drawing._first
+    monkeypatch.setattr(Drawing, "_first", lambda self, number: numbers.append(number) or first(self, number))
+    return numbers
+
+
+def test_a_larger_number_begins_with_the_same_cases():
+    few, many = drawing(20).cases, drawing(200).cases
+    assert many[:20] == few and len(many) == 200
+    assert drawing(20, number=1).cases != few
+
+
+def test_the_first_case_is_the_simplest():
+    first, second = drawing(2).cases
+    assert (first.seqlen_q, first.seqlen_k, first.headdim, first.batch, first.nheads) == (1, 1, 1, 1, 1)
+    assert second.seqlen_q * second.headdim > 1
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_case_is_not_made_from_the_one_before(number):
+    """With Hypothesis' own backend two in three have a length of the one before, and one value of a field most of them."""
+    cases = drawing(400, number).cases
+    assert len(set(cases)) >= 398
+    for field, most in (("seqlen_q", 0.1), ("headdim", 0.1), ("regime", 0.25), ("bias_mask", 0.6)):
+        values = [getattr(case, field) for case in cases]
+        assert Counter(values).most_common(1)[0][1] <= most * len(cases), field
+    again = sum(case.seqlen_q == before.seqlen_q for before, case in pairwise(cases))
+    assert again <= 0.1 * len(cases)
+
+
+@pytest.mark.parametrize("examples", (60, 150))
+def test_each_case_is_held_once(examples):
+    asked = drawing(examples)
+    assert held(asked) == asked.cases
+
+
+def test_few_cases_are_drawn_where_an_early_one_fails(drawn):
+    def hold(case):
+        raise LawBroken(str(case))
+
+    with pytest.raises(LawBroken):
+        drawing(10 * DRAWN_FIRST).hold_each(hold)
+    assert drawn == [DRAWN_FIRST]
+
+
+def test_a_case_that_says_nothing_is_replaced():
+    def hold(case):
+        if case.seqlen_q % 2:
+            raise AnotherCase
+
+    asked = drawing(30)
+    cases = held(asked, hold)
+    assert cases == drawing(len(cases)).cases
+    assert sum(case.seqlen_q % 2 == 0 for case in cases) == 30 and cases[-1].seqlen_q % 2 == 0
+
+
+def test_without_any_case_nothing_is_held():
+    with pytest.raises(Unsatisfiable):
+        held(drawing(draws=NOTHING))
+
+
+@pytest.mark.parametrize("examples", (5, 40, 400))
+def test_without_a_case_that_says_something_it_ends(examples, drawn):
+    begun = []
+
+    def hold(case):
+        begun.append(case)
+        raise AnotherCase
+
+    with pytest.raises(Unsatisfiable):
+        drawing(examples).hold_each(hold)
+    assert len(begun) == FIRST_TRIED
+    assert sum(drawn) < 4 * max(FIRST_TRIED, examples)  # where a law says nothing, drawing takes no longer than it must
+
+
+def test_too_few_cases_that_say_something_are_enough():
+    kept = drawing(10).cases[3]
+
+    def hold(case):
+        if case != kept:
+            raise AnotherCase
+
+    assert len(held(drawing(10), hold)) == FIRST_TRIED + TRIED
+
+
+@pytest.mark.parametrize("error", (LawBroken, Undecided))
+def test_what_fails_is_shrunk(error):
+    """The cases before it are not held again, and what is raised last is of the smallest case."""
+    asked, calls = drawing(60, number=2), []
+
+    def hold(case):
+        calls.append(case)
+        if case.seqlen_k > 100 and case.headdim > 60:
+            raise error(str(case))
+
+    with pytest.raises(error) as raised:
+        asked.hold_each(hold)
+    place = next(n for n, case in enumerate(asked.cases) if case.seqlen_k > 100 and case.headdim > 60)
+    assert place > 2 and calls[: place + 1] == asked.cases[: place + 1]
+    assert not set(asked.cases[1:place]) & set(calls[place + 1 :])
+    assert "seqlen_k=101 headdim=61 " in str(raised.value)
+
+
+def test_what_is_no_exception_ends_it_at_once():
+    class Stop(BaseException):
+        pass
+
+    calls = []
+
+    def hold(case):
+        calls.append(case)
+        if len(calls) == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        drawing().hold_each(hold)
+    assert len(calls) == 4
+
+
+def test_a_failure_is_not_lost_where_accepts_changes_its_mind():
+    """When the cases are drawn again there are none."""
+    begun = []
+
+    def accepts(case):
+        return "no more" if begun else None
+
+    def hold(case):
+        if case.seqlen_q > 40:
+            begun.append(case)
+            raise LawBroken(str(case))
+
+    fickle = implementation("fickle", accepts=accepts, headdims={8})
+    with pytest.raises(LawBroken) as raised:
+        Drawing(attention_cases(fickle, "cpu", ANY), 0, 20).hold_each(hold)
+    assert [str(raised.value)] == [str(case) for case in begun]

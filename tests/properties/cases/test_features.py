@@ -1,0 +1,199 @@
+"""The table of features: neutral values, declarations, keywords, the oracle's variant, and the table in the docs."""
+
+import re
+from dataclasses import fields, replace
+from itertools import product
+
+import pytest
+import torch
+
+from flash_attest.impls import Supports, torch_math
+from flash_attest.impls.contract.record import DTYPES, KEYWORDS
+from flash_attest.oracle import Mask, Variant
+from flash_attest.properties.cases.case import LAYOUTS, Case, text_of
+from flash_attest.properties.cases.features import (
+    FEATURES,
+    Feature,
+    Part,
+    documentation,
+    keywords_of,
+    mask_of,
+    variant_of,
+)
+from flash_attest.properties.cases.layouts import lay_out, layout_of
+from flash_attest.properties.cases.support import unsupported
+from tests.places import ROOT
+
+DOCS = ROOT / "docs" / "adding-an-implementation.md"
+PLAIN = Case(batch=2, seqlen_q=8, seqlen_k=8, nheads=2, nheads_k=2, headdim=64, dtype=torch.float32)
+PLAIN_ONLY = Supports(dtypes={torch.float32}, headdims={64})
+HEADDIMS = (1, 96)  # the table lists no head dims, because each implementation declares its own
+# feature -> (value -> the fields of Supports that promise it, and those that promise all but this value)
+DECLARATIONS = {
+    "dtype": lambda dtype: (dict(dtypes={dtype}), dict(dtypes=set(DTYPES) - {dtype})),
+    "causal": lambda _: (dict(causal="optional"), dict(causal="never")),
+    "bias": lambda kind: (dict(bias={kind}), dict(bias={"vector", "matrix"} - {kind})),
+    "cross": lambda _: (dict(cross=True), dict(cross=False)),
+    "gqa": lambda _: (dict(gqa=True), dict(gqa=False)),
+    "softmax_scale": lambda _: (dict(softmax_scale=True), dict(softmax_scale=False)),
+    "layout": lambda _: (dict(strides=True), dict(strides=False)),
+}
+
+
+def id_of(part) -> str:
+    return part.name if isinstance(part, Feature) else text_of(part)
+
+
+def each(values_of):
+    """Parametrizes over features, and the values that values_of(feature) gives."""
+    pairs = [(feature, value) for feature in FEATURES.values() for value in values_of(feature)]
+    return pytest.mark.parametrize(("feature", "value"), pairs, ids=id_of)
+
+
+with_values = pytest.mark.parametrize("feature", [f for f in FEATURES.values() if f.values], ids=id_of)
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+@with_values
+def test_the_simplest_value_is_neutral_if_the_feature_has_a_neutral_value(feature):
+    assert feature.neutral in (None, feature.values[0])
+
+
+@with_values
+def test_the_simplest_value_leaves_a_plain_case_unchanged(feature):
+    assert feature.changed(PLAIN, feature.values[0]) == PLAIN
+
+
+@each(lambda feature: feature.values or HEADDIMS)
+def test_a_changed_case_has_the_value(feature, value):
+    assert feature.value(feature.changed(PLAIN, value)) == value
+
+
+@each(lambda feature: feature.values)
+def test_the_simplest_value_undoes_a_change(feature, value):
+    assert feature.changed(feature.changed(PLAIN, value), feature.values[0]) == PLAIN
+
+
+def test_a_case_without_bias_has_no_choices_for_a_bias():
+    biased = PLAIN.but(bias="matrix", bias_mask="left", bias_batch=2, bias_nheads=2, bias_dtype=torch.float16)
+    assert FEATURES["bias"].changed(biased, None) == PLAIN
+
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+
+def refusal(case: Case, declared: dict) -> str | None:
+    return unsupported(replace(torch_math.IMPL, name="tested", supports=replace(PLAIN_ONLY, **declared)), case)
+
+
+@each(lambda feature: feature.tried)
+def test_a_tried_value_is_supported_exactly_where_it_is_declared(feature, value):
+    promised, all_but_this = DECLARATIONS[feature.name](value)
+    case = feature.changed(PLAIN, value)
+    assert refusal(case, promised) is None
+    assert refusal(case, all_but_this) == f"{feature.words(value)} is not in what tested supports"
+
+
+@pytest.mark.parametrize(
+    ("causal", "taken"), [("never", [False]), ("optional", [False, True]), ("always", [True])]
+)  # fmt: skip
+def test_causal_has_three_declarations(causal, taken):
+    feature = FEATURES["causal"]
+    assert [value for value in feature.values if feature.takes(Supports(causal=causal), value)] == taken
+
+
+@pytest.mark.parametrize(("strides", "refused"), [
+    (False, {"transposed", "packed", "gapped", "sliced", "last_strided", "mixed"}),
+    ("last_contiguous", {"last_strided"}),
+    (True, set()),
+])  # fmt: skip
+def test_strides_have_three_declarations(strides, refused):
+    feature = FEATURES["layout"]
+    assert {value for value in feature.values if not feature.takes(Supports(strides=strides), value)} == refused
+
+
+def test_all_other_layouts_have_a_contiguous_last_dimension():
+    """So an implementation that declares strides="last_contiguous" may be called with any of them."""
+    for name, layout in product(("q", "k", "v", "dout", "bias"), set(LAYOUTS) - {"last_strided"}):
+        assert lay_out(torch.zeros(2, 3, 4, 5), layout_of(name, layout)).stride(3) == 1, (name, layout)
+
+
+def test_the_docs_name_all_fields_of_a_case():
+    """accepts gets them all."""
+    table = re.search(r"<!-- case -->\n(.*)\n<!-- /case -->", DOCS.read_text(), re.S)[1]
+    cells = "".join(line.split("|")[1] for line in table.splitlines())
+    assert set(re.findall(r"`(\w+)`", cells)) == {f.name for f in fields(Case)}
+
+
+def test_headdims_are_supported_exactly_where_they_are_declared():
+    case = PLAIN.but(headdim=96)
+    assert refusal(case, dict(headdims={96})) is None
+    assert refusal(case, dict(headdims={64, 128})) == "headdim 96 is not in what tested supports"
+
+
+def test_every_field_of_supports_declares_a_feature():
+    declared = {name for feature in FEATURES.values() for name in re.findall(r"`(\w+)=", feature.declare)}
+    assert declared == {f.name for f in fields(Supports)} - {"bias_grad", "accepts"}
+
+
+# --- keywords ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_a_keyword_is_a_feature_whose_default_is_neutral(name):
+    assert KEYWORDS[name].default == FEATURES[name].neutral
+    assert FEATURES[name].advice.startswith("supports.")
+
+
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_a_keyword_is_passed_only_where_it_is_declared(name):
+    promised, _ = DECLARATIONS[name](FEATURES[name].tried[0])
+    assert KEYWORDS[name].declared(Supports(**promised)) and not KEYWORDS[name].declared(Supports())
+
+
+def test_keywords_have_the_values_of_the_case():
+    case = PLAIN.but(causal=True, softmax_scale=0.5)
+    assert keywords_of(case) == dict(causal=True, softmax_scale=0.5)  # a bias is a tensor, so it is passed separately
+    assert keywords_of(case).keys() | {"bias"} == KEYWORDS.keys()
+
+
+# --- the oracle's variant ---------------------------------------------------------------------------------------------
+
+
+@each(lambda feature: feature.values if feature.part == "mask" else ())
+def test_the_mask_has_the_value(feature, value):
+    mask = mask_of(feature.changed(PLAIN, value), "top_left")
+    assert (getattr(mask, feature.name), mask.alignment) == (value, "top_left")
+
+
+@each(lambda feature: feature.values if feature.part == "variant" else ())
+def test_the_variant_has_the_value(feature, value):
+    assert getattr(variant_of(feature.changed(PLAIN, value), "top_left", None), feature.name) == value
+
+
+def test_the_variant_has_the_mask_and_the_bias():
+    case, bias = PLAIN.but(causal=True), torch.zeros(1, 1, 1, 8)
+    variant = variant_of(case, "top_left", bias)
+    assert variant.mask == mask_of(case, "top_left") and variant.bias is bias
+
+
+def test_every_part_of_the_variant_is_a_feature():
+    """Otherwise a feature would be in the oracle, and no case would have it."""
+    parts = {part: {f.name for f in FEATURES.values() if f.part is part} for part in Part}
+    assert parts[Part.MASK] == {f.name for f in fields(Mask)} - {"alignment"}  # declared as causal_alignment
+    assert parts[Part.VARIANT] == {f.name for f in fields(Variant)} - {"mask", "bias"}
+
+
+# --- documentation ----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_in_the_docs_is_the_table_of_features():
+    table = re.search(r"<!-- features -->\n(.*)\n<!-- /features -->", DOCS.read_text(), re.S)
+    assert table and table[1] == documentation(), "python -m flash_attest.properties.cases.features prints the table"
+
+
+def test_the_table_has_a_row_for_every_declared_feature():
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in documentation().splitlines()[2:]]
+    assert rows == [feature.name for feature in FEATURES.values() if feature.declare]

@@ -1,0 +1,125 @@
+"""Layouts have their strides, and writes around a placed tensor are detected."""
+
+import math
+
+import pytest
+import torch
+
+from flash_attest.properties.cases.case import DTYPES, LAYOUTS
+from flash_attest.properties.cases.layouts import MARGIN, lay_out, place
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+STORED = [name for name in LAYOUTS if name != "mixed"]
+SHAPE = (2, 5, 3, 8)
+STRIDES = {  # of a (2, 5, 3, 8) tensor
+    "contiguous": (120, 24, 8, 1),
+    "transposed": (120, 8, 40, 1),
+    "packed": (360, 72, 8, 1),
+    "gapped": (360, 72, 24, 1),
+    "sliced": (320, 40, 8, 1),
+    "last_strided": (240, 48, 16, 2),
+}
+each_layout = pytest.mark.parametrize("layout", STORED)
+
+
+@pytest.fixture
+def values():
+    return torch.randn(SHAPE, generator=torch.Generator().manual_seed(0))
+
+
+def test_every_layout_has_known_strides():
+    assert set(STRIDES) == set(STORED)
+
+
+@each_layout
+@each_dtype
+def test_placed_tensor_has_equal_values(values, layout, dtype):
+    placed = place(values.to(dtype), layout, fill=math.nan)
+    assert torch.equal(placed.tensor, values.to(dtype)) and placed.tensor.dtype == dtype
+
+
+@each_layout
+def test_placed_tensor_has_the_strides_of_its_layout(values, layout):
+    assert place(values, layout, fill=0.0).tensor.stride() == STRIDES[layout]
+
+
+def test_packed_rows_lie_between_other_rows(values):
+    """Like k in a packed qkv tensor."""
+    placed = place(values, "packed", fill=math.nan)
+    assert placed.tensor.storage_offset() == MARGIN + 24
+
+
+@each_layout
+@each_dtype
+def test_a_tensor_is_placed_at_another_remainder_by_128(values, layout, dtype):
+    """Whatever addresses the allocator gives: it alternates between 0 and 64 once memory is used again."""
+    kept = [place(values.to(dtype), layout, fill=math.nan)]
+    for _ in range(20):
+        other = place(values.to(dtype), layout, fill=math.nan, away_from=kept[0].tensor)
+        assert (other.tensor.data_ptr() - kept[0].tensor.data_ptr()) % 128 == 64
+        assert torch.equal(other.tensor, values.to(dtype))
+        kept.append(other)
+
+
+@each_layout
+def test_everything_around_a_placed_tensor_is_filled(values, layout):
+    placed = place(values, layout, fill=math.nan)
+    assert int((~placed.buffer.isnan()).sum()) == values.numel()
+    assert placed.buffer[:MARGIN].isnan().all() and placed.buffer[-MARGIN:].isnan().all()
+
+
+@each_layout
+def test_a_placed_tensor_lies_in_its_buffer(values, layout):
+    placed = place(values, layout, fill=0.0)
+    assert placed.tensor.untyped_storage().data_ptr() == placed.buffer.untyped_storage().data_ptr()
+
+
+@each_layout
+@each_dtype
+def test_untouched_buffers_count_no_write(values, layout, dtype):
+    """Bits are compared, so NaN equals itself."""
+    assert place(values.to(dtype), layout, fill=math.nan).written() == 0
+
+
+@each_layout
+def test_writes_before_and_after_the_tensor_are_counted(values, layout):
+    placed = place(values, layout, fill=math.nan)
+    placed.buffer[MARGIN - 1] = placed.buffer[-MARGIN] = 1.0
+    assert placed.written() == 2
+
+
+@each_layout
+def test_a_write_into_the_tensor_is_counted(values, layout):
+    placed = place(values, layout, fill=math.nan)
+    placed.tensor[1, 2] += 1
+    assert placed.written() == 24
+
+
+@pytest.mark.parametrize("layout", ["packed", "gapped", "sliced", "last_strided"])
+def test_a_write_between_rows_is_counted(values, layout):
+    placed = place(values, layout, fill=math.nan)
+    placed.buffer[MARGIN + int(placed.buffer[MARGIN:-MARGIN].isnan().nonzero()[0])] = 0.0
+    assert placed.written() == 1
+
+
+def test_changing_zero_to_minus_zero_is_counted(values):
+    placed = place(values * 0 + 0.0, "contiguous", fill=0.0)
+    placed.tensor.neg_()
+    assert placed.written() == values.numel()
+
+
+def test_contiguous_tensors_are_not_copied(values):
+    assert lay_out(values, "contiguous") is values
+
+
+@pytest.mark.parametrize("layout", ["transposed", "packed", "gapped", "sliced", "last_strided"])
+def test_other_layouts_are_not_contiguous(values, layout):
+    laid = lay_out(values, layout)
+    assert torch.equal(laid, values) and not laid.is_contiguous()
+
+
+@each_layout
+def test_empty_tensors_can_be_placed(layout):
+    assert place(torch.empty(2, 0, 3, 8), layout, fill=math.nan).written() == 0

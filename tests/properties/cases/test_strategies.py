@@ -1,0 +1,288 @@
+"""Drawn cases are supported by the implementation, reach the edges of tiles, and shrink to simple cases."""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+
+from flash_attest.properties.cases.bias_masks import may_have_empty_rows
+from flash_attest.properties.cases.case import BIAS_MASKS, LAYOUTS, REGIMES, Case, parse_case
+from flash_attest.properties.cases.drawing import Drawing
+from flash_attest.properties.cases.strategies import GROUPS, Draws, Limits, attention_cases, edges
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.law import laws
+from tests.properties.cases.drawing import (
+    ALL,
+    ALWAYS_CAUSAL,
+    GQA,
+    IMPLS,
+    LARGE_HEADDIM,
+    LEAST,
+    MULTIPLES,
+    NO_EMPTY_ROWS,
+    QUIET,
+    SQUARE,
+    TOP_LEFT,
+    VECTOR,
+    drawn,
+    implementation,
+    smallest,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+each_impl = pytest.mark.parametrize("declared", IMPLS, ids=lambda impl: impl.name)
+
+
+# --- every draw lies inside the promise -------------------------------------------------------------------------------
+
+
+@each_impl
+def test_every_drawn_case_is_supported(declared):
+    cases, _ = drawn(declared)
+    assert [reason for case in cases if (reason := unsupported(declared, case))] == []
+
+
+@each_impl
+def test_few_draws_are_rejected(declared):
+    """Hypothesis stops at 10 rejected draws for each accepted one, and the accepted ones are biased by then."""
+    cases, rejected = drawn(declared)
+    assert len(cases) == 100 and rejected <= 15  # draws of Hypothesis that mix two earlier ones
+
+
+@each_impl
+def test_draws_vary(declared):
+    cases, _ = drawn(declared)
+    assert len(set(cases)) >= 80 and len({case.seqlen_q for case in cases}) >= 4
+
+
+@QUIET
+@given(attention_cases(ALL, "cpu", Draws.of(layout=LAYOUTS)))
+def test_drawn_cases_parse_to_the_same_case(case):
+    assert parse_case(str(case)) == case
+
+
+def test_an_implementation_with_default_supports_gets_plain_cases():
+    cases, _ = drawn(LEAST)
+    assert {(c.causal, c.bias, c.softmax_scale, c.layout) for c in cases} == {(False, None, None, "contiguous")}
+    assert all(c.seqlen_q == c.seqlen_k and c.nheads == c.nheads_k for c in cases)
+
+
+def test_declared_dtypes_and_headdims_are_all_drawn():
+    cases, _ = drawn(LEAST)
+    assert {(c.dtype, c.headdim) for c in cases} == {(t, d) for t in (torch.float16, torch.bfloat16) for d in (64, 128)}
+
+
+def test_headdims_beyond_the_device_are_drawn_where_no_other_is_supported():
+    cases, _ = drawn(LARGE_HEADDIM)
+    assert sum(case.headdim == 512 for case in cases) >= 50 and {case.headdim for case in cases} <= {512, 1024}
+
+
+def test_multiples_of_32_are_drawn_where_nothing_else_is_accepted():
+    cases, _ = drawn(MULTIPLES)
+    assert {32, 64, 96, 128} <= {case.seqlen_q for case in cases}
+    assert any(case.seqlen_q != case.seqlen_k for case in cases)
+
+
+def test_kernels_for_decoding_get_cases():
+    """One query, and keys in whole pages: either length is fitted alone."""
+
+    def accepts(case):
+        return None if case.seqlen_q == 1 and case.seqlen_k % 16 == 0 else "one query, pages of 16 keys"
+
+    declared = implementation("decoding", cross=True, gqa=True, accepts=accepts)
+    cases = Drawing(attention_cases(declared, "cpu"), 0, 60).cases
+    assert len(cases) == 60 and {case.seqlen_q for case in cases} == {1}
+    assert len({case.seqlen_k for case in cases}) >= 6 and any(case.nheads > case.nheads_k for case in cases)
+
+
+def test_accepts_does_not_change_the_other_fields():
+    """Rounding a length up must not remove the bias, the mask or the causal cases."""
+    cases, _ = drawn(MULTIPLES)
+    free, _ = drawn(ALL)
+    for what in ("causal", "bias", "bias_mask", "softmax_scale", "regime"):
+        assert Counter(getattr(case, what) for case in cases) == Counter(getattr(case, what) for case in free), what
+
+
+def test_undefined_empty_rows_are_never_drawn():
+    cases, _ = drawn(NO_EMPTY_ROWS)
+    assert not any(may_have_empty_rows(case, "bottom_right") for case in cases)
+    free, _ = drawn(ALL)
+    assert Counter(case.bias for case in cases) == Counter(case.bias for case in free)
+    assert any(case.causal and case.seqlen_q < case.seqlen_k for case in cases)
+    assert any(case.seqlen_q > case.seqlen_k for case in cases)
+
+
+@pytest.mark.parametrize("declared", [NO_EMPTY_ROWS, TOP_LEFT], ids=lambda impl: impl.name)
+def test_every_mask_is_drawn_where_empty_rows_are_undefined(declared):
+    """Where a mask could leave a row empty it keeps a key in each; elsewhere it is as for others."""
+    cases, _ = drawn(declared, Draws.of(bias=True), n=200)
+    assert {case.bias_mask for case in cases} == set(BIAS_MASKS)
+    assert any(case.bias_mask == "left" and not case.causal and not case.bias_keeps_key for case in cases)
+    for mask in ("left", "dead_row", "window"):
+        assert any(case.bias_mask == mask and case.bias_keeps_key for case in cases), mask
+
+
+def test_masks_keep_no_key_where_empty_rows_are_promised():
+    cases, _ = drawn(ALL, Draws.of(bias=True), n=200)
+    assert not any(case.bias_keeps_key for case in cases)
+
+
+@pytest.mark.parametrize(("tile", "longest"), [(None, 258), ((64, 256), 514), ((16, 16), 130), ((1, 10**6), 1040)])
+def test_lengths_reach_two_tiles_of_keys_and_more_where_a_law_wants_that(tile, longest):
+    """Otherwise no case on a CPU has a whole tile of 128 that a bias hides, and keys behind it."""
+    limits = Limits.on("cpu")
+    assert limits.longest(Draws.of(two_tiles=True), tile) == longest
+    assert limits.longest(Draws.of(), tile) == limits.seqlen
+
+
+def test_top_left_alignment_leaves_no_row_empty():
+    cases, _ = drawn(TOP_LEFT)
+    assert any(case.causal and case.seqlen_q > case.seqlen_k for case in cases)
+
+
+def test_always_causal_is_always_causal():
+    assert all(case.causal for case in drawn(ALWAYS_CAUSAL)[0])
+
+
+def test_gqa_shares_each_key_head_among_query_heads():
+    cases, _ = drawn(GQA)
+    groups = {case.nheads // case.nheads_k for case in cases if case.batch * case.nheads_k > 1}
+    assert groups == {1, *GROUPS}
+    # Long sequences leave one key head, and as many query heads as fit.
+    assert max(case.nheads for case in cases if case.nheads_k == 1) <= max(GROUPS)
+
+
+def test_vector_bias_has_no_dead_row():
+    """A vector has one row for all queries, so a single dead row needs a matrix."""
+    cases, _ = drawn(VECTOR)
+    assert {case.bias for case in cases} == {None, "vector"}
+    assert "dead_row" not in {case.bias_mask for case in cases}
+
+
+def test_most_cases_have_three_slices_or_more():
+    """With one slice no error can reach the memory of a neighbour."""
+    cases, _ = drawn(ALL)
+    assert sum(case.batch * case.nheads >= 3 for case in cases) > 50
+
+
+def test_lengths_just_past_a_tile_are_drawn():
+    cases, _ = drawn(ALL, n=200)
+    lengths = {n for case in cases for n in (case.seqlen_q, case.seqlen_k)}
+    assert {65, 66} & lengths and {33, 34} & lengths and {129, 130} & lengths
+
+
+def test_both_ways_of_unequal_lengths_are_drawn():
+    cases, _ = drawn(ALL, n=200)
+    assert sum(c.seqlen_q < c.seqlen_k for c in cases) >= 10 and sum(c.seqlen_q > c.seqlen_k for c in cases) >= 10
+
+
+def test_every_regime_is_drawn():
+    assert {case.regime for case in drawn(ALL)[0]} == set(REGIMES)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_score_matrices_fit_the_device(device):
+    cases, _ = drawn(ALL, device=device)
+    sizes = Limits.on(device)
+    assert max(c.batch * c.nheads * c.seqlen_q * c.seqlen_k for c in cases) <= sizes.elements
+    assert max(max(c.seqlen_q, c.seqlen_k) for c in cases) <= sizes.seqlen
+
+
+def test_a_gpu_gets_longer_sequences():
+    longest = {device: max(case.seqlen_q for case in drawn(ALL, device=device)[0]) for device in ("cpu", "cuda")}
+    assert longest["cpu"] <= 130 and longest["cuda"] > 500
+
+
+def test_sequences_reach_as_far_as_a_law_wants_and_no_farther():
+    """Eight times the usual length on a CPU, half of that for kernels in the emulator. On a GPU the usual one is as long."""
+    want = Draws.of(reach=1040)
+    assert [Limits.on("cpu", share).longest(want, None) for share in (1.0, 0.2)] == [1040, 520]
+    assert Limits.on("cuda").longest(want, None) == Limits.on("cuda").longest(Draws(), None) == 1100
+
+
+def test_stretched_sequences_are_longer():
+    cases, _ = drawn(ALL, Draws.of(stretch=8))
+    assert max(case.seqlen_q for case in cases) > 260
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
+
+
+def test_edges_are_around_every_power_of_two():
+    assert edges(20) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 17, 18]
+
+
+def test_edges_include_a_tile_and_a_tail_of_one_and_two():
+    """A mask that is one key short fails at 65, one that is one key long at 66 (at 65 the last query sees every key)."""
+    assert {63, 64, 65, 66, 127, 128, 129, 130, 257} <= set(edges(300))
+
+
+def test_edges_stay_within_their_bounds():
+    assert edges(65, 33) == [33, 34, 63, 64, 65] and edges(14, 11) == []
+
+
+# --- shrinking --------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_tile_shrinks_to_one_row_of_it():
+    case = smallest(ALL, lambda c: c.seqlen_q > 64 and c.seqlen_q % 64)
+    assert case == Case(seqlen_q=65, seqlen_k=65, headdim=1)
+
+
+def test_a_partial_tile_of_keys_alone_shrinks_to_one_query():
+    case = smallest(ALL, lambda c: c.seqlen_k > 64 and c.seqlen_k % 64, cross=True)
+    assert case == Case(seqlen_q=1, seqlen_k=65, headdim=1)
+
+
+def test_a_law_that_always_fails_shrinks_to_the_smallest_case():
+    assert smallest(ALL, lambda c: True) == Case(headdim=1)
+
+
+def test_a_head_dim_shrinks_to_the_smallest_that_fails():
+    """It does not stop at a head dim that is rarely drawn (255), whichever the search tries first."""
+    found = {smallest(ALL, lambda c: c.headdim > 64, start=n).headdim for n in range(4)}
+    assert found == {65}
+
+
+def test_a_failure_in_the_third_head_shrinks_to_three_heads():
+    assert smallest(ALL, lambda c: c.nheads_k >= 3) == Case(nheads=3, nheads_k=3, headdim=1)
+
+
+def test_a_bias_shrinks_to_a_plain_one():
+    case = smallest(ALL, lambda c: c.bias == "matrix" and c.seqlen_q > 16)
+    assert case == Case(seqlen_q=17, seqlen_k=17, headdim=1, bias="matrix")
+
+
+def test_masked_and_causal_shrink_together():
+    case = smallest(
+        ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
+    )
+    # Batch and heads are shrunk by properties/judging/shrink.py, as the choices for the bias depend on their number.
+    assert case.but(batch=1, nheads=1, nheads_k=1) == Case(
+        seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
+    )
+
+
+def test_multiples_shrink_to_the_first_that_fails():
+    assert smallest(SQUARE, lambda c: c.seqlen_q > 32) == Case(seqlen_q=64, seqlen_k=64, dtype=torch.float16)
+
+
+def test_small_cases_reach_a_second_tile_of_64():
+    """On a CPU, for the profile smoke; on a GPU nothing is small."""
+    cases, _ = drawn(ALL, small=True)
+    limits = Limits.on("cpu", small=True)
+    assert 64 < max(case.seqlen_q for case in cases) <= limits.seqlen < Limits.on("cpu").seqlen
+    many = [case for case in cases if case.batch * case.nheads_k > 1]  # one key head is never too much
+    assert max(case.batch * case.nheads for case in many) <= limits.heads
+    assert max(case.batch * case.nheads * case.seqlen_q * case.seqlen_k for case in many) <= limits.elements
+    assert {case.batch for case in cases} > {1} and any(case.nheads_k > 1 for case in cases)
+    assert Limits.on("cuda", small=True) == Limits.on("cuda")
+
+
+@pytest.mark.parametrize("law", laws().values(), ids=laws())
+def test_every_law_finds_small_cases(law):
+    """Two of them, so that no law that applies is left out by the profile smoke."""
+    cases, _ = drawn(ALL, law.draws, n=2, small=True)
+    assert len(cases) == 2

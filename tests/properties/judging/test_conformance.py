@@ -1,0 +1,148 @@
+"""The contract check: a problem at one size or feature is reported, and the laws are judged on the rest."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flash_attest.emulator.errors import NotCovered
+from flash_attest.impls import torch_math
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.cases.strategies import Draws
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.properties.law import laws
+from flash_attest.runner.judge import Judge, compare_with_known
+
+OUT = laws()["test_out_matches_the_definition"]
+BIASED = laws()["test_biased_attention_matches_the_definition"]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def raising(where, **declared):
+    """torch_math, which raises where(q, k, options)."""
+
+    def forward(q, k, v, **options):
+        if where(q, k, options):
+            raise RuntimeError("invalid configuration argument")
+        return torch_math.forward(q, k, v, **options)
+
+    return replace(torch_math.IMPL, name="tested", forward=forward, **declared)
+
+
+def has_bias(kind):
+    return lambda q, k, options: options["bias"] is not None and (options["bias"].shape[2] > 1) == (kind == "matrix")
+
+
+PARTS = {
+    "headdim 64": lambda q, k, options: q.shape[-1] == 64,
+    "headdim 64 or more": lambda q, k, options: q.shape[-1] >= 64,
+    "a length of 64": lambda q, k, options: 64 in (q.shape[1], k.shape[1]),
+    "a length of 64 or more": lambda q, k, options: max(q.shape[1], k.shape[1]) >= 64,
+    "more than one head": lambda q, k, options: q.shape[0] * q.shape[2] > 1,
+    "dtype float32": lambda q, k, options: q.dtype == torch.float32,
+    "dtype float16": lambda q, k, options: q.dtype == torch.float16,
+    "bias matrix": has_bias("matrix"),
+    "causal": lambda q, k, options: options["causal"],
+    "softmax_scale 0.5, 0.1, 1.0, -0.25": lambda q, k, options: options["softmax_scale"] is not None,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
+    impl = raising(PARTS[part])
+    tried = conformance.tried(impl, "cpu")
+    assert tried.judged and tried.without == part
+    assert (
+        tried.problems[0]
+        == f"forward raises RuntimeError: invalid configuration argument   [with {part.split(',')[0]}]"
+    )
+    contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    assert contract.verdict == FAIL and f"Its laws are judged without {part}." in contract.message
+    result = judge(OUT, impl, Plan(examples=12))
+    assert (result.verdict, result.cases) == (PASS, 12), result.message
+    assert result.reason == f"judged without {part}, where the contract is broken"
+
+
+def test_what_one_feature_leaves_undecided_costs_no_other_its_verdict(tmp_path):
+    """As what the emulator does not cover, where a kernel does it with a scale only."""
+
+    def forward(q, k, v, **options):
+        if options["softmax_scale"] is not None:
+            raise NotCovered("brkpt is not covered")
+        return torch_math.forward(q, k, v, **options)
+
+    impl = replace(torch_math.IMPL, name="tested", forward=forward)
+    contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    assert (contract.verdict, contract.why) == (UNKNOWN, Reason.NOT_COVERED) and "brkpt" in contract.reason
+    scaled = replace(OUT, draws=Draws.of(softmax_scale=True))
+    plain = replace(OUT, draws=Draws.of(softmax_scale=False))
+    assert [judge(law, impl, Plan(examples=4)).verdict for law in (plain, scaled)] == [PASS, UNKNOWN]
+
+
+def test_a_defect_is_found_beside_a_problem_of_the_contract():
+    def forward(q, k, v, **options):
+        out, lse = raising(PARTS["headdim 64"]).forward(q, k, v, **options)
+        return (out + 1 if q.shape[1] > 16 else out), lse
+
+    result = judge(OUT, replace(torch_math.IMPL, forward=forward), Plan(examples=30))
+    assert result.verdict == FAIL and parse_case(result.smallest).headdim != 64
+
+
+def test_a_law_that_wants_the_broken_part_alone_is_unknown():
+    impl = raising(lambda q, k, options: options["bias"] is not None)
+    result = judge(BIASED, impl, Plan(examples=6))
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.CONTRACT)
+    assert result.reason.startswith("the contract is broken (see test_contract): forward raises RuntimeError")
+
+
+def test_a_law_that_wants_what_is_not_declared_is_refused():
+    """With or without the broken part: no case is both wanted and supported."""
+    plain = replace(torch_math.IMPL.supports, cross=False, bias="none", bias_grad=False)
+    impl = raising(PARTS["headdim 64"], supports=plain)
+    assert judge(laws()["test_rows_without_keys_give_zero"], impl, Plan(examples=6)).verdict == REFUSED
+
+
+def test_a_given_case_of_the_broken_part_is_unknown():
+    impl = raising(PARTS["headdim 64"])
+    given = [judge(OUT, impl, Plan(case=parse_case(f"seqlen_q=8 headdim={d}"))) for d in (64, 32)]
+    assert [(result.verdict, result.why) for result in given] == [(UNKNOWN, Reason.CONTRACT), (PASS, None)]
+
+
+def test_laws_are_unknown_if_every_call_shows_a_problem(tmp_path):
+    impl = raising(lambda q, k, options: True)
+    assert not conformance.tried(impl, "cpu").judged
+    assert judge(OUT, impl, Plan(examples=6)).verdict == UNKNOWN
+    message = Judge(Plan(), [], tmp_path, "main").contract(impl).message
+    assert "Its laws are not judged until it is kept." in message
+
+
+def test_a_known_failure_of_no_law_does_not_keep_laws_from_being_judged(tmp_path):
+    impl = replace(torch_math.IMPL, known_failures={"test_x": "why, #1"})
+    contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    assert contract.verdict == FAIL and contract.message.splitlines()[2].endswith("Its laws are judged.")
+    assert judge(OUT, impl, Plan(examples=6)).verdict == PASS
+
+
+def test_a_kept_contract_costs_one_call_for_each_feature():
+    """Other sizes are tried only where the plain case shows a problem."""
+    count = [0]
+
+    def counted(q, k, options):
+        count[0] += 1
+
+    impl = raising(counted)
+    assert conformance.problems(impl, "cpu") == []
+    assert count[0] == len(conformance.sample(impl))
+
+
+def test_a_broken_contract_is_no_known_failure(tmp_path):
+    """What is not judged because of it would look as if it were."""
+    impl = raising(PARTS["causal"], known_failures={"test_contract_is_kept": "causal, #1"})
+    result = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    compare_with_known(result, impl)
+    assert (result.verdict, result.known) == (FAIL, "")

@@ -1,0 +1,110 @@
+"""A deterministic failure is not called a race because another of its findings comes first."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+
+from flash_attest.emulator.observation import STATIC_SHARED, Action, Kind, Side, Site, Space
+from flash_attest.impls import torch_math
+from flash_attest.properties.failures import LawBroken, Undecided, findings_of
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL
+from flash_attest.properties.law import laws
+from flash_attest.races.finding import Finding
+from tests.trials import implementation, lines
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LAW = laws()["test_out_matches_the_definition"]
+SAME = "3 of 3 repeats fail in the same way: repeating shows no race"
+DIFFERENT = "the same call gives different results"
+
+
+def judged(function, law=LAW):
+    """The result of a law that calls function(n), where n counts the calls, for cases with more than 20 keys."""
+    calls = count()
+
+    def hold(trial):
+        if trial.case.seqlen_k > 20:
+            function(next(calls))
+
+    return judge(replace(law, function=hold), torch_math.IMPL, Plan(examples=20, try_contract=False))
+
+
+def test_the_set_of_findings_is_compared():
+    def law(n):
+        first, second = ("write past q", "write past k")[:: 1 if n % 2 else -1]
+        raise LawBroken(first, second, findings=[first, second])
+
+    result = judged(law)
+    assert result.verdict == FAIL and SAME in lines(result.message) and DIFFERENT not in result.message
+
+
+def test_a_finding_that_is_always_there_is_no_race():
+    def law(n):
+        raise LawBroken("write past q", findings=["write past q", f"write to address {n}"])
+
+    found = lines(judged(law).message)
+    assert "3 of 3 repeats fail, 0 in the same way" in found and "each time with: write past q" in found
+    assert not any(line.startswith(DIFFERENT) for line in found)
+
+
+def test_findings_without_anything_in_common_are_different_results():
+    def law(n):
+        raise LawBroken(f"write to address {n}")
+
+    (line,) = [line for line in lines(judged(law).message) if line.startswith(DIFFERENT)]
+    assert "a race, an access out of bounds, uninitialised memory" in line
+
+
+def test_a_failure_at_another_line_of_the_law_does_not_come_and_go():
+    """Hypothesis takes the line that raises as part of the failure."""
+
+    def law(n):
+        if n % 2:
+            raise LawBroken("q changed")
+        raise LawBroken("q changed")
+
+    result = judged(law)
+    assert (result.verdict, result.reason) == (FAIL, "q changed") and SAME in lines(result.message)
+
+
+def test_a_failure_that_comes_and_goes_does_so_at_any_line():
+    def law(n):
+        if n % 3 == 1:
+            raise LawBroken("q changed")
+        if n % 3 == 2:
+            raise LawBroken("k changed")
+
+    result = judged(law)
+    assert result.verdict == FAIL and result.reason.startswith("not on every run: ")
+
+
+def test_all_inputs_that_change_are_reported():
+    """The kernel writes past the end of q, and into k."""
+
+    def forward(q, k, v):
+        torch.as_strided(q, (1,), (1,), q.storage_offset() + q.numel()).fill_(1.0)
+        k[0, 0, 0, 0] += 1
+        return torch_math.forward(q, k, v)[0]
+
+    law = laws()["test_inputs_come_back_unchanged"]
+    result = judge(law, implementation(forward), Plan(examples=2, try_contract=False))
+    assert result.reason == "1 element around q (margins, gaps between rows) changed in the call"
+    assert any(line.startswith("k[b=0 j=0 h=0 d=0] changed from ") for line in lines(result.message))
+    assert SAME in lines(result.message)
+
+
+def test_a_case_that_stays_open_withdraws_no_finding():
+    """A law that collects findings goes on after the first one, and memory may run out in a later case."""
+    one, two = (Side(Action.WRITE, Site("kernel.cu", line), None, None) for line in (1, 2))
+
+    def law(n):
+        if n:
+            raise Undecided("out of memory")
+        raise findings_of([Finding(Kind.RACE, Space.SHARED, STATIC_SHARED, None, one, two)])
+
+    result = judged(law, replace(LAW, collects=True))
+    assert (result.verdict, result.reason.partition(":")[0]) == (FAIL, "race")

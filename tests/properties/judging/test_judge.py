@@ -1,0 +1,226 @@
+"""Verdicts where memory runs out, where the device is absent, and where a plug-in misbehaves."""
+
+import re
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+
+from flash_attest.impls import ContractError, torch_math
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, REFUSED, UNKNOWN
+from flash_attest.properties.law import laws
+from flash_attest.runner.judge import Judge
+from flash_attest.runner.plugin.outcomes import not_green
+
+LAW = laws()["test_out_matches_the_definition"]
+
+
+def judged(function):
+    """The result of a law that calls function(trial, n), where n counts the calls."""
+    calls = count()
+    return judge(replace(LAW, function=lambda trial: function(trial, next(calls))), torch_math.IMPL, Plan(examples=20))
+
+
+def out_of_memory():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+
+@pytest.mark.parametrize("when", [lambda n: True, lambda n: n >= 5, lambda n: n % 2, lambda n: n % 3 == 1])
+def test_out_of_memory_in_the_oracle_is_unknown(when):
+    result = judged(lambda trial, n: out_of_memory() if when(n) else None)
+    assert result.verdict == UNKNOWN and "out of memory on seqlen_q=" in result.reason
+
+
+@pytest.mark.parametrize("error", [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+    RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the documentation"),
+    RuntimeError("CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+])  # fmt: skip
+def test_a_full_card_is_unknown_whoever_allocates(error):
+    """A card that other processes fill is no mistake of a kernel; seen on an H200 that eight workers filled."""
+
+    def raising(*operands, **options):
+        raise error
+
+    impl = replace(torch_math.IMPL, forward=raising)
+    result = judge(LAW, impl, Plan(examples=3, try_contract=False))
+    assert (result.verdict, result.why, result.reason[:17]) == (UNKNOWN, Reason.RESOURCES, "out of memory on ")
+    assert judge(LAW, impl, Plan(examples=3)).reason.startswith("out of memory on ")  # while the contract is tried
+
+
+def test_an_error_that_only_mentions_memory_is_a_failure():
+    def raising(*operands, **options):
+        raise RuntimeError("the kernel reads out of its memory")
+
+    result = judge(LAW, replace(torch_math.IMPL, forward=raising), Plan(examples=3, try_contract=False))
+    assert result.verdict == FAIL
+
+
+def test_compiler_errors_at_the_first_call_are_shown():
+    def raising(q, k, v, **options):
+        raise RuntimeError("fa2.cu does not compile for the CPU:\nfa2.cu:7:1: error: expected ';'")
+
+    problems = conformance.problems(replace(torch_math.IMPL, forward=raising), "cpu")
+    assert any("fa2.cu:7:1: error: expected ';'" in problem for problem in problems)
+
+
+def test_intermittent_out_of_memory_does_not_hide_a_failure():
+    def broken(trial, n):
+        if n % 2:
+            out_of_memory()
+        LAW.function(replace(trial, impl=replace(trial.impl, forward=lambda *x, **options: trial.x.q + 1)))
+
+    assert judged(broken).verdict in (FAIL, UNKNOWN)
+
+
+# --- devices that are absent ------------------------------------------------------------------------------------------
+
+NO_NVCC = "no nvcc found, which compiles the kernels for CUDA tensors"
+NOT_HERE = "runs on cpu only; this run judges on cuda"
+
+
+def elsewhere(**declared):
+    """The results of the contract check and of a law on a GPU, for an implementation that runs on CPUs only."""
+    impl, on_gpu = replace(torch_math.IMPL, devices={"cpu"}, **declared), Plan(device="cuda")
+    before = Judge.__new__(Judge)
+    before.plan = on_gpu
+    return [before.contract(impl), judge(LAW, impl, on_gpu)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [({}, NOT_HERE), (dict(unavailable={"cuda": NO_NVCC}), f"{NOT_HERE}: {NO_NVCC}")],
+)
+def test_another_device_is_unknown_with_the_reason(declared, reason):
+    assert [(result.verdict, result.reason) for result in elsewhere(**declared)] == 2 * [(UNKNOWN, reason)]
+
+
+@pytest.mark.parametrize("asked_for", (False, True))
+def test_an_absent_device_fails_only_runs_that_asked_for_the_implementation(asked_for):
+    results = [result.as_dict() for result in elsewhere(unavailable={"cuda": NO_NVCC})]
+    assert not_green(results, asked_for=asked_for, replayed=False) == ("2 could not be decided" if asked_for else "")
+
+
+# --- laws of another device -------------------------------------------------------------------------------------------
+
+OF_STREAMS = laws()["test_work_waits_on_the_current_stream"]
+
+
+def test_a_law_of_another_device_is_unknown_and_the_run_stays_green():
+    result = judge(OF_STREAMS, torch_math.IMPL, Plan(device="cpu"))
+    assert (result.verdict, result.reason) == (UNKNOWN, "law not applicable on cpu, only on cuda")
+    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
+
+
+def test_a_law_of_a_device_without_the_implementation_is_refused():
+    result = judge(OF_STREAMS, replace(torch_math.IMPL, devices={"cpu"}), Plan(device="cpu"))
+    assert (result.verdict, result.reason) == (REFUSED, "the law applies on cuda, where this implementation never runs")
+    elsewhere = replace(torch_math.IMPL, devices={"cpu"}, unavailable={"cuda": NO_NVCC})
+    assert judge(OF_STREAMS, elsewhere, Plan(device="cpu")).verdict == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "unavailable",
+    (
+        {"cpu": "no g++ found"},
+        {"gpu": "none"},
+        {"cuda": ""},
+        {"cuda": None},
+        {"cuda": " "},
+        {"cuda": "a\nb"},
+        "cuda",
+        None,
+    ),
+)
+def test_unavailable_gives_a_reason_for_each_undeclared_device(unavailable):
+    with pytest.raises(
+        ContractError, match=re.escape(f"unavailable={unavailable!r}: should give a reason in one line")
+    ):
+        replace(torch_math.IMPL, devices={"cpu"}, unavailable=unavailable)
+
+
+def test_unavailable_is_not_checked_against_invalid_devices():
+    with pytest.raises(ContractError) as error:
+        replace(torch_math.IMPL, devices=None, unavailable={"cuda": NO_NVCC})
+    assert error.value.problems == ["devices=None: should be a subset of {'cuda', 'cpu'}"]
+
+
+# --- plug-ins that misbehave ------------------------------------------------------------------------------------------
+
+
+LONG = parse_case("seqlen_q=65 seqlen_k=65 headdim=8")
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("raised", "headline", "case"),
+    [
+        (Unprintable(), "forward raises Unprintable: (no message: its __str__ raises)", LONG),
+        (SystemExit(3), "forward raises SystemExit: 3", None),  # drawn and shrunk: Hypothesis must not end with it
+        (RuntimeError("no"), "forward raises RuntimeError: no", LONG),
+    ],
+)
+def test_any_exception_is_a_failure_with_its_message(raised, headline, case):
+    def forward(q, k, v, **options):
+        if q.shape[1] > 64:  # longer than any length that the contract check tries
+            raise raised
+        return torch_math.forward(q, k, v, **options)
+
+    result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=60, case=case, goes_on=False))
+    assert (result.verdict, result.reason) == (FAIL, headline)
+
+
+@pytest.mark.parametrize("first_at", (0, 129))
+def test_an_accepts_that_raises_is_a_broken_contract(first_at):
+    """Whether it raises for the first case that is tried or for one that is drawn."""
+
+    def accepts(case):
+        return {}["nothing"] if case.seqlen_q >= first_at else None
+
+    impl = replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, accepts=accepts))
+    found = conformance.problems(impl, "cpu") if first_at == 0 else [judge(LAW, impl, Plan(examples=60)).reason]
+    assert found[0].startswith("supports.accepts raises KeyError: 'nothing' [for seqlen_q=")
+
+
+# --- an accepts that leaves no case, or not the usual ones, for the contract ---------------------------------------------
+
+
+def refusing(accepts, forward=torch_math.forward):
+    return replace(torch_math.IMPL, forward=forward, supports=replace(torch_math.IMPL.supports, accepts=accepts))
+
+
+def test_a_contract_without_a_case_is_unknown_and_so_are_its_laws():
+    impl = refusing(lambda case: f"regime {case.regime} is too hard")
+    before = Judge.__new__(Judge)
+    before.plan, before.options = Plan(examples=3), {}
+    results = [before.contract(impl), judge(LAW, impl, before.plan)]
+    reason = "there is no case to try the contract with: regime spread is too hard [for seqlen_q=64 "
+    assert [(r.verdict, r.why, r.reason[: len(reason)]) for r in results] == 2 * [(UNKNOWN, Reason.NO_CASE, reason)]
+    assert not_green([r.as_dict() for r in results], asked_for=False, replayed=False) == "2 could not be decided"
+
+
+@pytest.mark.parametrize(
+    "accepts",
+    [
+        lambda case: None if case.regime == "mean" else "means only",
+        lambda case: None if case.headdim in range(24, 41) else "head dims of 24 to 40 only",
+    ],
+)
+def test_the_contract_is_tried_with_whatever_cases_there_are(accepts):
+    assert conformance.problems(refusing(accepts), "cpu") == []
+    wrong = refusing(accepts, lambda *operands, **options: torch_math.forward(*operands, **options)[0].transpose(1, 2))
+    (problem, *_) = conformance.problems(wrong, "cpu")
+    assert problem.startswith("forward returns out alone, but lse='natural' is declared")

@@ -1,0 +1,226 @@
+"""Workers share the memory of a GPU: a case that finds none is begun anew once the others have given theirs back."""
+
+import gc
+import threading
+import weakref
+from dataclasses import replace
+from functools import wraps
+from itertools import count
+from unittest import mock
+
+import pytest
+import torch
+
+from flash_attest.impls import torch_math
+from flash_attest.properties import trial
+from flash_attest.properties.cases import inputs
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.failures import LawBroken, OutOfMemory, Reason, Undecided
+from flash_attest.properties.judging import conformance, explain, search
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from flash_attest.properties.law import laws
+from flash_attest.properties.machine import gpu_memory
+from flash_attest.properties.machine.gpu_memory import MOST_IN_VAIN, PAUSES, when_memory_suffices
+from tests.trials import lines
+
+LAW = laws()["test_out_matches_the_definition"]
+FULL = "CUDA out of memory. Tried to allocate 20.00 MiB"
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The seconds of each time that was waited, which take none."""
+    waited = []
+    monkeypatch.setattr(gpu_memory, "_in_vain", 0)
+    monkeypatch.setattr(gpu_memory, "_wait", waited.append)
+    return waited
+
+
+def full_at_first(times, result="done"):
+    """An attempt for which memory does not suffice the first `times` times."""
+    left = [times]
+
+    def attempt():
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OutOfMemory("out of memory")
+        return result
+
+    return attempt
+
+
+@pytest.mark.parametrize("times", range(len(PAUSES) + 1))
+def test_it_is_begun_anew_after_a_pause(times, pauses):
+    assert when_memory_suffices("cuda", full_at_first(times)) == "done"
+    assert pauses == list(PAUSES[:times])
+
+
+def test_where_it_never_suffices_a_process_stops_waiting(pauses):
+    for n in range(1, MOST_IN_VAIN + 3):
+        with pytest.raises(OutOfMemory):
+            when_memory_suffices("cuda", full_at_first(100))
+        assert len(pauses) == len(PAUSES) * min(n, MOST_IN_VAIN)
+
+
+@pytest.mark.parametrize("error", [Undecided("another reason"), LawBroken("broken"), RuntimeError()], ids=repr)
+def test_nothing_else_is_begun_anew(error, pauses):
+    def attempt():
+        raise error
+
+    with pytest.raises(type(error)):
+        when_memory_suffices("cuda", attempt)
+    assert not pauses
+
+
+def test_a_cpu_is_not_waited_for(pauses):
+    with pytest.raises(OutOfMemory):
+        when_memory_suffices("cpu", full_at_first(1))
+    assert not pauses
+
+
+@pytest.fixture
+def shared(monkeypatch, pauses):
+    """A CPU whose memory is waited for as if it were that of a GPU."""
+    for module in (search, conformance, explain):
+        monkeypatch.setattr(
+            module, "when_memory_suffices", lambda device, attempt: when_memory_suffices("cuda", attempt)
+        )
+    return pauses
+
+
+def full(wrapped, when):
+    """A function that finds no memory in its n-th call, from 0 on, if when(n)."""
+    calls = count()
+
+    @wraps(wrapped)  # cases are drawn by the name of the law
+    def wrapper(*arguments, **options):
+        result = wrapped(*arguments, **options)
+        if when(next(calls)):
+            raise torch.OutOfMemoryError(FULL)
+        return result
+
+    return wrapper
+
+
+def test_a_law_counts_a_case_once(shared):
+    def law(trial):
+        LAW.function(trial)
+        trial.meter.repeats += 10
+
+    plan = Plan(examples=12, try_contract=False)
+    right = judge(replace(LAW, function=law), torch_math.IMPL, plan)
+    assert not shared
+    result = judge(replace(LAW, function=full(law, lambda n: n % 5 == 0)), torch_math.IMPL, plan)
+    assert len(shared) >= 2
+    assert (result.verdict, result.cases, result.repeats) == (PASS, right.cases, right.repeats)
+    assert result.worst_z == right.worst_z
+
+
+@pytest.mark.parametrize("call", (0, 1, 4))
+def test_a_case_of_the_contract_is_tried_anew(call, shared):
+    impl = replace(torch_math.IMPL, forward=full(torch_math.IMPL.forward, lambda n: n == call))
+    tried = conformance.tried(impl, "cpu")
+    assert (tried.problems, tried.undecided, shared) == ([], None, [PAUSES[0]])
+
+
+def leaves_a_setting(in_call, wrapped=torch_math.IMPL.forward):
+    """A forward that leaves something otherwise than it was, in one of its calls."""
+    calls = count()
+
+    def forward(*operands, **options):
+        if next(calls) == in_call:
+            torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+        return wrapped(*operands, **options)
+
+    return forward
+
+
+@pytest.mark.parametrize("call", (0, 3))
+def test_what_a_call_without_memory_has_changed_stays_known(call, shared):
+    """It is put back, and a second call may leave everything as it is: begun again, the law would pass."""
+    forward = full(leaves_a_setting(call), lambda n: n == call)
+    result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=12, try_contract=False))
+    assert (result.verdict, result.why, shared) == (UNKNOWN, Reason.RESOURCES, [])
+    impl = replace(torch_math.IMPL, forward=full(leaves_a_setting(0), lambda n: n == 0))
+    with pytest.raises(Undecided, match="out of memory"):
+        conformance.tried(impl, "cpu")
+
+
+def test_other_cases_of_the_contract_hide_no_change(shared):
+    """The suite finds no memory for a later case."""
+    impl = replace(torch_math.IMPL, forward=leaves_a_setting(0))
+    build = full(inputs.build, lambda n: n == 2)
+    with mock.patch.object(trial, "build", build):
+        (problem,) = conformance.tried(impl, "cpu").problems
+    assert "cudnn.benchmark" in problem and shared == [PAUSES[0]]
+
+
+def test_a_case_is_waited_for_once(shared):
+    """Hypothesis looks at it again, and for a smaller one: that takes no further pauses, and leaves no tensor behind."""
+    kept, alive = [], []
+
+    def law(trial):
+        gc.collect()
+        alive.append(sum(tensor() is not None for tensor in kept))
+        if trial.case.seqlen_k > 20:
+            trial.tensor = torch.zeros(10)
+            kept.append(weakref.ref(trial.tensor))
+            raise torch.OutOfMemoryError(FULL)
+
+    result = judge(replace(LAW, function=law), torch_math.IMPL, Plan(examples=12, try_contract=False))
+    assert (result.verdict, shared, gpu_memory._in_vain) == (UNKNOWN, list(PAUSES), 1)
+    assert len(kept) > 2 * len(PAUSES) and max(alive) == 0
+
+
+def test_a_repeat_without_memory_is_no_race(shared):
+    """The repeats of a failure that is there each time."""
+    calls = count()
+
+    def law(trial):
+        if next(calls) >= 3:  # the third repeat: a given case is not shrunk
+            raise torch.OutOfMemoryError(FULL)
+        raise LawBroken("wrong")
+
+    case = parse_case("seqlen_q=3 seqlen_k=3 headdim=4")
+    result = judge(replace(LAW, function=law), torch_math.IMPL, Plan(case=case, try_contract=False))
+    assert result.verdict == FAIL and "a race" not in result.message
+    assert f"1 of 3 repeats are undecided: out of memory on {case}" in lines(result.message)
+
+
+def test_a_repeat_that_is_right_counts_beside_one_without_memory(shared):
+    calls = count()
+
+    def law(trial):
+        if (n := next(calls)) == 1:
+            return
+        if n >= 3:
+            raise torch.OutOfMemoryError(FULL)
+        raise LawBroken("wrong")
+
+    case = parse_case("seqlen_q=3 seqlen_k=3 headdim=4")
+    result = judge(replace(LAW, function=law), torch_math.IMPL, Plan(case=case, try_contract=False))
+    assert "1 of 3 repeats fail, 1 in the same way" in lines(result.message) and "a race" in result.message
+
+
+@pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
+def test_memory_of_a_gpu_that_comes_back_is_used():
+    """The law needs more than this process may take at first, and passes once it may take more. No other is in the way."""
+
+    def large(trial):
+        torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        LAW.function(trial)
+
+    torch.zeros(1, device="cuda")
+    torch.cuda.empty_cache()
+    some = torch.cuda.memory_reserved() + (300 << 20)
+    torch.cuda.set_per_process_memory_fraction(some / torch.cuda.get_device_properties(0).total_memory)
+    more = threading.Timer(PAUSES[0] + 1.0, torch.cuda.set_per_process_memory_fraction, (1.0,))
+    more.start()
+    try:
+        plan = Plan(device="cuda", examples=3, try_contract=False)
+        result = judge(replace(LAW, function=large), torch_math.IMPL, plan)
+    finally:
+        more.join()
+    assert result.verdict == PASS

@@ -1,0 +1,145 @@
+"""What a call must leave as it was (properties/state)."""
+
+import sys
+import timeit
+import types
+from functools import partial
+
+import pytest
+import torch
+
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS
+from flash_attest.properties.law import laws
+from flash_attest.properties.state.watch import THINGS, Watch
+from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.isolation.parent import JudgingProcess
+from flash_attest.runner.judge import Judge
+from flash_attest.runner.plugin.process import prepare
+from tests.plugins import good
+from tests.runner.torture.leaves_state import IMPLS, LEAVES
+from tests.trials import implementation
+
+LAW = laws()["test_out_matches_the_definition"]
+MOST_MICROSECONDS = 50
+BUSY = 6  # times as long on a machine that does much else
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """name -> (the verdict of the contract check, that of a law), in one judging process."""
+    plan = Plan(examples=3, small=True)
+    judge = Judge(plan, [], tmp_path_factory.mktemp("report"), "main")
+    # On one thread: OpenMP's threads of this process, which other tests may have started, are not in a fork.
+    start = partial(prepare, is_worker=True)
+    isolated = Isolated(judge, start, [LAW, *IMPLS], 60.0, keeps_streams=False)
+    found = {impl.name: (isolated.contract(impl), isolated.law(LAW, impl)) for impl in IMPLS}
+    isolated.close()
+    return found
+
+
+@pytest.mark.parametrize("thing", LEAVES)
+def test_what_a_call_leaves_is_a_problem_of_the_contract_and_laws_are_judged(judged, thing):
+    contract, law = judged[f"leaves_{thing}"]
+    assert (contract.verdict, contract.reason.startswith("forward ")) == (FAIL, True)
+    assert LEAVES[thing][1] in contract.reason
+    assert "Its laws are judged." in contract.message
+    assert (law.verdict, law.reason) == (PASS, "")
+
+
+def left_behind(request):
+    """What is not as it was after a watched call, and what the watch names. In a judging process, as it may go wrong."""
+    torch.use_deterministic_algorithms(False)  # imports much, the first time
+    with torch.no_grad():
+        before, watch = [each.read() for each in THINGS], Watch()
+        with watch("forward"):
+            LEAVES[request["thing"]][0]()
+        after = [each.read() for each in THINGS]
+    changed = [each.name for each, a, b in zip(THINGS, before, after, strict=True) if a != b]
+    return {"changed": changed, "named": [change.thing for change in watch.changes]}
+
+
+@pytest.fixture(scope="module")
+def process():
+    process = JudgingProcess(dict, left_behind, 60.0)
+    assert process.begin() is None
+    yield process
+    process.end()
+
+
+@pytest.mark.parametrize("thing", LEAVES)
+def test_it_is_put_back(process, thing):
+    found = process.ask({"thing": thing})
+    assert len(found["named"]) == 1
+    assert found["changed"] == (["sys.stdout"] if thing == "stdout_closed" else [])  # an open one took its place
+
+
+NOT_HERE = {"the GPU's device, stream and random numbers"}  # needs one
+
+
+def test_every_thing_has_an_implementation_that_leaves_it_otherwise(process):
+    assert {process.ask({"thing": thing})["named"][0] for thing in LEAVES} == {each.name for each in THINGS} - NOT_HERE
+
+
+def test_an_exception_does_not_keep_it_from_being_put_back():
+    before = torch.get_default_dtype()
+
+    def forward(q, k, v):
+        torch.set_default_dtype(torch.float64)
+        raise ValueError("no")
+
+    result = judge(LAW, implementation(forward), Plan(examples=2, try_contract=False))
+    assert (result.verdict, result.reason) == (FAIL, "forward raises ValueError: no")
+    assert torch.get_default_dtype() is before
+
+
+def test_what_the_contract_check_does_not_see_breaks_a_law():
+    def forward(q, k, v):
+        if q.shape[1] == 3:
+            torch.manual_seed(0)
+        return good.forward(q, k, v)
+
+    impl = implementation(forward, name="seeds_at_3")
+    result = judge(LAW, impl, Plan(examples=60))
+    assert result.verdict == FAIL and "seeds torch's random numbers" in result.reason
+    assert "seqlen_q=3" in result.smallest and "3 of 3 repeats" in result.message
+
+
+def test_backward_is_watched_too():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v):
+            ctx.save_for_backward(q, k, v)
+            return good.forward(q, k, v)
+
+        @staticmethod
+        def backward(ctx, dout):
+            torch.manual_seed(1)
+            with torch.enable_grad():
+                x = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+                return torch.autograd.grad(good.forward(*x), x, dout)
+
+    impl = implementation(Twice.apply, name="seeds_in_backward", backward="autograd")
+    result = judge(laws()["test_gradients_match_the_definition"], impl, Plan(examples=2, try_contract=False))
+    assert result.reason.startswith("backward seeds torch's random numbers")
+
+
+def test_a_library_may_set_variables_when_it_is_imported(monkeypatch):
+    def forward(q, k, v):
+        monkeypatch.setitem(sys.modules, "imported_late", types.ModuleType("imported_late"))
+        monkeypatch.setenv("SET_BY_A_LIBRARY", "1")
+        return good.forward(q, k, v)
+
+    assert judge(LAW, implementation(forward, name="lazy"), Plan(examples=2)).verdict == PASS
+
+
+def test_watching_is_cheap():
+    watch = Watch()
+
+    def call():
+        with watch("forward"):
+            pass
+
+    seconds = min(timeit.repeat(call, number=200, repeat=20)) / 200
+    assert seconds * 1e6 < BUSY * MOST_MICROSECONDS and not watch.changes

@@ -1,0 +1,69 @@
+"""Helpers: laws judged in processes of their own, from this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from flash_attest.impls import Implementation
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import Result
+from flash_attest.properties.law import laws
+from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.judge import Judge
+from flash_attest.runner.plugin.process import prepare
+from tests.plugins import good
+
+LAW = laws()["test_out_matches_the_definition"]
+OTHER = laws()["test_winning_key_is_copied"]
+ROWS = good.IMPL.supports
+LONG = parse_case("seqlen_q=65 seqlen_k=65 headdim=16 dtype=float32")
+
+
+def hostile(act: Callable[[], object], *, above: int = 40, name: str = "hostile", **declared) -> Implementation:
+    """Correct, but calls act() for lengths above `above`, except for 64, which the contract check tries."""
+
+    def forward(q, k, v):
+        if q.shape[1] > above and q.shape[1] != 64:
+            act()
+        return good.forward(q, k, v)
+
+    return Implementation(name=name, forward=forward, supports=ROWS, **declared)
+
+
+@contextlib.contextmanager
+def isolated(
+    folder: Path, *impls: Implementation, limit: float = 60.0, plugins: bool = True, **plan
+) -> Iterator[Isolated]:
+    """What judges these implementations; as plug-ins, each has a process that judges no other one."""
+    entries = [Entry(impl, "", "--impl-from=mine.py" if plugins else "") for impl in impls]
+    judge = Judge(replace(Plan(examples=20), **plan), entries, folder, "main")
+    judging = Isolated(judge, partial(prepare, is_worker=True), [*laws().values(), *impls], limit, False)
+    try:
+        yield judging
+    finally:
+        judging.close()
+
+
+def judged(act: Callable[[], object], folder: Path, **options) -> tuple[Result, Result]:
+    """The verdicts of a law on an implementation that calls act(), and on a right one after it."""
+    impl = hostile(act)
+    with isolated(folder, impl, good.IMPL, **options) as judging:
+        return judging.law(LAW, impl), judging.law(LAW, good.IMPL)
+
+
+def endless() -> None:
+    """What never returns."""
+    while True:
+        pass
+
+
+def descriptors() -> set[str]:
+    """The open files of this process."""
+    return set(os.listdir("/proc/self/fd"))

@@ -1,0 +1,298 @@
+"""Implementations that end the process in which they are called: each is named, and costs no other a verdict."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from flash_attest.properties.progress import NOW
+from flash_attest.runner.isolation import crashes
+from flash_attest.runner.isolation import isolated as module
+from tests.plugins import good
+from tests.runner.isolation.judging import LAW, LONG, OTHER, descriptors, endless, hostile, isolated, judged
+
+
+def test_a_process_for_one_case_is_not_taken_for_the_one_that_judges(tmp_path):
+    """Who is asked whether it compiles, or where it hangs, is the process of the call in progress."""
+    with isolated(tmp_path, good.IMPL) as judging:
+        assert judging.law(LAW, good.IMPL).verdict == PASS
+        process = judging._process
+        judges, up = process.number, NOW.process
+        judging.ended_by(LAW, good.IMPL, LONG, 60.0)
+        assert judges == up == process.number != NOW.process
+
+
+# --- it ends ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("act", "ending"),
+    [
+        pytest.param(lambda: ctypes.string_at(0), "signal 11 (segmentation fault)", id="segv"),
+        pytest.param(os.abort, "signal 6 (abort)", id="abort"),
+        pytest.param(lambda: os._exit(0), "exit status 0", id="exit_0"),
+        *(
+            pytest.param(act, ending, id=name, marks=pytest.mark.thorough)
+            for name, act, ending in (
+                ("fpe", lambda: os.kill(os.getpid(), signal.SIGFPE), "signal 8 (arithmetic error)"),
+                ("exit_of_c", lambda: ctypes.CDLL(None).exit(3), "exit status 3"),
+                ("stack", faulthandler._sigsegv, "signal 11 (segmentation fault)"),
+            )
+        ),
+    ],
+)
+def test_what_ends_its_process_fails_and_its_neighbours_are_judged(act, ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(crashes, "MOST_TRIALS", 3)
+    found, neighbour = judged(act, tmp_path, case=LONG)
+    assert (found.verdict, found.reason) == (FAIL, f"forward ends the process: {ending}")
+    assert found.replay.endswith(f"--impl-from=mine.py --case '{found.smallest}'")
+    assert "3 of 3 repeats, each in a fresh process, end in the same way" in found.message
+    assert neighbour.verdict == PASS
+
+
+def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path, patient):
+    impl = hostile(os.abort)
+    with isolated(tmp_path, impl) as judging:
+        found = judging.law(LAW, impl)
+    assert found.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
+    headings = re.findall(r"^(?! )(.+)$", found.message, re.MULTILINE)
+    assert headings == ["forward ends the process: signal 6 (abort)", "Rule", "Observed", "Replay"]
+    assert re.search(r"at .*test_core.py:\d+|at .*judging.py:\d+, in forward", found.message)
+    case = parse_case(found.replay.split("--case '")[1].rstrip("'"))
+    with isolated(tmp_path, impl, case=case) as judging:
+        again = judging.law(LAW, impl)
+    assert (again.verdict, again.reason, again.smallest) == (found.verdict, found.reason, found.smallest)
+
+
+def test_a_given_case_that_ends_the_process_is_not_shrunk(tmp_path):
+    found, _ = judged(os.abort, tmp_path, case=LONG)
+    assert (found.verdict, found.smallest) == (FAIL, str(LONG)) and "3 of 3 repeats" in found.message
+
+
+def test_a_case_that_is_right_in_a_fresh_process_is_told(tmp_path):
+    """The first call of a process is right, as the replay would be, the later ones are wrong. And not where each is wrong."""
+    calls = []
+
+    def forward(q, k, v, always=False):
+        calls.append(q.shape)
+        return good.forward(q, k, v) + (0.5 if always or len(calls) > 20 else 0.0)
+
+    late = replace(good.IMPL, name="late", forward=forward)
+    wrong = replace(good.IMPL, name="wrong", forward=lambda q, k, v: forward(q, k, v, always=True))
+    with isolated(tmp_path, late, wrong) as judging:
+        told, plain = judging.law(LAW, late), judging.law(LAW, wrong)
+    assert told.verdict == plain.verdict == FAIL
+    assert f"\n  {crashes.RIGHT_ALONE}\n\nSuggests" in told.message
+    assert crashes.RIGHT_ALONE not in plain.message
+
+
+def test_repeats_that_take_long_are_fewer(tmp_path, monkeypatch):
+    monkeypatch.setattr(crashes, "MOST_SECONDS", 0.0)
+    found, _ = judged(os.abort, tmp_path, case=LONG)
+    assert "1 of 1 repeats, each in a fresh process, end in the same way\n" in found.message
+
+
+def test_what_kills_its_parent_does_not_end_the_run(tmp_path):
+    """Neither at first nor in the repeats."""
+
+    def kill():
+        os.kill(os.getppid(), signal.SIGABRT)
+        time.sleep(10)  # it ends with its parent
+
+    found, neighbour = judged(kill, tmp_path, case=LONG)
+    assert found.verdict == FAIL and "3 of 3 repeats" in found.message and neighbour.verdict == PASS
+
+
+def test_a_process_that_does_not_come_up_is_started_once_more(tmp_path, monkeypatch):
+    """As when the GPU is full for a moment; and again after forget_troubles, which a sweep calls."""
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    starts = tmp_path / "starts"
+    starts.write_text("")
+    with isolated(tmp_path, good.IMPL) as judging:
+        start = judging.start
+
+        def full_at_first(device):
+            starts.write_text(starts.read_text() + ".")
+            if len(starts.read_text()) < 4:
+                raise RuntimeError("CUDA error: out of memory")
+            return start(device)
+
+        judging.start = full_at_first
+        first, second = judging.law(LAW, good.IMPL), judging.law(LAW, good.IMPL)
+        tried = len(starts.read_text())
+        judging.forget_troubles()
+        third = judging.law(LAW, good.IMPL)
+    said = "no judging process comes up: exit status 1; RuntimeError: CUDA error: out of memory"
+    assert first.reason == second.reason == said and tried == 2 and third.verdict == PASS
+
+
+def test_what_does_not_come_up_stops_no_other(tmp_path, monkeypatch):
+    """The emulator may lack what it needs on a machine whose GPU is well."""
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    other = replace(good.IMPL, name="other")
+    with isolated(tmp_path, other, good.IMPL) as judging:
+        start, judging.start = judging.start, lambda device: 1 / 0
+        first, judging.start = judging.law(LAW, other), start
+        assert (first.verdict, judging.law(LAW, good.IMPL).verdict) == (UNKNOWN, PASS)
+
+
+@pytest.mark.thorough
+def test_a_smaller_case_that_does_not_return_leaves_time_for_others(tmp_path, monkeypatch):
+    def forward(q, k, v):
+        if q.shape[1] > 64:
+            os.abort()
+        time.sleep(1000 if q.shape[1] > 40 else 0)
+        return good.forward(q, k, v)
+
+    monkeypatch.setattr(crashes, "MOST_SECONDS", 4.0)
+    impl, case = replace(good.IMPL, name="hostile", forward=forward), LONG.but(seqlen_q=90, seqlen_k=90)
+    with isolated(tmp_path, impl) as judging:
+        found = crashes.result(judging, LAW, impl, judging.ended_by(LAW, impl, case, 60.0))
+    assert parse_case(found.smallest).seqlen_q in range(65, 90)
+
+
+def test_a_crash_that_does_not_come_back_says_so(tmp_path):
+    marker = tmp_path / "once"
+
+    def once():
+        if not marker.exists():
+            marker.touch()
+            os.abort()
+
+    found, _ = judged(once, tmp_path, case=LONG)
+    assert (
+        found.verdict == FAIL and "0 of 3 repeats, each in a fresh process, end in the same way: what" in found.message
+    )
+
+
+@pytest.mark.parametrize("number", (signal.SIGKILL, signal.SIGTERM))
+def test_a_process_that_somebody_ends_is_unknown(number, tmp_path):
+    found, neighbour = judged(lambda: os.kill(os.getpid(), number), tmp_path, case=LONG)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.WORKER_DIED)
+    assert found.reason.startswith(f"the process died in forward: signal {number} (")
+    assert str(LONG) in found.reason and found.replay
+    assert neighbour.verdict == PASS
+
+
+def test_what_it_prints_before_it_ends_is_shown(tmp_path):
+    def act():
+        print("\n".join(f"line {n} of C" for n in range(100_000)))
+        sys.stdout.flush()
+        os.abort()
+
+    found, _ = judged(act, tmp_path, case=LONG)
+    assert "it printed: line 99999 of C" in found.message and "line 99900 of C" not in found.message
+
+
+@pytest.mark.parametrize("act", [lambda: os.killpg(os.getpgid(os.getppid()), 9), lambda: os.kill(os.getppid(), 9)])
+def test_the_parent_that_it_may_kill_is_not_pytest(act, tmp_path):
+    found, neighbour = judged(act, tmp_path, case=LONG)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.WORKER_DIED)
+    assert neighbour.verdict == PASS
+
+
+@pytest.mark.parametrize(
+    "raised", [KeyboardInterrupt("no"), GeneratorExit("no"), SystemExit("no"), pytest.skip.Exception("no")]
+)
+def test_whatever_it_raises_is_a_failure(raised, tmp_path):
+    def act():
+        raise raised
+
+    found, neighbour = judged(act, tmp_path, case=LONG, goes_on=False)
+    assert (found.verdict, found.reason) == (FAIL, f"forward raises {type(raised).__name__}: no")
+    assert neighbour.verdict == PASS
+
+
+def test_a_process_that_it_forks_does_not_judge(tmp_path):
+    told = tmp_path / "told"
+    impl = hostile(os.fork, above=0)
+
+    def law(trial):
+        trial.run()
+        with open(told, "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    with isolated(tmp_path, impl, try_contract=False) as judging:
+        found = judging.law(replace(LAW, function=law), impl)
+    assert found.verdict == PASS and len(set(told.read_text().split())) == 1
+
+
+def later():
+    threading.Timer(0.2, os.abort).start()
+
+
+def test_a_thread_that_ends_the_process_later_costs_no_neighbour_its_verdict(tmp_path):
+    """In a process that both share, as the implementations of this repository do."""
+    impl = hostile(later)
+    with isolated(tmp_path, impl, good.IMPL, case=LONG, plugins=False) as judging:
+        judging.law(LAW, impl)
+        time.sleep(0.5)
+        neighbour = judging.law(LAW, good.IMPL)
+    assert neighbour.verdict == PASS
+    assert judging.remarks == [f"after its verdict on {LAW.test_id('hostile')} the process ended: signal 6 (abort)"]
+
+
+def test_a_thread_that_ends_the_process_later_is_found(tmp_path):
+    impl = hostile(later)
+    with isolated(tmp_path, impl, good.IMPL, case=LONG) as judging:
+        judging.law(LAW, impl)
+        time.sleep(0.5)
+        found = judging.law(OTHER, impl)
+        neighbour = judging.law(LAW, good.IMPL)
+    assert found.verdict == UNKNOWN
+    assert found.reason.startswith(f"after its verdict on {LAW.test_id('hostile')} the process ended: signal 6 (abort)")
+    assert neighbour.verdict == PASS
+
+
+# --- the parent -------------------------------------------------------------------------------------------------------------
+
+
+def children() -> set[str]:
+    """The processes that this one has started, those that have died and were not waited for, too."""
+    return set(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
+
+
+def test_ctrl_c_ends_the_judging_process_at_once(tmp_path):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if a shell runs this in its background
+    impl, before = hostile(endless), descriptors()
+    with isolated(tmp_path, impl, case=LONG) as judging:
+        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            judging.law(LAW, impl)
+        assert judging._process.pid == 0
+    signal.signal(signal.SIGINT, handler)
+    assert descriptors() == before
+
+
+@pytest.mark.thorough
+def test_processes_and_files_do_not_pile_up(tmp_path):
+    before, processes = descriptors(), children()
+    judged(os.abort, tmp_path, case=LONG)
+    assert descriptors() == before and children() == processes
+
+
+def test_an_exception_of_the_suite_is_unknown_and_names_its_line(tmp_path):
+    def broken(trial):
+        return {}["nothing"]
+
+    with isolated(tmp_path, good.IMPL, case=LONG) as judging:
+        found = judging.law(replace(LAW, function=broken), good.IMPL)
+        neighbour = judging.law(LAW, good.IMPL)
+    assert (found.verdict, found.why) == (UNKNOWN, Reason.SUITE)
+    assert re.fullmatch(
+        r"the suite raised KeyError: 'nothing' \(tests/runner/isolation/test_core.py:\d+\)", found.reason
+    )
+    assert neighbour.verdict == PASS

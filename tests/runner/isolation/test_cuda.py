@@ -1,0 +1,77 @@
+"""A process that has used CUDA cannot fork one that uses it: the pytest process never does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.runs import PLUGINS, ROOT, environment
+
+# A machine with a GPU, as far as counting goes; each first use of CUDA leaves the number of its process.
+RUN = """
+import os, sys
+import pytest, torch
+
+def used(*_):
+    with open(sys.argv[1], "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    raise RuntimeError("this GPU is counted, not there")
+
+torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
+torch._C._cuda_init = torch.cuda._lazy_init = used
+status = pytest.main(sys.argv[2:])
+print(f"process {os.getpid()} ends with {int(status)}, CUDA {torch.cuda.is_initialized()}")
+"""
+
+
+def test_only_judging_processes_use_cuda(tmp_path):
+    told, report = tmp_path / "told", tmp_path / "report"
+    options = [
+        f"--impl-from={PLUGINS / 'good.py'}",
+        f"--report={report}",
+        "--device=cuda",
+        "-p",
+        "no:randomly",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-c", RUN, str(told), *options, "properties/test_forward.py", "properties/test_contract.py"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env=environment() | {"CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    last = run.stdout.splitlines()[-1]
+    assert last.endswith("ends with 1, CUDA False"), run.stdout + run.stderr
+    assert last.split()[1] not in told.read_text().split()
+    results = json.loads((report / "results.json").read_text())["results"]
+    reason = "no judging process comes up: exit status 1; RuntimeError: this GPU is counted, not there"
+    assert {(r["verdict"], r["reason"]) for r in results} == {("unknown", reason)}
+
+
+IMPORT = """
+import torch
+
+def used(*_):
+    raise AssertionError("CUDA is used")
+
+torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
+torch._C._cuda_init = torch.cuda._lazy_init = used
+from flash_attest.impls.contract import registry
+import flash_attest.properties.law, flash_attest.runner.plugin.reporter
+flash_attest.properties.law.laws()
+problems = [entry.impl.problem for entry in registry.ours() if isinstance(entry.impl, registry.Unloadable)]
+assert not problems, problems
+assert not torch.cuda.is_initialized()
+"""
+
+
+def test_importing_the_suite_and_its_implementations_uses_no_cuda():
+    run = subprocess.run(
+        [sys.executable, "-c", IMPORT], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env=environment() | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+
+
+def test_gpus_are_counted_without_cuda():
+    assert os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"

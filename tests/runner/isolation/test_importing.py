@@ -1,0 +1,75 @@
+"""Plug-ins whose import ends the process, never ends, or changes how the run ends."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import replace
+
+import pytest
+
+from flash_attest.properties.failures import Reason
+from flash_attest.runner.isolation import importing
+from flash_attest.runner.isolation.importing import problem_of
+from tests.runner.isolation.judging import LAW, LONG, descriptors, endless, hostile, isolated
+from tests.runs import PLUGINS, attest, results
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import os; os._exit(0)", "importing it ends the process: exit status 0"),
+        (
+            "while True: pass",
+            r"importing it does not end within 0\.5 s\n  at .*plugin\.py:1, in <module>\n  it is running",
+        ),
+        ("raise KeyboardInterrupt", "importing it raises KeyboardInterrupt"),
+        ("import os; os.kill(os.getppid(), 0)", ""),
+        ("raise ValueError", ""),  # it can be imported here, which gives the better message
+        ("", ""),
+    ],
+)
+def test_a_plugin_is_imported_in_another_process_first(source, words, tmp_path):
+    plugin, before = tmp_path / "plugin.py", descriptors()
+    plugin.write_text(source)
+    problem = problem_of(str(plugin), limit=0.5 if "while" in source else 60.0)
+    assert re.fullmatch(f"{re.escape(str(plugin))}: {words}" if words else "", problem), problem
+    assert descriptors() == before
+
+
+def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tmp_path, monkeypatch):
+    """They do not live on in the process that judges, which is forked."""
+    monkeypatch.setattr(importing, "_threads", {})
+    plugin, stop = tmp_path / "pooled.py", threading.Event()
+    monkeypatch.setattr(threading, "stop_of_this_test", stop, raising=False)
+    plugin.write_text(
+        "import threading\nthreading.Thread(target=threading.stop_of_this_test.wait, name='pool_0').start()\n"
+        "from tests.plugins.good import IMPL\n"
+    )
+    (entry,) = importing.imported(str(plugin))
+    stop.set()
+    hangs = replace(hostile(endless), name="hangs")
+    with isolated(tmp_path, hangs, limit=0.5, case=LONG) as judging:
+        judging.judge.options["hangs"] = entry.option
+        found = judging.law(LAW, hangs)
+    assert found.why is Reason.TIMED_OUT and f"\n  {importing.START_LATER}: pool_0\n" in found.message
+
+
+@pytest.mark.parametrize("workers", ("0", "1"))
+def test_what_cannot_be_imported_stops_no_other(workers, tmp_path):
+    aborts, leaves = tmp_path / "aborts.py", tmp_path / "leaves.py"
+    aborts.write_text("import os\nos.abort()\n")
+    leaves.write_text(
+        "import atexit, os\natexit.register(os._exit, 0)\natexit.register(lambda: os._exit(0))\nraise ValueError\n"
+    )
+    sources = [f"--impl-from={file}" for file in (aborts, leaves, PLUGINS / "good.py")]
+    run = attest(*sources, "-n", workers, "properties/test_contract.py", report=tmp_path / "report")
+    entries = results(tmp_path / "report")
+    found = {name: entry["verdict"] for name, entry in entries.items()}
+    assert "importing it ends the process: signal 6 (abort)" in entries["test_contract_is_kept[aborts]"]["reason"]
+    assert found == {
+        "test_contract_is_kept[aborts]": "fail",
+        "test_contract_is_kept[leaves]": "fail",
+        "test_contract_is_kept[good]": "pass",
+    }
+    assert run.returncode == 1

@@ -1,0 +1,91 @@
+"""Runs of the suite with options of users: wrong ones, the hook, known failures, a plug-in elsewhere. All in one process."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.runs import PLUGINS, attest_each, results
+
+WRONG = [
+    (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),
+    (["--impl", ""], "--impl '': no name given; known are cuda_fa1, "),
+    (["--impl", ","], "--impl ,: no name given; known are cuda_fa1, "),
+    (["--case", "seqlen=65"], "there is no field 'seqlen'; the fields are batch, seqlen_q"),
+    (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
+    (["--case-timeout=-1"], "--case-timeout -1: should be a number of seconds, or 0 for no limit"),
+    (["--case-timeout", "nan"], "--case-timeout nan: should be a number of seconds, or 0 for no limit"),
+    (["--repeats", "0"], "--repeats 0: should be at least 1"),
+    (["--perturb", "noise"], "--perturb noise: no perturbation; those are other_case (a call of the same shape "),
+    (["--perturb", "cold,none"], "--perturb cold,none: none stands alone"),
+    (["--perturb", ","], "--perturb ',': names nothing; none is called none"),
+    (["--impl-from", "no_such_file.py"], "--impl-from no_such_file.py: there is no file no_such_file.py"),
+    (["--impl-from", "tests/plugins/nothing_in_it.py:YOURS"], "there is no YOURS in it; it has MINE"),
+    (["--hypothesis-seed", "x"], "--hypothesis-seed x: should be a whole number, or random"),
+    (["--hypothesis-profile", "fast"], "--hypothesis-profile fast: should be one of smoke, quick, default"),
+    (["--impl-from", "tests/plugins/good.py", "--impl-from", "./tests/plugins/good.py"], "two implementations are named"),
+]  # fmt: skip
+UNSUPPORTED = ("--impl-from", PLUGINS / "good.py", "--case", "seqlen_q=8 headdim=16 dtype=float32 causal=true")
+
+
+@pytest.fixture(scope="module")
+def each(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("each")
+    elsewhere = folder / "my_attention.py"
+    elsewhere.write_text((PLUGINS / "good.py").read_text())
+    forward = "properties/test_forward.py"
+    runs = {
+        "hooked": ("-p", "tests.plugins.hooked", "--impl", "hooked", forward),
+        "known": ("--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
+        "unsupported": (*UNSUPPORTED, forward),
+        "no isolation": ("--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
+        "outside": (f"--impl-from={elsewhere}", "-k", "winning_key"),
+        **{str(arguments): (*arguments, forward) for arguments, _ in WRONG},
+    }
+    return attest_each(runs, folder)
+
+
+def test_a_module_joins_through_the_hook(each):
+    run = each["hooked"]
+    assert run.returncode == 0, run.stdout
+    assert results(run.report)["test_out_matches_the_definition[hooked]"]["verdict"] == "pass"
+
+
+def test_known_failures_are_strict(each):
+    run = each["known"]
+    fails = results(run.report)["test_query_sees_exactly_its_prefix[known]"]
+    fixed = results(run.report)["test_padding_keys_count_nothing[known]"]
+    assert run.returncode == 1
+    assert fails["verdict"] == "fail" and fails["known"] == "last query of a partial tile, #12"
+    assert re.search(r"known failure  known  test_query_sees.*last query of a partial tile, #12", run.stdout)
+    assert fixed["verdict"] == "fail" and "take it off the list" in fixed["reason"]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG)
+def test_a_wrong_option_is_reported_before_anything_runs(each, arguments, words):
+    run = each[str(arguments)]
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    assert words in run.stdout
+    assert not (run.report / "results.json").exists()
+
+
+def test_an_unsupported_case_is_refused(each):
+    run = each["unsupported"]
+    entry = results(run.report)["test_out_matches_the_definition[good]"]
+    assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not in what good supports")
+    assert run.returncode == 1 and "no law took the case: causal is not" in run.stdout
+
+
+def test_without_isolation_the_header_says_so(each):
+    run = each["no isolation"]
+    assert run.returncode == 0, run.stdout
+    says = "laws are judged in the pytest process, which a crash ends"
+    assert says in run.stdout and says not in each["outside"].stdout
+
+
+def test_a_plugin_may_be_outside_the_checkout(each):
+    """With `=`, because pytest takes a path after a space for a test and looks for its settings there."""
+    here = each["outside"]
+    assert here.returncode == 0, here.stdout
+    assert results(here.report)["test_winning_key_is_copied[good]"]["verdict"] == "pass"

@@ -1,0 +1,250 @@
+"""--resume: what is kept of a run that stopped or was killed, what is judged again, and when it is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import conftest
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.runner.plugin import resume, sources
+from flash_attest.runner.plugin.resume import ResumeError, earlier, kept
+from tests.runs import PLUGINS, ROOT, attest, attest_each, command, environment, results
+
+FACTS = {
+    "seed": 0, "profile": "quick", "cases_per_law": 12, "repeats": 10, "device": "cpu", "machine": "a processor",
+    "options": {"impl": None, "case": None}, "versions": {"torch": "2.13", "triton": None},
+    "installed": {"flash-attn": "2.8"}, "sources": {"the suite": "a", "mine": "b"}, "tests": "4, abc",
+}  # fmt: skip
+
+
+def record(**changed) -> dict:
+    verdicts = (PASS, FAIL, REFUSED, UNKNOWN)
+    there = [Result("mine", "test_forward", f"test_{n}", verdict).as_dict() for n, verdict in enumerate(verdicts)]
+    return {"environment": FACTS | {"started": "12:00"} | changed, "results": there}
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_decided_is_kept_and_marked():
+    """A law left unknown is not decided."""
+    found = kept(record(), FACTS)
+    assert [(r["verdict"], r["before"]) for r in found] == [(PASS, "12:00"), (FAIL, "12:00"), (REFUSED, "12:00")]
+    again = record(started="13:00") | {"results": found}
+    assert {r["before"] for r in kept(again, FACTS)} == {"12:00"}  # the run that judged it
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"seed": 7}, "the seed differs: 0 then, 7 now"),
+        ({"profile": "smoke"}, "the profile differs: quick then, smoke now"),
+        ({"cases_per_law": 2}, "the cases of a law differs"),
+        ({"repeats": 100}, "the number of repeats differs"),
+        ({"device": "cuda"}, "the device differs: cpu then, cuda now"),
+        ({"machine": "H200"}, "the machine differs: a processor then, H200 now"),
+        ({"options": {"impl": "a,b", "case": None}}, "the option impl differs: none then, a,b now"),
+        ({"installed": {"flash-attn": "2.9"}}, "the version of flash-attn differs: 2.8 then, 2.9 now"),
+        ({"versions": {"torch": "2.13", "triton": "3.7"}}, "the version of triton differs: none then, 3.7 now"),
+        ({"sources": {"the suite": "c", "mine": "b"}}, "the source of the suite differs: a then, c now"),
+        ({"sources": {"the suite": "a", "mine": "d"}}, "the source of mine differs: b then, d now"),
+        ({"sources": {"the suite": "a"}}, "the source of mine differs: b then, none now"),
+        ({"tests": "3, abd"}, "which laws are judged (-k, -m, paths, --shard) differs: 4, abc then, 3, abd now"),
+    ],
+)
+def test_what_differs_is_named(changed, words):
+    with pytest.raises(ResumeError) as error:
+        kept(record(), FACTS | changed)
+    assert str(error.value).startswith(f"--resume: {words}")
+
+
+def test_a_report_of_an_older_version_is_not_gone_on_from():
+    old = record()
+    del old["environment"]["sources"]
+    with pytest.raises(ResumeError, match="the source of differs: none then"):
+        kept(old, FACTS)
+
+
+def test_every_option_is_compared_or_known_not_to_matter():
+    """device, repeats: what they come to is compared. The others say where a report goes, or how long to wait."""
+    names: list[str] = []
+    group = SimpleNamespace(addoption=lambda name, **_: names.append(name.lstrip("-").replace("-", "_")))
+    conftest.pytest_addoption(SimpleNamespace(getgroup=lambda *_: group))
+    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}
+    assert set(names) - set(resume.OPTIONS) <= others
+
+
+def test_a_result_survives_being_written_and_read():
+    result = Result("a", "b", "c", UNKNOWN, "x", Reason.SUITE, 3, 1.5, {"running": 1.0}, {"out": float("inf")})
+    assert Result.of_dict(json.loads(json.dumps(result.as_dict()))).as_dict() == result.as_dict()
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def loaded(path, name: str):
+    spec = importlib.util.spec_from_file_location(name, path)
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CHANGED = (
+    "plugin.py",
+    "attest_helper_a.py",
+    "attest_helper_b.py",
+    "attest_sizes.py",
+    "attest_kernels/k.py",
+    "kernel.cu",
+    "k.so",
+)
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_a_plugin_is_its_file_what_it_imports_and_its_kernels(tmp_path, monkeypatch, changed):
+    (tmp_path / "plugin.py").write_text("import math, torch, attest_helper_a\nfrom impls import Implementation\n")
+    (tmp_path / "attest_helper_a.py").write_text(
+        "from attest_helper_b import function\nfrom attest_sizes import BLOCK\nimport attest_kernels.k\n"
+    )
+    (tmp_path / "attest_sizes.py").write_text("BLOCK = 64\n")
+    (tmp_path / "attest_kernels").mkdir()
+    for name in ("attest_kernels/__init__.py", "attest_kernels/k.py", "k.so"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "attest_helper_b.py").write_text("def function(): pass\n")
+    (tmp_path / "kernel.cu").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("attest_helper_a", "attest_helper_b", "attest_sizes", "attest_kernels", "attest_plugin_of_a_test"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    loaded(tmp_path / "plugin.py", "attest_plugin_of_a_test")
+    plugin = str(tmp_path / "plugin.py")
+    before = sources.of_plugin(plugin)
+    (tmp_path / "notes.txt").write_text("not a source")
+    (tmp_path / "beside.py").write_text("not imported")
+    assert sources.of_plugin(plugin) == before
+    with open(tmp_path / changed, "a") as file:
+        file.write("# changed\n")
+    assert sources.of_plugin(plugin) != before
+
+
+def test_a_plugin_of_another_process_is_what_its_text_imports(tmp_path):
+    """With --untrusted."""
+    (tmp_path / "plugin.py").write_text("from kern.k import forward\n")
+    (tmp_path / "kern").mkdir()
+    (tmp_path / "kern/k.py").write_text("from . import sizes\n")
+    (tmp_path / "kern/sizes.py").write_text("BLOCK = 64\n")
+    before = sources.of_plugin(str(tmp_path / "plugin.py"))
+    (tmp_path / "kern/sizes.py").write_text("BLOCK = 128\n")
+    assert sources.of_plugin(str(tmp_path / "plugin.py")) != before
+
+
+def test_the_suite_is_its_rooms():
+    assert sources.is_ours(str(ROOT / "oracle/masks.py")) and sources.is_ours(str(ROOT / "conftest.py"))
+    assert not sources.is_ours(str(ROOT / "tests/trials.py")) and not sources.is_ours(pytest.__file__)
+    assert sources.of_suite() == sources.of_suite()
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+LAWS = ("properties/test_causal.py", "properties/test_forward.py")
+SHORT = ("--impl-from", PLUGINS / "one_key_short.py", *LAWS)
+
+
+@pytest.fixture(scope="module")
+def each(tmp_path_factory):
+    """Runs that stop at the first failure, and others that go on from there."""
+    folder = tmp_path_factory.mktemp("resume")
+    whole, part = f"--report={folder}/whole", f"--report={folder}/part"
+    runs = {
+        "stopped": (*SHORT, "-x", whole),
+        "other seed": (*SHORT, "--resume", "--hypothesis-seed", "3", whole),
+        "other laws": (*SHORT[:-1], "--resume", whole),
+        "resumed": (*SHORT, "--resume", whole),
+        "nowhere": (*SHORT, "--resume"),
+        "part": (*SHORT, "-x", "--shard", "1/2", part),
+        "other part": (*SHORT, "--resume", "--shard", "2/2", part),
+        "part resumed": (*SHORT, "--resume", "--shard", "1/2", "--hypothesis-seed", "random", part),
+    }
+    return attest_each(runs, folder / "each"), folder
+
+
+def test_a_stopped_run_says_how_far_it_came(each):
+    run = each[0]["stopped"]
+    assert run.returncode == 1
+    assert re.search(r"ended early: \d+ of 9 decided; --resume goes on from there", run.stdout), run.stdout
+    assert re.search(r"not green: \d+ of 9 were not judged", run.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("other seed", "--resume: the seed differs: 0 then, 3 now"),
+        ("other laws", "--resume: which laws are judged (-k, -m, paths, --shard) differs: 9, "),
+        ("nowhere", "--resume: nothing to go on from: "),
+        ("other part", "--resume: the option shard differs: 1/2 then, 2/2 now"),
+    ],
+)
+def test_another_run_is_not_gone_on_with(each, name, words):
+    run = each[0][name]
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR and words in run.stdout, run.stdout
+
+
+@pytest.mark.parametrize(("name", "report"), [("resumed", "whole"), ("part resumed", "part")])
+def test_a_resumed_run_judges_the_rest(each, name, report):
+    run, there = each[0][name], json.loads((each[1] / report / "results.json").read_text())
+    facts, marked = there["environment"], [r for r in there["results"] if r["before"]]
+    assert facts["complete"] and facts["decided"] == facts["planned"] == len(there["results"])
+    assert 0 < len(marked) < len(there["results"])
+    assert len({(r["law"], r["impl"]) for r in there["results"]}) == len(there["results"])
+    assert "judged before: " in (each[1] / report / "index.html").read_text()
+    assert "were not judged" not in run.stdout
+
+
+def test_a_failure_that_was_kept_is_still_a_failure(each):
+    run, report = each[0]["resumed"], each[1] / "whole"
+    (entry,) = (e for e in results(report).values() if e["verdict"] == "fail" and e["before"])
+    assert run.returncode == 1 and entry["message"].splitlines()[0] in run.stdout
+
+
+def test_a_random_seed_goes_on_with_the_one_that_was_drawn(each):
+    assert "seed 0, report in" in each[0]["part resumed"].stdout
+
+
+def test_a_killed_run_goes_on_with_workers(tmp_path):
+    """kill -9 loses the running law; what was decided is not judged again."""
+    chosen = ("--impl-from", PLUGINS / "slow.py", "properties/test_seqlens.py", "properties/test_forward.py")
+    process = subprocess.Popen(
+        command(*chosen, report=tmp_path),
+        cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while len(decided := decided_in(tmp_path)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = decided_in(tmp_path)
+    assert 3 <= len(decided) <= len(before) < 7
+    assert "running: " in (tmp_path / "index.html").read_text()
+    run = attest(*chosen, "-n", "2", "--resume", report=tmp_path)
+    after = results(tmp_path)
+    assert run.returncode == 0 and len(after) == 7, run.stdout
+    assert {name: e["seconds"] for name, e in after.items() if e["before"]} == {
+        name: e["seconds"] for name, e in before.items() if e["verdict"] != "unknown"
+    }
+    assert json.loads((tmp_path / "results.json").read_text())["environment"]["complete"]
+
+
+def decided_in(report) -> dict[str, dict]:
+    try:
+        return {f"{e['law']}[{e['impl']}]": e for e in earlier(report)["results"]}
+    except ResumeError:
+        return {}

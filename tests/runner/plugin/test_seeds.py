@@ -1,0 +1,125 @@
+"""Implementation, law, profile and seed fix the cases: not what else is loaded or judged, and in which order."""
+
+import random
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flash_attest.impls.contract.registry import from_file
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.law import laws
+from tests.runs import attest
+
+from .drawing import ALL, MULTIPLES
+
+LAWS = [laws()[name] for name in ("test_out_matches_the_definition", "test_any_layout_equals_the_contiguous_one")]
+EXAMPLES = 150
+NEIGHBOUR = """
+from flash_attest.impls import Implementation
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+ODD = {numbers}
+IMPL = Implementation(name="odd", layout="bhsd", forward=lambda q, k, v: sdpa(q, k, v))
+"""
+
+
+def odd_plugin(folder):
+    """A plug-in full of numbers from the ranges that cases are drawn from: lengths, head dims, places in a product.
+
+    Each test, whose folder has a name of its own, gets others, as Hypothesis keeps those that it has seen.
+    """
+    path = folder / "odd.py"
+    path.write_text(NEIGHBOUR.format(numbers=sorted(random.Random(folder.name).sample(range(100, 3000), 800))))
+    return path
+
+
+def cases_of(law, impl, number=0, breaks=lambda case: False):
+    """The cases on which the law is judged, in their order. It is broken where `breaks` says so."""
+    cases = []
+
+    def hold(trial):
+        cases.append(str(trial.case))
+        if breaks(trial.case):
+            raise LawBroken("broken")
+
+    hold.__name__ = law.name
+    plan = Plan(examples=EXAMPLES, seed=number, try_contract=False)
+    result = judge(replace(law, function=hold), impl, plan)
+    assert result.cases >= EXAMPLES or result.verdict == "fail"
+    return cases
+
+
+@pytest.fixture
+def neighbour(tmp_path):
+    """neighbour() loads another plug-in, whose constants no file before had, and gives its implementation."""
+
+    def load():
+        (entry,) = from_file(str(odd_plugin(tmp_path)))
+        return entry.impl
+
+    yield load
+    for name in [name for name in sys.modules if name.startswith("attest_plugin_odd_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@pytest.mark.parametrize("judged", (ALL, MULTIPLES), ids=lambda judged: judged.name)
+def test_a_neighbour_changes_no_case(law, judged, neighbour):
+    alone = cases_of(law, judged)
+    other = neighbour()
+    assert cases_of(law, judged) == alone
+    cases_of(LAWS[0], other)  # judged before it
+    assert cases_of(law, judged) == alone
+    assert cases_of(law, judged, number=1) != alone
+
+
+def test_a_neighbour_changes_no_failure(neighbour):
+    """Shrinking draws, too."""
+
+    def breaks(case):
+        return case.seqlen_k > 20 and case.headdim % 9 == 1 and case.dtype == torch.bfloat16  # found late
+
+    alone = cases_of(LAWS[0], ALL, breaks=breaks)
+    neighbour()
+    assert cases_of(LAWS[0], ALL, breaks=breaks) == alone
+
+
+RECORDING = """
+from pathlib import Path
+
+from flash_attest.runner.judge import Judge
+from tests.plugins.good import IMPL
+
+write_down = Judge.write_down
+
+
+def recorded(self, text):
+    write_down(self, text)
+    test, case = text.split(" ", 1)
+    if test.endswith("[good]"):
+        with open(Path({folder!r}) / test.split("::")[1], "a") as file:
+            file.write(case + "\\n")
+
+
+Judge.write_down = recorded
+"""
+
+
+@pytest.mark.thorough  # test_a_neighbour_changes_no_case in whole runs
+def test_runs_judge_the_same_cases(tmp_path):
+    """Alone; and beside another plug-in, by two workers, which judge laws in another order."""
+    options = {"alone": (), "beside": (f"--impl-from={odd_plugin(tmp_path)}", "-n", "2")}
+    cases = {}
+    for name, more in options.items():
+        recording, folder = tmp_path / f"{name}.py", tmp_path / name
+        folder.mkdir()
+        recording.write_text(RECORDING.format(folder=str(folder)))
+        run = attest(*more, f"--impl-from={recording}", "properties/test_forward.py", "properties/test_memory.py",
+                     report=tmp_path / "report")  # fmt: skip
+        assert run.returncode == 0, run.stdout
+        cases[name] = {file.name: file.read_text() for file in folder.iterdir() if "contract" not in file.name}
+    assert len(cases["alone"]) == 6 and cases["alone"] == cases["beside"]

@@ -1,0 +1,126 @@
+"""What takes a GPU down, or the process that uses it. Judged where there is a GPU, with a short limit."""
+
+import os
+from dataclasses import replace
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+
+from tests.plugins import good
+from tests.runner.torture.table import FAIL, UNKNOWN, Table
+
+TABLE = Table()
+HANGS = "forward does not return within 5"  # seconds, and as long as Triton compiled
+CYCLES = 10**15  # of a GPU: days
+
+
+@triton.jit
+def _store_at(x, distance):
+    tl.store((x.to(tl.int64, bitcast=True) + distance).to(tl.pointer_type(tl.float32), bitcast=True), 0.0)
+
+
+@triton.jit
+def _wait_for(flag):
+    while tl.load(flag, volatile=True) == 0:
+        pass
+
+
+@triton.jit
+def _trap(x):
+    tl.inline_asm_elementwise("trap; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@TABLE.gives(FAIL, "illegal memory access")
+def illegal_access(q, k, v):
+    _store_at[(1,)](q, 1 << 45)
+
+
+@TABLE.gives(FAIL, "illegal memory access")
+def illegal_access_on_another_stream(q, k, v):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        _store_at[(1,)](q, 1 << 45)
+
+
+@TABLE.gives(FAIL, "misaligned address")
+def misaligned_address(q, k, v):
+    _store_at[(1,)](q, 2)
+
+
+@TABLE.gives(FAIL, "CUDA error")
+def traps(q, k, v):
+    _trap[(1,)](q)
+
+
+@TABLE.gives(FAIL, "device-side assert")
+def asserts_on_the_device(q, k, v):
+    torch._assert_async(torch.zeros(1, device=q.device))
+
+
+@TABLE.gives(UNKNOWN, HANGS)
+def sleeps_for_days(q, k, v):
+    torch.cuda._sleep(CYCLES)
+
+
+@TABLE.gives(UNKNOWN, HANGS)
+def waits_for_a_flag_that_nobody_sets(q, k, v):
+    _wait_for[(1,)](torch.zeros(1, dtype=torch.int32, device=q.device))
+
+
+@TABLE.gives(UNKNOWN, HANGS)
+def sleeps_on_another_stream(q, k, v):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(CYCLES)
+
+
+@TABLE.gives(UNKNOWN, "out of memory")
+def too_much_memory(q, k, v):
+    """Of its share, so that the card, which others may use, is never asked for more than it has."""
+    torch.cuda.set_per_process_memory_fraction(0.02)
+    torch.empty(16 << 30, dtype=torch.uint8, device=q.device)
+
+
+@TABLE.gives(FAIL, "current stream")
+def leaves_another_stream(q, k, v):
+    torch.cuda.set_stream(torch.cuda.Stream())
+
+
+@TABLE.gives(FAIL, "forward ends the process: signal 6 (abort)")
+def aborts_beside_a_kernel(q, k, v):
+    torch.cuda._sleep(1 << 30)
+    os.abort()
+
+
+@TABLE.gives(FAIL, "out is on cpu")
+def returns_memory_of_the_cpu(q, k, v):
+    return good.forward(q, k, v).cpu()
+
+
+@cache
+def _own() -> torch.cuda.Stream:
+    """One for all calls: on a new one torch asks CUDA for memory, and that waits for the other streams."""
+    return torch.cuda.Stream()
+
+
+def on_a_stream_of_its_own(q, k, v):
+    """Right once all streams have ended, which is what most laws wait for."""
+    with torch.cuda.stream(_own()):
+        return good.forward(q, k, v)
+
+
+def illegal_in_every_call(q, k, v):
+    """Also in those that try the contract out."""
+    _store_at[(1,)](q, 1 << 45)
+    return good.forward(q, k, v)
+
+
+def illegal_from_41_rows_on(q, k, v):
+    """But for 64, the length that tries the contract out."""
+    return good.forward(q, k, v) if q.shape[1] in (*range(41), 64) else illegal_in_every_call(q, k, v)
+
+
+WRONG_STREAM = replace(good.IMPL, name="wrong_stream", forward=on_a_stream_of_its_own)
+NO_CONTRACT = replace(good.IMPL, name="no_contract", forward=illegal_in_every_call)
+LONG = [replace(good.IMPL, name="long", forward=illegal_from_41_rows_on)]
+IMPLS = [*TABLE.implementations()[0], WRONG_STREAM, NO_CONTRACT]

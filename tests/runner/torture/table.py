@@ -1,0 +1,55 @@
+"""What a hostile implementation does, and what it must give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flash_attest import Implementation
+from tests.plugins import good
+
+AT = 1  # the length at which it is hostile
+CASE = f"seqlen_q={AT} seqlen_k={AT} headdim=16 dtype=float32"
+PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+
+
+@dataclass(frozen=True)
+class Row:
+    """act(q, k, v): None, or what to return in place of the right answer. verdicts: those allowed; words: in the reason."""
+
+    act: Callable
+    verdicts: tuple[str, ...]
+    words: str
+
+    def implementation(self, name: str) -> Implementation:
+        """An implementation that acts so at one length."""
+
+        def forward(q, k, v):
+            returned = self.act(q, k, v) if q.shape[1] == AT else None
+            return good.forward(q, k, v) if returned is None else returned
+
+        return Implementation(name=name, forward=forward, supports=good.IMPL.supports)
+
+
+class Table(dict):
+    """name -> Row. repeats: the names of rows that end as another row does; they are judged with --thorough alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeats: frozenset[str] = frozenset()
+
+    def gives(self, verdict: str, words: str = "") -> Callable:
+        """Adds a function; verdict: "fail", or several as in "pass unknown"."""
+
+        def add(act: Callable) -> Callable:
+            self[act.__name__] = Row(act, tuple(verdict.split()), words)
+            return act
+
+        return add
+
+    def implementations(self, *repeats: str) -> tuple[list[Implementation], list[Implementation]]:
+        """One for each row but for those that repeat, and one for each row."""
+        assert set(repeats) <= set(self), set(repeats) - set(self)
+        self.repeats = frozenset(repeats)
+        every = {name: row.implementation(name) for name, row in self.items()}
+        return [every[name] for name in self if name not in repeats], list(every.values())

@@ -1,0 +1,81 @@
+"""Implementations that take a GPU down: each is named, and no neighbour loses a verdict, in one process and in two."""
+
+import re
+
+import pytest
+import torch
+
+from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from tests.runner.torture.on_gpu import NO_CONTRACT, TABLE, WRONG_STREAM
+from tests.runner.torture.table import CASE
+from tests.runner.torture.test_torture import HERE, LAW, run
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+STREAM = "test_work_waits_on_the_current_stream"
+GPU = (
+    "--device",
+    "cuda",
+    "--case",
+    CASE,
+    "--case-timeout",
+    5.0,
+    "-k",
+    f"{LAW} or test_contract_is_kept or {STREAM} and (good or wrong or after)",
+)
+WORKERS = ("0", "2")
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """number of workers -> results; each run is made once."""
+    made = {}
+
+    def with_workers(n):
+        if n not in made:
+            made[n] = None
+            made[n] = run(tmp_path_factory.mktemp("on_gpu"), [HERE / "on_gpu.py"], *GPU, "-n", n)
+        assert made[n] is not None, "the run failed in an earlier test"
+        return made[n]
+
+    return with_workers
+
+
+@pytest.mark.parametrize("n", WORKERS)
+@pytest.mark.parametrize("name", TABLE)
+def test_what_takes_a_gpu_down_is_named(judged, name, n):
+    found, row = judged(n)[LAW, name], TABLE[name]
+    assert found["verdict"] in row.verdicts and row.words in found["reason"], found["reason"][:500]
+    if row.words != "out of memory":  # which hangs on what else uses the GPU
+        assert f"--case '{CASE}'" in found["replay"]
+
+
+@pytest.mark.parametrize("n", WORKERS)
+def test_a_wrong_stream_is_named(judged, n):
+    found = judged(n)
+    assert found[STREAM, WRONG_STREAM.name]["verdict"] == FAIL
+    assert "on a stream that is busy" in found[STREAM, WRONG_STREAM.name]["reason"]
+    assert found[STREAM, "good"]["verdict"] == found[STREAM, "after"]["verdict"] == PASS
+
+
+@pytest.mark.parametrize("n", WORKERS)
+def test_no_neighbour_on_the_gpu_loses_a_verdict(judged, n):
+    verdicts = {impl: entry["verdict"] for (law, impl), entry in judged(n).items() if law == LAW}
+    assert verdicts["good"] == verdicts["after"] == PASS
+    assert set(verdicts) == {"good", *TABLE, WRONG_STREAM.name, NO_CONTRACT.name, "after"}
+
+
+@pytest.mark.parametrize("n", WORKERS)
+def test_an_illegal_access_in_every_call_breaks_the_contract(judged, n):
+    contract, law = (judged(n)[test, NO_CONTRACT.name] for test in ("test_contract_is_kept", LAW))
+    assert contract["verdict"] == FAIL and "illegal memory access" in contract["reason"]
+    # Which library notices it depends on the process.
+    assert (law["verdict"], law["why"]) == (UNKNOWN, "contract") and "illegal memory access" in law["reason"]
+
+
+def test_drawn_cases_of_an_illegal_access_shrink_in_processes_of_their_own(tmp_path):
+    drawn = ("--device", "cuda", "--hypothesis-profile", "quick", "--case-timeout", 30)
+    found = run(tmp_path, [f"{HERE / 'on_gpu.py'}:LONG"], *drawn)
+    assert "illegal memory access" in found[LAW, "long"]["reason"]
+    length = re.match(r"seqlen_q=(\d+) seqlen_k=\1 headdim=16 dtype=float32", found[LAW, "long"]["smallest"])
+    assert length and 41 <= int(length[1]) < 64  # 41 if 20 s are enough
+    assert found[LAW, "good"]["verdict"] == found[LAW, "after"]["verdict"] == PASS

@@ -1,0 +1,129 @@
+"""Hostile implementations, many judged in one run: each is named, and no neighbour loses a verdict."""
+
+import importlib
+import json
+import re
+import time
+
+import pytest
+
+from flash_attest.properties.judging.verdict import PASS, UNKNOWN
+from tests.runner.torture.imports import SOURCES
+from tests.runner.torture.table import CASE
+from tests.runs import PLUGINS, attest
+
+LAW = "test_out_matches_the_definition"
+HERE = Path(__file__).parent
+TABLES = {
+    name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("raises", "outputs", "endings")
+}
+TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("surroundings", "hangs")}
+LIMITS = {"hangs": 1.0}  # --case-timeout, where calls do not return
+LONGEST = 240.0  # seconds for a run, on a busy machine
+LONGEST_PAGE = 8 << 20
+
+
+def run(folder, files, *arguments):
+    """The results of a run with a right implementation before and after the others: {(law, implementation): entry}."""
+    (folder / "after.py").write_text(
+        "import dataclasses\nfrom tests.plugins import good\nIMPL = dataclasses.replace(good.IMPL, name='after')\n"
+    )
+    given = [f"--impl-from={file}" for file in (PLUGINS / "good.py", *files, folder / "after.py")]
+    began = time.perf_counter()
+    process = attest(
+        *("-n", "0", "--hypothesis-profile", "smoke", "-k", f"{LAW} or test_contract_is_kept", *arguments, *given),
+        report=folder / "report",
+    )
+    assert time.perf_counter() - began < LONGEST
+    report = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
+    (folder / "report" / "index.html").read_text(encoding="utf-8")
+    assert (folder / "report" / "index.html").stat().st_size < LONGEST_PAGE
+    assert process.returncode == 1, process.stdout[-3000:]
+    assert "INTERNALERROR" not in process.stdout
+    return {(entry["law"], entry["impl"]): entry for entry in report["results"]}
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory, pytestconfig):
+    """name of a table -> results; each run is made once."""
+    made = {}
+    which = ":EVERY" if pytestconfig.getoption("--thorough") else ""
+
+    def of(name):
+        if name not in made:
+            made[name] = None  # should the run fail, it fails one test, and the others at once
+            limit = ("--case-timeout", LIMITS.get(name, 60.0))
+            made[name] = run(tmp_path_factory.mktemp(name), [f"{HERE / name}.py{which}"], "--case", CASE, *limit)
+        assert made[name] is not None, "the run failed in an earlier test"
+        return made[name]
+
+    return of
+
+
+ROWS = [
+    pytest.param(table, name, id=name, marks=pytest.mark.thorough if name in rows.repeats else ())
+    for table, rows in TABLES.items()
+    for name in rows
+]
+
+
+@pytest.mark.parametrize(("table", "name"), ROWS)
+def test_a_hostile_implementation_is_named(judged, table, name):
+    found, row = judged(table)[LAW, name], TABLES[table][name]
+    assert found["verdict"] in row.verdicts, found["reason"][:500]
+    assert row.words in found["reason"]
+    assert found["verdict"] != UNKNOWN or found["why"] in (
+        "resources",
+        "suite",
+        "timed out",
+        "worker died",
+    )  # none is excused
+    assert judged(table)["test_contract_is_kept", name]["verdict"] == PASS
+    if found["verdict"] != PASS and "message" in found and "Replay" in found["message"]:
+        assert f"--case '{CASE}'" in found["replay"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_neighbour_loses_a_verdict(judged, table, pytestconfig):
+    results = judged(table)
+    every = pytestconfig.getoption("--thorough")
+    rows = [name for name in TABLES[table] if every or name not in TABLES[table].repeats]
+    assert {impl for _, impl in results} == {"good", *rows, "after"}
+    neighbours = {(law, impl): entry["verdict"] for (law, impl), entry in results.items() if impl in ("good", "after")}
+    assert neighbours == dict.fromkeys(
+        [(law, impl) for law in (LAW, "test_contract_is_kept") for impl in ("good", "after")], PASS
+    )
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """The results of files that do something when they are imported."""
+    folder = tmp_path_factory.mktemp("imports")
+    for name, (source, *_) in SOURCES.items():
+        (folder / f"{name}.py").write_text(source.replace("{name}", name))
+    return run(folder, [folder / f"{name}.py" for name in SOURCES], "--case", CASE, "--case-timeout", 1)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_an_import_that_does_something_else_is_named(imported, name):
+    _, verdicts, words = SOURCES[name]
+    found = imported["test_contract_is_kept", name]
+    assert found["verdict"] in verdicts.split() and words in found["reason"], found["reason"]
+
+
+def test_imports_cost_no_neighbour_a_verdict(imported):
+    assert {imported[law, impl]["verdict"] for law in (LAW, "test_contract_is_kept") for impl in ("good", "after")} == {
+        PASS
+    }
+
+
+def test_there_are_enough():
+    assert sum(map(len, TABLES.values())) + len(SOURCES) > 140
+
+
+def test_drawn_cases_of_a_crash_shrink_and_the_rest_of_its_laws_is_judged(tmp_path):
+    """Beside the given case: one that crashes for long sequences, as a kernel does."""
+    found = run(tmp_path, [PLUGINS / "crashes.py"], "--hypothesis-profile", "quick")
+    assert found[LAW, "crashes"]["reason"] == "forward ends the process: exit status 3"
+    assert re.match("seqlen_q=41 ", found[LAW, "crashes"]["smallest"])
+    assert found[LAW, "good"]["verdict"] == found[LAW, "after"]["verdict"] == PASS

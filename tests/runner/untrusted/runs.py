@@ -1,0 +1,52 @@
+"""The same kernel judged with --untrusted, and without it in a fork, which it may spoil."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import Result
+from flash_attest.properties.law import laws
+from flash_attest.runner.untrusted.entries import from_file
+
+HERE = Path(__file__).parent
+LIMIT = 60
+
+
+def untrusted(file: str) -> dict[str, object]:
+    """The implementations of a file in this folder, by name, in a kernel process."""
+    return {entry.name: entry.impl for entry in from_file(str(HERE / file), LIMIT)}
+
+
+def judged(impl: object, law: str, examples: int = 8) -> Result:
+    """The verdict of one law; the contract, which comes before it in a run, is taken as kept."""
+    return judge(laws()[law], impl, Plan(examples=examples, repeats=4, try_contract=False, goes_on=False))
+
+
+def trusted_verdict(name: str, law: str) -> str:
+    """The verdict of a law on a trick without --untrusted, judged in a fork; "ended" if it did not come back."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def judge_there() -> None:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(nothing, stream)
+        from tests.runner.untrusted.tricks import IMPLS
+
+        impl = next(impl for impl in IMPLS if impl.name == name)
+        theirs.send(judged(impl, law).verdict)
+
+    fork = context.Process(target=judge_there)
+    fork.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(LIMIT) else "no answer"
+    except (EOFError, OSError, ValueError):  # OSError: it wrote to the pipe
+        return "ended"
+    finally:
+        fork.kill()
+        fork.join()

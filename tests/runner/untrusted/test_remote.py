@@ -1,0 +1,130 @@
+"""Implementations in a kernel process give the same bits as in this one, and declare the same."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flash_attest.impls import python_tiled, torch_math
+from flash_attest.impls.contract.call import run
+from flash_attest.impls.contract.record import ContractError
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.inputs import build
+from flash_attest.properties.cases.layouts import lay_out
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.judging.conformance import tried
+from flash_attest.properties.law import laws
+from flash_attest.properties.trial import Trial
+from flash_attest.runner.untrusted.entries import from_file
+from flash_attest.runner.untrusted.records import declared, record_of
+from flash_attest.runner.untrusted.remote import remote_of
+from tests.runner.untrusted.runs import HERE
+from tests.runs import PLUGINS, ROOT
+from tests.trials import broken
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CASE = Case(batch=2, seqlen_q=5, seqlen_k=7, nheads=4, nheads_k=2, headdim=8, bias="matrix", causal=True)
+FORGETFUL = ("traced", "known_failures")  # what --untrusted declares otherwise
+
+
+@pytest.fixture(scope="module", params=("torch_math", "python_tiled"))
+def both(request):
+    """One of our implementations: here, and in a kernel process."""
+    here = {"torch_math": torch_math, "python_tiled": python_tiled}[request.param].IMPL
+    (entry,) = from_file(str(ROOT / "impls" / f"{request.param}.py"), 60)
+    yield here, entry.impl
+    remote_of(entry.impl).process.end()
+
+
+def test_a_declaration_survives(both):
+    here, there = (record_of(impl) for impl in both)
+    assert {k: v for k, v in here.items() if k not in FORGETFUL} == {
+        k: v for k, v in there.items() if k not in FORGETFUL
+    }
+
+
+def test_forward_and_backward_give_the_same_bits(both):
+    here, there = both
+    x = build(CASE, "cpu")
+    for layout in ("contiguous", "transposed"):
+        stored = type(x)(**{name: lay_out(tensor, layout) for name, tensor in x.items()})
+        options = dict(causal=True, softmax_scale=None)
+        for backward in (False, True):
+            want, got = (dict(run(impl, stored, backward=backward, **options).items()) for impl in (here, there))
+            assert want.keys() == got.keys()
+            for name in want:
+                assert torch.equal(want[name], got[name]), name
+
+
+def test_gradients_of_some_inputs_are_asked_for(both):
+    here, there = both
+    if here.backward != "autograd":
+        pytest.skip("its backward is a function, which gives every gradient")
+    x = build(CASE, "cpu")
+    for wrt in ((), ("k",), ("q", "bias")):
+        want, got = (dict(run(impl, x, backward=True, wrt=wrt, causal=True).items()) for impl in (here, there))
+        assert want.keys() == got.keys() and all(torch.equal(want[name], got[name]) for name in want)
+
+
+def test_nothing_runs_out_of_the_pages_that_an_empty_input_shares(both):
+    law = laws()["test_no_queries_give_no_gradient"]
+    law.hold(Trial(both[1], Case(seqlen_q=0, seqlen_k=3, headdim=8), "cpu"))
+
+
+MISTAKES = HERE / "mistakes.py"
+
+
+@pytest.fixture(scope="module")
+def mistakes():
+    """Wrong kernels whose mistakes laws about memory find."""
+    found = {entry.name: entry.impl for entry in from_file(str(MISTAKES), 60)}
+    yield found
+    remote_of(found["writes_its_input"]).process.end()
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    (
+        ("writes_its_input", "test_inputs_come_back_unchanged"),
+        ("writes_behind_its_input", "test_inputs_come_back_unchanged"),
+        ("reads_behind_its_input", "test_memory_around_inputs_is_not_read"),
+        ("leaves_memory_unwritten", "test_what_memory_held_before_does_not_matter"),
+        ("goes_on_after_the_call", "test_outputs_stay_as_they_were_returned"),
+    ),
+)
+def test_laws_about_memory_keep_their_meaning(mistakes, name, law):
+    case = Case(batch=2, seqlen_q=4, seqlen_k=4, nheads=3, nheads_k=3, headdim=16)
+    assert isinstance(broken(laws()[law].hold, Trial(mistakes[name], case, "cpu")), LawBroken)
+    laws()[law].hold(Trial(mistakes["right"], case, "cpu"))
+
+
+def test_an_exception_has_its_name_its_text_and_its_line(mistakes):
+    found = broken(laws()["test_out_matches_the_definition"].hold, Trial(mistakes["raises"], Case(headdim=16), "cpu"))
+    assert found.headline == "forward raises Unhappy: about this"
+    assert found.observed[0].startswith(f"at {MISTAKES}:") and "in raises: raise Unhappy" in found.observed[0]
+
+
+def test_accepts_is_asked_there(mistakes):
+    accepts = mistakes["picky"].supports.accepts
+    assert accepts(Case(seqlen_q=3)) == "seqlen_q must be even, is 3" and accepts(Case(seqlen_q=2)) is None
+
+
+def test_results_of_another_kind_break_the_contract(mistakes):
+    problems = tried(mistakes["returns_none"], "cpu").problems
+    assert problems == ["forward returns NoneType: should be out, or (out, lse)"]
+
+
+def test_a_list_of_known_failures_is_refused():
+    record = record_of(replace(torch_math.IMPL, known_failures={"test_out_matches_the_definition": "why, #1"}))
+    with pytest.raises(ContractError, match="known_failures should be empty with --untrusted"):
+        declared(record, print, print, print)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    (("broken_import.py", "importing it raises"), ("nothing_in_it.py", "should be an Implementation")),
+)
+def test_a_file_that_gives_nothing_says_why(file, words):
+    (entry,) = from_file(str(PLUGINS / file), 60)
+    assert words in entry.impl.problem

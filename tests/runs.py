@@ -1,0 +1,67 @@
+"""Helpers: runs of pytest on the laws in processes of their own, and what they reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import warm
+
+
+def options(*arguments: object, report: Path) -> list[str]:
+    quick = ["--device", "cpu", "--hypothesis-profile", "quick", f"--report={report}", "-p", "no:randomly"]
+    return [*quick, *map(str, arguments)]
+
+
+def command(*arguments: object, report: Path) -> list[str]:
+    return [sys.executable, "-m", "pytest", *options(*arguments, report=report)]
+
+
+@dataclass
+class Run:
+    """One run. returncode: as of a process of its own, minus the number if it was a signal; stdout: with stderr."""
+
+    returncode: int
+    stdout: str
+    report: Path
+
+
+def attest(*arguments: object, report: Path) -> Run:
+    """Run pytest on the laws with these arguments."""
+    return _attest([(arguments, report)])[0]
+
+
+def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
+    """Each of the runs, one after another in one process, which imports the suite once."""
+    made = _attest([(arguments, folder / str(n)) for n, arguments in enumerate(runs.values())])
+    return dict(zip(runs, made, strict=True))
+
+
+def _attest(runs: list[tuple[tuple, Path]]) -> list[Run]:
+    """[(arguments, report)] -> the runs, in a process of their own. If it ends early, that was the last run."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, str(n)) for n in range(len(runs))]
+        asked = [
+            {"arguments": options(*arguments, report=report), "output": f"{file}.out", "status": str(file)}
+            for file, (arguments, report) in zip(files, runs, strict=True)
+        ]
+        ended = warm.ask(environment(), asked)
+        assert all(file.exists() for file in files[:-1]), f"the process of {len(runs)} runs ended early, with {ended}"
+        statuses = [*(int(file.read_text()) for file in files[:-1]), ended]
+        printed = [Path(one["output"]).read_text(errors="backslashreplace") for one in asked]
+    return [Run(*of, report) for *of, (_, report) in zip(statuses, printed, runs, strict=True)]
+
+
+def environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HYPOTHESIS"))}
+    return inherited | {"COLUMNS": "160"}
+
+
+def results(report: Path) -> dict[str, dict]:
+    """law[impl] -> its entry in results.json."""
+    entries = json.loads((report / "results.json").read_text())["results"]
+    return {f"{entry['law']}[{entry['impl']}]": entry for entry in entries}

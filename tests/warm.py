@@ -1,0 +1,91 @@
+"""A process that has imported torch, which takes two seconds, and forks for what it is asked: runs of pytest, in order.
+
+It is asked through its standard input, a line of JSON each: the environment, and for each run its arguments and files for
+what it prints and its status. Its answer is the exit status of the fork, which ends as a new process would.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.places import ROOT
+
+LONGEST = 300.0  # seconds for all runs that are asked for at once
+
+
+def ask(environment: dict[str, str], runs: list[dict]) -> int:
+    """The exit status of a fork that made these runs: that of the last one, or minus the number of a signal.
+
+    runs: {"arguments": of pytest, "output": a file for what it prints, "status": a file for what pytest.main gives}.
+    """
+    process = _started()
+    process.stdin.write(json.dumps({"environment": environment, "runs": runs}) + "\n")
+    process.stdin.flush()
+    if not select.select([process.stdout], [], [], LONGEST)[0]:
+        os.killpg(process.pid, signal.SIGKILL)
+        _started.cache_clear()
+        raise subprocess.TimeoutExpired(str(runs), LONGEST)
+    return int(process.stdout.readline())
+
+
+@functools.cache
+def _started() -> subprocess.Popen:
+    """The process. It ends when its standard input does: at the end of this process at the latest."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.warm"],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    atexit.register(process.communicate)
+    return process
+
+
+def main() -> None:
+    """Answer until the one that asks has ended."""
+    import torch  # noqa: F401  (here, so that whoever asks does not import it for this)
+
+    for line in sys.stdin:
+        fork = os.fork()
+        if fork == 0:
+            sys.exit(_run(**json.loads(line)))
+        _, status = os.waitpid(fork, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _run(environment: dict[str, str], runs: list[dict]) -> int:
+    """Make the runs in this process; the status of the last one."""
+    import pytest
+
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[1:1] = filter(
+        None, environment.get("PYTHONPATH", "").split(os.pathsep)
+    )  # which Python reads at its start only
+    _redirect(os.devnull, 0)
+    status = 0
+    for run in runs:
+        for descriptor in (1, 2):
+            _redirect(run["output"], descriptor)
+        sys.argv[1:] = run["arguments"]  # as files that are judged see them
+        status = int(pytest.main(run["arguments"]))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        Path(run["status"]).write_text(str(status))
+    return status
+
+
+def _redirect(path: str, descriptor: int) -> None:
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    os.dup2(opened, descriptor)
+    os.close(opened)
+
+
+if __name__ == "__main__":
+    main()
