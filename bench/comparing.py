@@ -1,4 +1,4 @@
-"""What it costs to compare every launch with the first one, as a ratio to bare launches: python -m flash_attest.bench.comparing"""
+"""Measures what comparing every launch with the first one costs: python -m flash_attest.bench.comparing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _seconds(call: Callable[[int], None], n: int, device: str) -> float:
 def main(arguments: list[str]) -> int:
     """Print a line for each case, implementation and pass. Returns 0, or 1 if nothing could be measured."""
     parser = argparse.ArgumentParser(
-        prog="python -m flash_attest.bench.comparing", description=__doc__.partition(": ")[2]
+        prog="python -m flash_attest.bench.comparing", description=__doc__.partition(":")[0]
     )
     add = parser.add_argument
     add("--impl", metavar="A,B", help="only these implementations (cuda_fa2,triton_fa2; on a CPU torch_math)")

@@ -10,8 +10,8 @@ from xdist.scheduler import LoadFileScheduling
 SPLIT = ("tests/mutants/test_mutants.py", "tests/impls/triton/test_compile.py")
 # So that no worker is left with one of them when the others are done.
 FIRST = (
-    "tests/runner/torture/", "tests/impls/triton/", "tests/mutants/", "tests/runner/untrusted/", "tests/runner/plugin/test_run.py",
-    "tests/runner/plugin/test_surroundings.py", "tests/impls/", "tests/emulator/",
+    "tests/runner/torture/", "tests/impls/triton/", "tests/mutants/", "tests/runner/untrusted/",
+    "tests/runner/plugin/test_run.py", "tests/runner/plugin/test_surroundings.py", "tests/impls/", "tests/emulator/",
 )  # fmt: skip
 
 

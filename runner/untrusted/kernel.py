@@ -1,4 +1,4 @@
-"""The kernel process: imports the plug-in and answers questions about it. python -m flash_attest.runner.untrusted.kernel FACTS
+"""The kernel process imports the plug-in and answers questions: python -m flash_attest.runner.untrusted.kernel FACTS.
 
 FACTS is JSON: parent (pid), requests, answers (file descriptors), argument (of --impl-from), cwd, root, folder, caches.
 Everything here belongs to the implementation from the moment its file is imported: it may patch whatever it finds. So
@@ -236,7 +236,7 @@ def main(facts: dict) -> None:
     import torch
 
     import flash_attest.impls.contract.call
-    import flash_attest.races.poison  # noqa: F401
+    import flash_attest.races.poison
     from flash_attest import properties
     from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 

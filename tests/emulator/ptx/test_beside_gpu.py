@@ -7,8 +7,9 @@ import sys
 import pytest
 import torch
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="compares with a GPU: no CUDA device here")
 from tests.places import ROOT
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="compares with a GPU: no CUDA device here")
 
 
 @pytest.mark.parametrize("name", ["triton_fa2", "triton_fa2_tf32"])

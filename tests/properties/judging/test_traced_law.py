@@ -16,10 +16,10 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
+from tests.places import ROOT
 from tests.trials import lines
 
 LAW = laws()["test_no_race_is_traced"]
-from tests.places import ROOT
 
 pytestmark = pytest.mark.usefixtures("gxx")
 

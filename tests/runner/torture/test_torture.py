@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 
