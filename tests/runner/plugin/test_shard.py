@@ -17,7 +17,8 @@ from flash_attest.runner.plugin.options import shard_option
 from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
 from flash_attest.runner.plugin.shard import NOTHING, Shard, cut, parse, split, weight
-from tests.runs import PLUGINS, attest, results
+from tests.places import PLUGINS
+from tests.runs import attest, results
 
 IMPLS = [replace(torch_math.IMPL, name=name) for name in ("a", "b", "c")]
 
