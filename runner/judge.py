@@ -25,8 +25,10 @@ from flash_attest.properties.law import Law
 from flash_attest.properties.machine import gpu_memory
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
+from flash_attest.runner import alone
 from flash_attest.runner.plugin.last_case import LastCase
 from flash_attest.runner.plugin.sources import in_checkout, shown
+from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
 
@@ -50,7 +52,7 @@ class Judge:
         self.options = {entry.name: entry.option for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}
         self.last_case = LastCase(report_dir / f"last-case-{worker}.txt")
-        plan.write_down = self.write_down
+        plan.write_down, plan.caller_of, plan.alone = self.write_down, caller_of, alone.command
 
     def write_down(self, text: str) -> None:
         """Keep what is about to be launched on disk, so that the case is known if the process dies."""

@@ -18,6 +18,7 @@ from flash_attest.properties.judging.search import trial_of
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.races.perturb import ALL, NONE
+from flash_attest.runner import alone
 
 LAYERS = {  # the law of each layer
     "trace": TRACED,
@@ -94,7 +95,8 @@ def verdict_of(
     def tried(n: int, at: Case) -> LawBroken | None:
         """What is found in so many repeats of a case."""
         try:
-            law.hold(trial_of(impl, at, Plan(device, repeats=n, seed=seed, perturbations=perturbations, origin=origin)))
+            plan = Plan(device, repeats=n, seed=seed, perturbations=perturbations, origin=origin, alone=alone.command)
+            law.hold(trial_of(impl, at, plan))
         except LawBroken as broken:
             if broken.__cause__ is not None and is_not_compiled(broken.__cause__):
                 raise Undecided(broken.headline) from broken

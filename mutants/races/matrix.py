@@ -22,7 +22,7 @@ from flash_attest.mutants.power.matrix import KILLS, Matrix
 from flash_attest.mutants.power.records import Entry
 from flash_attest.mutants.races.cells import Cell, case_for, cells, verdict_of
 from flash_attest.mutants.races.kinds import planted
-from flash_attest.properties.calling import device_works
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.search import trial_of
 from flash_attest.properties.judging.verdict import UNKNOWN

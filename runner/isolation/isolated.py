@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.calling import device_works
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import Case, parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging import conformance
