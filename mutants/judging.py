@@ -52,7 +52,7 @@ def of_mutant(mutant: Mutant, how: Plan) -> Plan:
         device=mutant.device,
         examples=examples,
         try_contract=how.try_contract and not traced,
-        origin=by_name.option(mutant),
+        origin=by_name.origin(mutant),
         alone=alone.command,
     )
 

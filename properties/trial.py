@@ -21,6 +21,7 @@ from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.random_tensors import RandomTensors
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase
+from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.machine.nearby import Nearby
 
@@ -38,7 +39,7 @@ class Trial:
     meter: Meter = field(default_factory=Meter)
     repeats: int = 100
     perturbations: str = ""  # of repeated calls, as --perturb names them (races/perturb)
-    origin: str = ""  # how the implementation was found, as a command line has it: "--impl-from=my_file.py"
+    origin: Origin = OURS  # how the implementation was found
     # (device, implementation, cases, options) -> the command of a process that calls it on these cases; None: there is none
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None
     write_down: Callable[[str], None] = lambda what: None  # keeps what is about to be called, should the process die

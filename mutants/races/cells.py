@@ -13,6 +13,7 @@ from flash_attest.mutants.mutant import STREAMS, TRACED
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.search import trial_of
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
@@ -77,13 +78,13 @@ def case_for(impl: Implementation, device: str, sizes: tuple[int, int, int] | No
 
 
 def verdict_of(
-    cell: Cell, impl: Implementation, device: str, repeats: int, seed: int = 0, origin: str = ""
+    cell: Cell, impl: Implementation, device: str, repeats: int, seed: int = 0, origin: Origin = OURS
 ) -> tuple[str, str]:
     """fail, and "7: headline" (after 7 repeats, launches of copies, or cases); pass; refused or unknown, with the reason.
 
     "raises: headline" where the call raises, which every law sees.
 
-    origin: the option that has the implementation in another process.
+    origin: where another process finds the implementation.
     """
     impl = replace(impl, share=1.0)  # fewer repeats would be no measure
     case = case_for(impl, device, SANITIZED if cell.layer == "sanitizer" else None)

@@ -119,7 +119,7 @@ def _compile(mutant: Mutant) -> None:
 
 def _verdict(cell: Cell, mutant: Mutant, how: How) -> tuple[str, str]:
     try:
-        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.option(mutant))
+        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.origin(mutant))
     except EmulatorError as error:  # the edited file does not compile, so nothing was judged
         return UNKNOWN, (str(error).splitlines() or [""])[0]
     except Exception as error:

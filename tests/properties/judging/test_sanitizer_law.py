@@ -14,6 +14,7 @@ from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import LawBroken, Reason
 from flash_attest.properties.judging import sanitized, search
 from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
@@ -61,7 +62,7 @@ def test_a_plug_in_is_found_in_the_other_process(installed, monkeypatch):
     monkeypatch.setattr(test_races.sanitized, "__defaults__", ([Tool.RACECHECK],))
     installed()
     (entry,) = from_file(PLUGIN)
-    result = judged(entry.impl, case=CASE, origin=f"--impl-from={PLUGIN}")
+    result = judged(entry.impl, case=CASE, origin=OwnRun(f"--impl-from={PLUGIN}"))
     assert (result.verdict, result.reason) == (PASS, "nothing reported for 1 case of forward")
 
 
