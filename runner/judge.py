@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +19,17 @@ from flash_attest.properties.failures import Reason, Undecided, words_of
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.explain import replay_of
 from flash_attest.properties.judging.judge import device_of, judge
+from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine import gpu_memory
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
+from flash_attest.runner import alone
 from flash_attest.runner.plugin.last_case import LastCase
 from flash_attest.runner.plugin.sources import in_checkout, shown
+from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
 
@@ -44,13 +47,21 @@ class LawFails(Exception):
 class Judge:
     """Judges on behalf of the `judge` fixture: laws, and the contract that comes before them."""
 
-    def __init__(self, plan: Plan, entries: list[Entry], report_dir: Path, worker: str):
+    def __init__(
+        self,
+        plan: Plan,
+        entries: list[Entry],
+        report_dir: Path,
+        worker: str,
+        origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
+    ):
         self.plan = plan
         self.device_name = ""  # of a GPU
-        self.options = {entry.name: entry.option for entry in entries}
+        self.origins = {entry.name: origin_of(entry) for entry in entries}
+        self.threads = {entry.name: entry.threads for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}
         self.last_case = LastCase(report_dir / f"last-case-{worker}.txt")
-        plan.write_down = self.write_down
+        plan.write_down, plan.caller_of, plan.alone = self.write_down, caller_of, alone.command
 
     def write_down(self, text: str) -> None:
         """Keep what is about to be launched on disk, so that the case is known if the process dies."""
@@ -80,7 +91,7 @@ class Judge:
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
         sees_gpu = self.sees_gpu(impl)
-        self.plan.origin, self.plan.traces = self.options.get(impl.name, ""), not sees_gpu
+        self.plan.origin, self.plan.traces = self.origins.get(impl.name, OURS), not sees_gpu
         if sees_gpu and device_of(law, impl, self.plan) != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
@@ -118,7 +129,7 @@ class Judge:
             unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
             if all(problem.startswith(tuple(unclear)) for problem in found):
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
-            result.replay = replay_of(contract_test(impl.name), self.options.get(impl.name, ""))
+            result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name))
             result.message = _contract_message(impl.name, found, judged, result.replay)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}

@@ -46,6 +46,7 @@ class Entry:
     impl: Implementation | Absent | Unloadable
     file: str
     option: str = ""  # "--impl-from=my_file.py" for the replay command, quoted for the shell; "" for our own
+    threads: tuple[str, ...] = ()  # the names of the threads that importing the file has started
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ from flash_attest.mutants.power.matrix import KILLS, Matrix
 from flash_attest.mutants.power.records import Entry
 from flash_attest.mutants.races.cells import Cell, case_for, cells, verdict_of
 from flash_attest.mutants.races.kinds import planted
-from flash_attest.properties.calling import device_works
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.search import trial_of
 from flash_attest.properties.judging.verdict import UNKNOWN
@@ -119,7 +119,7 @@ def _compile(mutant: Mutant) -> None:
 
 def _verdict(cell: Cell, mutant: Mutant, how: How) -> tuple[str, str]:
     try:
-        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.option(mutant))
+        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.origin(mutant))
     except EmulatorError as error:  # the edited file does not compile, so nothing was judged
         return UNKNOWN, (str(error).splitlines() or [""])[0]
     except Exception as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hypothesis.errors import Unsatisfiable
 
 from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
@@ -16,7 +17,6 @@ from flash_attest.properties.judging.clues import LeftOut, clues_of, leaving_out
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.search import ContextLost, check_context, search, trial_of
 from flash_attest.properties.law import Law
-from flash_attest.properties.trial import Meter
 
 ALSO = "also wrong"  # how the line of another failure begins
 SEEDS = 2  # beside the case's own: random numbers may hide that another value of a feature is wrong, too

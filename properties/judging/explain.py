@@ -6,7 +6,6 @@ replay command. Neighbouring sizes and repeats are tried once, after shrinking.
 
 from __future__ import annotations
 
-import shlex
 import time
 
 from flash_attest.impls.contract.record import ContractError, Implementation
@@ -15,6 +14,7 @@ from flash_attest.properties.cases.strategies import edges
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from flash_attest.properties.judging.beside import Beside
+from flash_attest.properties.judging.origin import Origin
 from flash_attest.properties.judging.plan import REPEATS, Plan
 from flash_attest.properties.judging.search import ContextLost, check_context, trial_of
 from flash_attest.properties.judging.traced import is_traceable, trace_failure
@@ -80,18 +80,15 @@ def where_in_bugs(kind: str) -> str:
     return f"bugs of this kind, and who had them: docs/bugs.md#{kind}"
 
 
-def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "", perturbations: str = "") -> str:
+def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = "") -> str:
+    """The command that judges one law again on this device. test: its id, as Law.test_id has it."""
+    device = "cpu" if has_gpu() and not visible_gpus() else ""  # the GPU is hidden (machine/gpus.py)
+    return origin.replay(test, case, perturbations, device)
+
+
+def replay_command(law: Law, impl: Implementation, case: Case, origin: Origin, perturbations: str = "") -> str:
     """The command that runs this law on this implementation and this case alone, under the same perturbations."""
-    if perturbations and law.bug == "races":
-        origin = f"{origin} --perturb {shlex.quote(perturbations)}".strip()
-    return replay_of(law.test_id(impl.name), origin, str(case))
-
-
-def replay_of(test: str, origin: str = "", case: str = "") -> str:
-    """The command that runs one test, as a shell takes it. `origin` is quoted already (Entry.option)."""
-    given = f"--case {shlex.quote(case)}" if case else ""
-    device = "--device cpu" if has_gpu() and not visible_gpus() else ""  # it is hidden (gpus.py)
-    return " ".join(filter(None, ("pytest", shlex.quote(test), origin, device, given)))
+    return replay_of(origin, law.test_id(impl.name), str(case), perturbations if law.bug == "races" else "")
 
 
 def _beside(law: Law, impl: Implementation, beside: Beside | None, plan: Plan) -> list[str]:

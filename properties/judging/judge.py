@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hypothesis.errors import Unsatisfiable
 
 from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import missing, not_here, unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Undecided
@@ -25,7 +26,6 @@ from flash_attest.properties.judging.search import ContextLost, has_cases, lost_
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine.clock import Work
-from flash_attest.properties.trial import Meter
 
 
 @dataclass
@@ -61,7 +61,12 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
 
 def device_of(law: Law, impl: Implementation, plan: Plan) -> str:
     """Where a law judges: every machine with a GPU has a CPU, too."""
-    return "cpu" if law.device == "cpu" and not missing(impl, law.needs) else plan.device
+    return "cpu" if law.device == "cpu" and not _missing(law, impl, plan) else plan.device
+
+
+def _missing(law: Law, impl: Implementation, plan: Plan) -> str | None:
+    """What the law needs and the implementation, or its caller, does not have."""
+    return missing(impl, law.needs, same_process=plan.caller_of(impl).same_process)
 
 
 def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcome:
@@ -127,7 +132,7 @@ def _not_judged(law: Law, impl: Implementation, plan: Plan) -> Outcome | None:
         return Outcome(UNKNOWN, reason, Reason.OTHER_DEVICE)
     if lost_in():
         return Outcome(UNKNOWN, f"the GPU context of this process was lost in {lost_in()}", Reason.CONTEXT_LOST)
-    if reason := missing(impl, law.needs):
+    if reason := _missing(law, impl, plan):
         return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
     if law.device not in (None, plan.device):
         if law.device not in {*impl.devices, *impl.unavailable}:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.strategies import attention_cases
@@ -19,7 +20,7 @@ from flash_attest.properties.law import Law
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.progress import NOW
-from flash_attest.properties.trial import Meter, Trial
+from flash_attest.properties.trial import Trial
 
 
 class ContextLost(BaseException):
@@ -45,7 +46,7 @@ def lost_case() -> str:
 
 def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
     """Raise ContextLost if nothing can be launched after this failure."""
-    if not trial.device_works():
+    if not trial.caller.device_works():
         global _lost_in, _lost_case
         _lost_in, _lost_case = test, str(trial.case)
         raise ContextLost(broken, trial.case) from None
@@ -54,7 +55,17 @@ def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
 def trial_of(impl: Implementation, case: Case, plan: Plan, meter: Meter | None = None) -> Trial:
     """What a law gets."""
     meter = Meter() if meter is None else meter
-    return Trial(impl, case, plan.device, meter, plan.repeats_for(impl), plan.perturbations, plan.origin)
+    return Trial(
+        impl,
+        case,
+        plan.device,
+        meter,
+        repeats=plan.repeats_for(impl),
+        perturbations=plan.perturbations,
+        origin=plan.origin,
+        alone=plan.alone,
+        calls=plan.caller_of(impl),
+    )
 
 
 def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:
@@ -86,7 +97,7 @@ def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[La
         trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
         before = meter.counted()
         try:
-            with trial.may_begin_again():
+            with trial.caller.may_begin_again():
                 law.hold(trial)
             meter.cases += 1
             NOW.did(meter.cases)
@@ -173,7 +184,7 @@ def _look_together(
         try:
             law.look_together(trials())
         except LawBroken as broken:
-            if not begun[-1].device_works():  # no case can be judged after this one
+            if not begun[-1].caller.device_works():  # no case can be judged after this one
                 meter.cases += 1
                 NOW.found(str(begun[-1].case), broken.headline)
                 check_context(begun[-1], broken, test)

@@ -21,6 +21,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.support import missing, not_here
 from flash_attest.properties.law import Law
 from flash_attest.runner.plugin.order import judges
+from flash_attest.runner.untrusted.caller import caller_of
 
 FORM = "should be i/n with 1 <= i <= n, as in --shard 1/4"
 # The weight of a test that launches nothing, as its law is refused or its implementation does not run here.
@@ -52,7 +53,7 @@ def weight(law: Law | None, impl: object, device: str) -> float:
         return NOTHING
     if law is None:
         return 1.0
-    if law.device == "cuda" != device or missing(impl, law.needs):
+    if law.device == "cuda" != device or missing(impl, law.needs, same_process=caller_of(impl).same_process):
         return NOTHING
     return law.share
 

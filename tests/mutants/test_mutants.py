@@ -12,7 +12,7 @@ from flash_attest.impls import cuda, python_tiled, torch_math
 from flash_attest.impls.contract.registry import RegistryError, from_file
 from flash_attest.mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, by_name, edited_source, elsewhere
 from flash_attest.mutants import __main__ as command
-from flash_attest.mutants.judging import first_failure, judge_mutant, plan
+from flash_attest.mutants.judging import first_failure, judge_mutant, of_mutant, plan
 from flash_attest.mutants.mutant import ROOT, TRACED, build
 from flash_attest.mutants.numba import barriers
 from flash_attest.mutants.numba.build import NUMBA
@@ -59,7 +59,8 @@ def check_first_line(mutant, line):
 def holds_without_the_edit(mutant, case):
     """The law catches the edit and nothing else: without it, the law holds on the same case. Raises LawBroken."""
     unedited = replace(mutant, edits=())
-    trial = Trial(build(unedited), case, mutant.device, repeats=plan().repeats, origin=by_name.option(unedited))
+    how = of_mutant(unedited, plan())
+    trial = Trial(build(unedited), case, how.device, repeats=how.repeats, origin=how.origin, alone=how.alone)
     laws()[mutant.law].function(trial)
 
 

@@ -24,6 +24,7 @@ from flash_attest.properties.checks.visible_keys import LEGEND
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging.explain import explain
 from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN, Result
 from flash_attest.properties.trial import Trial
@@ -48,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 BREAK_A_RULE = [name for name in FAILURES if name != "exception"]
-PLAN = Plan(examples=60, repeats=40, origin="--impl-from my_attention.py")
+PLAN = Plan(examples=60, repeats=40, origin=OwnRun("--impl-from my_attention.py"))
 
 
 @cache

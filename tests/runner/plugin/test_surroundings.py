@@ -15,6 +15,7 @@ import pytest
 
 from flash_attest import required
 from flash_attest.properties.judging.explain import replay_of
+from flash_attest.properties.judging.origin import OURS, OwnRun
 from tests.places import PLUGINS, ROOT
 from tests.runs import attest, environment, results
 
@@ -60,8 +61,8 @@ def test_what_is_looked_for_is_in_requirements():
 
 def test_a_replay_line_is_quoted():
     test = "properties/test_forward.py::test_out[a]"
-    assert replay_of(test) == f"pytest '{test}'"
-    assert replay_of(test, "--impl-from=a.py", "seqlen_q=1 headdim=2") == (
+    assert replay_of(OURS, test) == f"pytest '{test}'"
+    assert replay_of(OwnRun("--impl-from=a.py"), test, "seqlen_q=1 headdim=2") == (
         f"pytest '{test}' --impl-from=a.py --case 'seqlen_q=1 headdim=2'"
     )
 

@@ -1,0 +1,89 @@
+"""Where an implementation comes from: how a person judges one case of it again, and how another process finds it."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class Origin(ABC):
+    """How an implementation was found. Each kind is a frozen dataclass with two methods."""
+
+    @abstractmethod
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """The command that judges one law again, as a shell takes it: the line under Replay.
+
+        test: the id of the law's test, as Law.test_id has it. case: as --case has it; "": all cases. perturbations, device:
+        "" where the command need not name them.
+        """
+
+    @abstractmethod
+    def again(self) -> list[str] | None:
+        """The pytest arguments with which another process finds the implementation; None: it cannot be found again."""
+
+
+@dataclass(frozen=True)
+class OwnRun(Origin):
+    """Found by a run of the suite itself. option: --impl-from=FILE or -p MODULE, quoted for a shell; "" for one of ours."""
+
+    option: str = ""
+
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """pytest 'properties/test_causal.py::test_name[mine]' --impl-from=mine.py --case '...'"""
+        return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, case))
+
+    def again(self) -> list[str]:
+        """The same option."""
+        return shlex.split(self.option)
+
+
+@dataclass(frozen=True)
+class CheckedFile(Origin):
+    """Given to `flash-attest check`. argument: FILE.py, FILE.py:NAME, or whatever else the command takes."""
+
+    argument: str
+
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """flash-attest check mine.py --law test_name --case '...'"""
+        named = ("--law", _law_in(test))
+        given = _options("--", perturbations, device, case)
+        return _joined("flash-attest check", shlex.quote(self.argument), *named, *given)
+
+    def again(self) -> list[str] | None:
+        """A file is found by --impl-from; a package or module is not."""
+        file = self.argument if Path(self.argument).exists() else self.argument.rpartition(":")[0]
+        return [f"--impl-from={self.argument}"] if Path(file).is_file() else None
+
+
+@dataclass(frozen=True)
+class DecoratedTest(Origin):
+    """Under @attention_laws in somebody's repository. test: the id of that test, tests/test_attn.py::test_attention."""
+
+    test: str
+
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """pytest 'tests/test_attn.py::test_attention[name]' --attest-case '...'"""
+        item = f"{self.test}[{_law_in(test).removeprefix('test_')}]"
+        return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, case))
+
+    def again(self) -> None:
+        """The functions are arguments of a decorator, which no option of pytest names."""
+
+
+OURS = OwnRun()
+
+
+def _law_in(test: str) -> str:
+    """ "properties/test_causal.py::test_name[mine]" -> "test_name" """
+    return test.rpartition("::")[2].partition("[")[0]
+
+
+def _options(prefix: str, perturbations: str, device: str, case: str) -> list[str]:
+    given = (("perturb", perturbations), ("device", device), ("case", case))
+    return [f"{prefix}{name} {shlex.quote(value)}" for name, value in given if value]
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(filter(None, parts))
