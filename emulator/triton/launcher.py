@@ -64,7 +64,7 @@ class Launcher:
         """The kernel in emulator.ptx; loaded here, as only the compilation knows of which Python files its lines are."""
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)
-            loaded = ptx.load(text, source=f"{self.name}.ptx", replicated=True)
+            loaded = load(text, source=f"{self.name}.ptx", replicated=True)
             self.loaded = loaded.kernels[self.name]
         return self.loaded
 
