@@ -15,38 +15,11 @@ import select
 import sys
 import threading
 
-import pytest
-
 from flash_attest.places import ROOMS
 
 SUITE = "flash_attest.runner.plugin.suite"
 NOT_CALLED = 3  # exit status
 BETWEEN = ";"
-
-
-class Calls:
-    """A plug-in of pytest that calls an implementation once for each case, in place of a run."""
-
-    def __init__(self, device: str, name: str, cases: list[str]):
-        self.device, self.name, self.cases = device, name, cases
-        self.problem = f"{name} was not called"
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """After conftest.py, which has the emulator take kernels before Triton and Numba are imported."""
-        from flash_attest.properties.cases.case import parse_case  # imports torch, which conftest.py leaves for later
-        from flash_attest.properties.failures import LawBroken, Undecided
-        from flash_attest.properties.trial import Trial
-
-        impl = next(entry.impl for entry in session.config.attest.entries if entry.name == self.name)
-        try:
-            for case in self.cases:
-                trial = Trial(impl, parse_case(case), self.device, judges_state=False)
-                trial.run(backward=trial.backward)
-            self.problem = ""
-        except (LawBroken, Undecided) as error:
-            self.problem = str(error)
-        pytest.exit("called", returncode=0)
 
 
 def command(device: str, name: str, cases: list[str], options: list[str]) -> list[str]:
@@ -57,6 +30,10 @@ def command(device: str, name: str, cases: list[str], options: list[str]) -> lis
 def main(arguments: list[str]) -> int:
     judge, device, name, cases, *options = arguments
     end_with(int(judge))
+    import pytest  # here: whoever asks for such a process may judge without pytest
+
+    from flash_attest.runner.plugin.calls import Calls
+
     calls = Calls(device, name, cases.split(BETWEEN))
     # --no-isolation: the file has been imported by the process that asks, so it need not be tried in another one.
     options += ["--impl", name, "--device", device, "--no-isolation", "-p", "no:cacheprovider", "-q", "-n", "0"]

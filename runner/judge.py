@@ -1,4 +1,4 @@
-"""One pytest run in one process: the plan that it judges by, and how verdicts become pytest's outcomes."""
+"""Judges laws and contracts in this process, by one plan. It needs no pytest."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.impls.contract.registry import Entry, Unloadable
@@ -40,12 +38,12 @@ SEES_GPU = (
 )
 
 
-class LawFails(Exception):
-    """A verdict of fail on its way to pytest's report, which shows the message and no traceback."""
-
-
 class Judge:
-    """Judges on behalf of the `judge` fixture: laws, and the contract that comes before them."""
+    """Judges laws, and the contract that comes before them.
+
+    plan: how. entries: what may be judged. report_dir: where the case in progress is kept on disk, in a file of this worker.
+    origin_of: where an entry comes from, for replay commands and for other processes that call it.
+    """
 
     def __init__(
         self,
@@ -164,16 +162,6 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
     if result.verdict == PASS and known:
         result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
         result.message = f"{result.law}: {result.reason}"
-
-
-def conclude(result: Result) -> None:
-    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail, xfail if known."""
-    if result.verdict == FAIL and result.known:
-        pytest.xfail(f"known: {result.known} ({result.reason})")
-    if result.verdict == FAIL:
-        raise LawFails(result.message or result.reason)
-    if result.verdict in (REFUSED, UNKNOWN):
-        pytest.skip(f"{result.verdict}: {result.reason}")
 
 
 NOT_JUDGED = "Its laws are not judged until it is kept."

@@ -21,9 +21,10 @@ from flash_attest.properties.judging.verdict import UNKNOWN, Result
 from flash_attest.properties.law import laws
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.isolation.isolated import Isolated
-from flash_attest.runner.judge import Judge, compare_with_known, conclude
+from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin import ahead, resume, saved, shard, sources, times
 from flash_attest.runner.plugin.chosen import Chosen
+from flash_attest.runner.plugin.conclude import conclude
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.last_case import last_case_in
 from flash_attest.runner.plugin.order import by_implementation, judges

@@ -149,7 +149,7 @@ def judge(request: pytest.FixtureRequest):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = yield
-    from flash_attest.runner.judge import LawFails
+    from flash_attest.runner.plugin.conclude import LawFails
 
     if call.excinfo is not None and isinstance(call.excinfo.value, LawFails):
         message = str(call.excinfo.value)
