@@ -65,10 +65,10 @@ def attention_laws(*implementations: Implementation, **declared: Any) -> pytest.
         by name, as above: forward(q, k, v, ...) takes (batch, seqlen, nheads, headdim), or (batch, nheads, seqlen, headdim)
         with layout="bhsd". name is the function's name if it is not given.
 
-    Each test is named by its law, as in test_attention[query_sees_exactly_its_prefix]; contract_is_kept comes first. Kernels are
-    called in a process of their own, so that a crash is a failure with its smallest case. --attest-profile, or attest_profile
-    in the settings of pytest, says how many cases each law gets; `pytest --help` lists the other options. It may stand on a
-    function or on a method of a test class, beside other parametrize marks, and the test may do more than call law().
+    Each test is named by its law, as in test_attention[query_sees_exactly_its_prefix]; contract_is_kept comes first. Kernels
+    are called in a process of their own, so that a crash is a failure with its smallest case. --attest-profile, or
+    attest_profile in pytest's settings, says how many cases each law gets; `pytest --help` lists the other options. The mark
+    may stand on a function or on a method of a test class, beside other marks, and the test may do more than call law().
 
     Raises ContractError, naming each field that is wrong, and TypeError for a field that there is not.
     """
@@ -89,7 +89,9 @@ def laws_of(impl: Implementation) -> Sequence[BoundLaw]:
     applying = [law for law in laws().values() if not missing(impl, law.needs)]
     known = {law.name for law in laws().values()}
     if unknown := sorted(set(impl.known_failures) - known):
-        raise ContractError(f"known_failures names {', '.join(unknown)}: there is no such law; `flash-attest laws` lists them")
+        raise ContractError(
+            f"known_failures names {', '.join(unknown)}: there is no such law; `flash-attest laws` lists them"
+        )
     return [BoundLaw(law, impl) for law in (None, *sorted(applying, key=lambda law: law.last))]
 
 
@@ -100,7 +102,9 @@ def _declared(given: dict[str, Any]) -> Implementation:
     supports = {name: value for name, value in given.items() if name in OF_SUPPORTS}
     record = {name: value for name, value in given.items() if name not in OF_SUPPORTS}
     if supports and "supports" in record:
-        raise TypeError(f"attention_laws: {', '.join(supports)} and supports=... are both given: put them into supports")
+        raise TypeError(
+            f"attention_laws: {', '.join(supports)} and supports=... are both given: put them into supports"
+        )
     if "forward" not in record:
         raise TypeError("attention_laws: forward is missing: the function of (q, k, v, ...) to judge")
     if supports:

@@ -1,7 +1,7 @@
 """The pytest plug-in of the package, found by its entry point. It does nothing until a test uses @attention_laws.
 
-Every run of pytest in the environment imports this, so it imports neither torch nor anything that does, and all of its options
-and settings begin with "attest".
+Every run of pytest in the environment imports this. So it imports neither torch nor anything that does, and all of its
+options and settings begin with "attest".
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         option.add(group, table.OWN_PREFIX)
         if option.ini:
             parser.addini(f"attest_{option.name.replace('-', '_')}", option.help)
-    parser.addini("attest_emulate", "where there is no GPU, run GPU kernels on the CPU: flash_attest.emulate()", type="bool")
+    parser.addini(
+        "attest_emulate", "where there is no GPU, run GPU kernels on the CPU: flash_attest.emulate()", type="bool"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

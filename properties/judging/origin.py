@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-
 DECORATED = "--decorated"  # before the arguments that collect decorated tests
 
 
@@ -65,8 +64,8 @@ class CheckedFile(Origin):
 class DecoratedTest(Origin):
     """Under @attention_laws in somebody's repository.
 
-    tests: the name of each law -> the id of its test, tests/test_attn.py::test_attention[name], from the folder in which pytest
-    was started. collected: the pytest arguments that collect these tests in that repository.
+    tests: the name of each law -> the id of its test, tests/test_attn.py::test_attention[name], from the folder in which
+    pytest was started. collected: the pytest arguments that collect these tests in that repository.
     """
 
     tests: Mapping[str, str]

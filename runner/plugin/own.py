@@ -1,4 +1,4 @@
-"""A run of pytest in somebody's repository: judges the tests under @attention_laws, and says at the end what that was worth."""
+"""A run of pytest in somebody's repository: judges the tests under @attention_laws, and sums up their verdicts at the end."""
 
 from __future__ import annotations
 
@@ -8,33 +8,26 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from flash_attest.decorator import BoundLaw
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
-from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
-from flash_attest.races.perturb import chosen
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated
-from flash_attest.runner.isolation.parent import possible
-from flash_attest.runner.judge import Judge
-from flash_attest.runner.plugin import table
-from flash_attest.runner.plugin.conclude import compare_with_known, conclude, shows_message
+from flash_attest.runner.judge import Judge, compare_with_known
+from flash_attest.runner.plugin.conclude import conclude, shows_message
 from flash_attest.runner.plugin.folder import FolderError
+from flash_attest.runner.plugin.options import OwnOptions
 from flash_attest.runner.plugin.outcomes import EXCUSED, GPU_KEY, KEY, PLANNED_KEY, not_green, result_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, environment
-from flash_attest.runner.profiles import DEFAULT, PROFILES
 from flash_attest.runner.start import judge_of
 
 # What the last line counts, in this order.
@@ -49,7 +42,9 @@ class Own:
 
     def __init__(self, config: pytest.Config, items: list[pytest.Item]):
         self.config = config
-        self.worker = getattr(config, "workerinput", None)
+        self.options = OwnOptions(config)
+        self.options.check()
+        self.worker = self.options.worker
         self.bound = {item: law for item in items if (law := bound_law_of(item)) is not None}
         self.item: pytest.Item | None = None  # the test that runs now
         self._judge: Judge | Isolated | Host | None = None
@@ -57,60 +52,11 @@ class Own:
         self.started = time.perf_counter()
         self.report: Report | None = None
         self.device_name = ""
-        self._check_options()
         self.entries = self._entries()
         for law in self.bound.values():
             law.judged = self._judged
 
-    # --- what was asked for ---------------------------------------------------------------------------------------------
-
-    def option(self, name: str) -> Any:
-        """An option as the command line has it, else as the settings have it, else its default."""
-        given, option = self.config.getoption(f"--{table.OWN_PREFIX}{name}"), next(o for o in table.OWN if o.name == name)
-        if option.ini and given == option.default:
-            text = self.config.getini(f"attest_{name.replace('-', '_')}")
-            if text:
-                try:
-                    return option.type(text) if option.type else text
-                except ValueError:
-                    raise pytest.UsageError(f"attest_{name.replace('-', '_')}={text}: should be a number") from None
-        return given
-
-    def _check_options(self) -> None:
-        profile, repeats, limit = (self.option(name) for name in ("profile", "repeats", "case-timeout"))
-        if profile and profile not in PROFILES:
-            raise pytest.UsageError(f"attest_profile={profile}: should be one of {', '.join(PROFILES)}")
-        if repeats is not None and repeats < 1:
-            raise pytest.UsageError(f"--attest-repeats {repeats}: should be at least 1")
-        if not 0 <= limit < float("inf"):
-            raise pytest.UsageError(f"--attest-case-timeout {limit:g}: should be a number of seconds, or 0 for no limit")
-        if perturb := self.option("perturb"):
-            try:
-                chosen(perturb, self.device)
-            except ValueError as error:
-                raise pytest.UsageError(f"--attest-perturb {error}") from None
-        _ = self.case
-
-    @property
-    def device(self) -> str:
-        """Where laws are judged: "cuda" or "cpu"."""
-        wanted, there = self.option("device"), torch.cuda.is_available()
-        if wanted == "cuda" and not there:
-            raise pytest.UsageError("--attest-device cuda: torch.cuda.is_available() is False here")
-        return "cuda" if there and wanted != "cpu" else "cpu"
-
-    @property
-    def case(self) -> Case | None:
-        """The case that --attest-case gives."""
-        try:
-            return parse_case(self.option("case")) if self.option("case") else None
-        except CaseError as error:
-            raise pytest.UsageError(f"--attest-{str(error).removeprefix('--')}") from None
-
-    @property
-    def profile(self) -> str:
-        """The name of the profile."""
-        return self.option("profile") or DEFAULT
+    # --- where tests run ----------------------------------------------------------------------------------------------
 
     def _entries(self) -> list[Entry]:
         """The implementations of all tests. Two of one name could not be told apart."""
@@ -124,8 +70,6 @@ class Own:
                 )
         return [Entry(impl, file_of_function(impl.forward)) for impl, _ in by_name.values()]
 
-    # --- where tests run ------------------------------------------------------------------------------------------------
-
     def pytest_collection_finish(self) -> None:
         """The process that judges is forked before any test uses CUDA."""
         if self.bound and not self.config.getoption("collectonly"):
@@ -135,26 +79,20 @@ class Own:
     def judge(self) -> Judge | Isolated | Host:
         """What judges."""
         if self._judge is None:
-            profile, device = PROFILES[self.profile], self.device
-            plan = Plan(
-                device=device,
-                examples=profile.cases,
-                seed=self.option("seed") or 0,
-                repeats=self.option("repeats") or profile.repeats_on(device),
-                perturbations=self.option("perturb") or "",
-                case=self.case,
-                small=profile.small,
-            )
-            wants = possible() and not self.option("no-isolation")
-            isolated = wants and not (device == "cuda" and torch.cuda.is_initialized())
-            if not isolated:
-                emulate_if_no_gpu(self.option("device"))
+            options, isolated = self.options, self.options.isolated
+            if not isolated:  # a process of its own would do so itself
+                emulate_if_no_gpu(options.given("device"))
             judge = judge_of(
-                plan, self.entries, Path(tempfile.mkdtemp(prefix="attest-")),
-                isolated=isolated, limit=self.option("case-timeout"),
-                name=self.worker["workerid"] if self.worker else "main", is_worker=self.worker is not None,
-                keeps_streams=self.config.getoption("capture") == "no", origin_of=self._origin_of,
-            )  # fmt: skip
+                options.plan(),
+                self.entries,
+                Path(tempfile.mkdtemp(prefix="attest-")),
+                isolated=isolated,
+                limit=options.case_timeout,
+                name=options.worker_name,
+                is_worker=self.worker is not None,
+                keeps_streams=options.keeps_streams,
+                origin_of=self._origin_of,
+            )
             if isinstance(judge, Isolated):
                 judge = Host(judge, [entry.impl for entry in self.entries], laws())
                 judge.begin()
@@ -201,18 +139,17 @@ class Own:
             return
         self.device_name = result_of(report, GPU_KEY) or self.device_name
         self.results.append(result)
-        if self.option("report"):
+        if self.options.given("report"):
             self._write(result, planned=result_of(report, PLANNED_KEY))
 
     def _write(self, result: dict, planned: int) -> None:
         """Add a result to the report, which is begun with the first one."""
         if self.report is None:
-            self.report = Report(Path(self.option("report")))
-            profile = PROFILES[self.profile]
+            self.report = Report(Path(self.options.given("report")))
+            options = self.options
             facts = environment(
-                self.device, seed=self.option("seed") or 0, profile=self.profile, cases_per_law=profile.cases,
-                repeats=self.option("repeats") or profile.repeats_on(self.device),
-                command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
+                options.device, seed=options.seed, profile=options.profile_name, cases_per_law=options.profile.cases,
+                repeats=options.repeats, command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
             )  # fmt: skip
             try:
                 self.report.start(all_plain(facts), planned)
@@ -230,18 +167,20 @@ class Own:
         if self.report is not None:
             ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
             seconds = round(time.perf_counter() - self.started, 1)
-            self.report.finish(ended, seconds=seconds, workers=len(self.config.getoption("tx", None) or [None]))
+            self.report.finish(ended, seconds=seconds, workers=self.options.workers)
         if exitstatus == pytest.ExitCode.OK and self._not_green():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _not_green(self) -> str:
-        return not_green(self.results, asked_for=False, replayed=bool(self.option("case")))
+        return not_green(self.results, asked_for=False, replayed=bool(self.options.case))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.worker is not None or not self.results:
             return
         for name in sorted({result["impl"] for result in self.results}):
-            terminalreporter.write_line(f"flash-attest: {name}: {_counted([r for r in self.results if r['impl'] == name])}")
+            terminalreporter.write_line(
+                f"flash-attest: {name}: {_counted([r for r in self.results if r['impl'] == name])}"
+            )
         for remark in getattr(self._judge, "remarks", ()):
             terminalreporter.write_line(f"flash-attest: {remark}", yellow=True)
         if self.report is not None:

@@ -1,4 +1,4 @@
-"""The options of a run, each in one place. A checkout's pytest has them as they are, anybody else's with the prefix --attest-."""
+"""The options of a run, each in one place. A checkout's pytest has them as they are, any other with the prefix --attest-."""
 
 # This imports nothing of torch, which takes seconds: every run of pytest reads it, and --help.
 
@@ -35,7 +35,9 @@ class Option:
         if self.flag:
             how |= {"action": "store_true", "default": False}
         else:
-            how |= {name: value for name in ("metavar", "choices", "type") if (value := getattr(self, name)) is not None}
+            how |= {
+                name: value for name in ("metavar", "choices", "type") if (value := getattr(self, name)) is not None
+            }
         if self.again:
             how |= {"action": "append", "default": []}
         group.addoption(f"--{prefix}{self.name}", **how)
