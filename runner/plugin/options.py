@@ -41,6 +41,7 @@ class Options:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
         if not 0 <= self.case_timeout < float("inf"):
             raise self.wrong("case-timeout", f"{self.case_timeout:g}: should be a number of seconds, or 0 for no limit")
+        _ = self.seed, self.perturbations
 
     @property
     def profile_name(self) -> str:

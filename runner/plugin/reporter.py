@@ -105,7 +105,7 @@ class Reporter:
     @functools.cached_property
     def kept(self) -> dict[tuple[str, str], Result]:
         """(law, impl) -> what an earlier run has decided, which the controller has put into the new results.json."""
-        if not self.config.getgiven("resume"):
+        if not self.options.given("resume"):
             return {}
         there = saved.read(self.report.directory)["results"]
         return {(record["law"], record["impl"]): Result.of_dict(record) for record in there if record["before"]}
@@ -149,7 +149,7 @@ class Reporter:
             return
         try:
             facts, kept = all_plain(self._environment(planned)), []
-            if self.config.getgiven("resume"):
+            if self.options.given("resume"):
                 kept = resume.kept(resume.earlier(self.report.directory), facts)
             self.report.start(facts, len(planned), kept)
         except (FolderError, ResumeError) as error:
