@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from flash_attest.runner.plugin import last_case
 from flash_attest.runner.plugin.last_case import SIZE, LastCase, last_case_in
 from tests.places import ROOT
 
