@@ -9,14 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from flash_attest.races.perturb import chosen
-from flash_attest.runner.plugin import saved, shard
+from flash_attest.runner import parts
+from flash_attest.runner.plugin import saved
 
 
-def shard_option(config: pytest.Config) -> shard.Shard | None:
+def shard_option(config: pytest.Config) -> parts.Shard | None:
     """The part that --shard names; None without it."""
     text = config.getoption("--shard")
     try:
-        return None if text is None else shard.parse(text)
+        return None if text is None else parts.parse(text)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
 

@@ -19,7 +19,7 @@ import torch
 from flash_attest.properties.judging.verdict import PASS
 from flash_attest.properties.progress import NOW
 from flash_attest.races.poison import poisoned
-from flash_attest.runner.plugin.shard import Shard
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep import __main__ as command
 from flash_attest.sweep import crew, report, worker
 from flash_attest.sweep.records import DRAWN, FOUND, Finding, Run

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from flash_attest.properties.judging.verdict import FAIL
-from flash_attest.runner.plugin.shard import Shard
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep import merge
 from flash_attest.sweep.merge import MergeError, merged
 from flash_attest.sweep.store import Store

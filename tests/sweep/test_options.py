@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from flash_attest.properties.machine import gpus
-from flash_attest.runner.plugin.shard import Shard
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep import __main__ as command
 from flash_attest.sweep import merge
 from flash_attest.sweep.options import parsed
