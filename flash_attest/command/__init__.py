@@ -12,6 +12,7 @@ import os
 import sys
 from types import ModuleType
 
+from flash_attest import __version__
 from flash_attest.arguments import INTERRUPTED, WRONG
 from flash_attest.did_you_mean import did_you_mean
 
@@ -47,12 +48,7 @@ def _run(arguments: list[str]) -> int:
         print(help_text())
         return 0 if arguments else WRONG
     if arguments[0] in ("-V", "--version", "version"):
-        from importlib.metadata import PackageNotFoundError, version  # takes as long as the rest of the command
-
-        try:
-            print(f"flash-attest {version('flash-attest')}")
-        except PackageNotFoundError:  # a checkout that is not installed
-            print("flash-attest, a checkout")
+        print(f"flash-attest {__version__}")
         return 0
     name, *rest = arguments
     if name not in COMMANDS:

@@ -10,7 +10,7 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
-from tests.impls.runs import ROOT
+from tests.places import ROOT
 
 TEXT = (ROOT / "docs" / "adding-an-implementation.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.M | re.S)

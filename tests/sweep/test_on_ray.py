@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from flash_attest.sweep import on_ray
-from tests.sweep.sweeps import PLUGINS, ROOT, passed, runs, status_of, store
+from tests.places import PLUGINS, ROOT
+from tests.sweep.sweeps import passed, runs, status_of, store
 from tests.sweep.test_options import refused
 
 OPTIONS = ("--shards", 2, "--seed", 5, "--runs", 1, "--impl-from", PLUGINS / "good.py", "--repeats", 4)

@@ -22,7 +22,8 @@ from flash_attest.sweep.plan import LAYERS
 from flash_attest.sweep.records import DONE, DRAWN, RUNNING
 from flash_attest.sweep.store import Store, StoreError
 from flash_attest.sweep.version import version_of
-from tests.sweep.sweeps import NAME, PLUGINS, ROOT, processes_of_group, racy, runs, status_of, sweeping, swept, until
+from tests.places import PLUGINS, ROOT
+from tests.sweep.sweeps import NAME, processes_of_group, racy, runs, status_of, sweeping, swept, until
 
 pytestmark = pytest.mark.usefixtures("gxx")
 

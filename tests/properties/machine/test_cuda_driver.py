@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from flash_attest.properties.machine import cuda_driver
-from tests.warm import ROOT
+from tests.places import ROOT
 
 
 class Result(Enum):

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 
-from tests.runs import PLUGINS, ROOT, environment
+from tests.places import PLUGINS, ROOT
+from tests.runs import environment
 
 # A machine with a GPU, as far as counting goes; each first use of CUDA leaves the number of its process.
 RUN = """

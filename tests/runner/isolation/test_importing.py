@@ -11,8 +11,9 @@ import pytest
 from flash_attest.properties.failures import Reason
 from flash_attest.runner.isolation import importing
 from flash_attest.runner.isolation.importing import problem_of
+from tests.places import PLUGINS
 from tests.runner.isolation.judging import LAW, LONG, descriptors, endless, hostile, isolated
-from tests.runs import PLUGINS, attest, results
+from tests.runs import attest, results
 
 
 @pytest.mark.parametrize(

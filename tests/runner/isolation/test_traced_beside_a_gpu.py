@@ -11,7 +11,8 @@ import os
 import pytest
 
 from flash_attest.runner.judge import SEES_GPU
-from tests.impls.runs import ROOT, python
+from tests.impls.runs import python
+from tests.places import ROOT
 
 JUDGED = """
 import json, os, sys

@@ -14,7 +14,7 @@ from flash_attest.properties.judging.explain import where_in_bugs
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN, Result
 from flash_attest.properties.progress import NOW
-from flash_attest.runner import session
+from flash_attest.runner import judge as session
 from flash_attest.runner.isolation import crashes, tracing
 from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.judge import Judge

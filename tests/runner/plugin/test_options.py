@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tests.runs import PLUGINS, attest_each, results
+from tests.places import PLUGINS
+from tests.runs import attest_each, results
 
 WRONG = [
     (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),

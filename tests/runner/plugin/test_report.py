@@ -19,8 +19,9 @@ from flash_attest.runner.plugin import folder as folders
 from flash_attest.runner.plugin.folder import Folder, FolderError, Pace
 from flash_attest.runner.plugin.report import INTERRUPTED, Report
 from flash_attest.runner.plugin.saved import JOURNAL, read
+from tests.places import PLUGINS, ROOT
 from tests.plugins.odd_words import ODD
-from tests.runs import PLUGINS, ROOT, attest, attest_each, results
+from tests.runs import attest, attest_each, results
 
 ENVIRONMENT = {"versions": {}, "command": "pytest", "device": "cpu", "started": "2026-11-22"}
 

@@ -18,7 +18,8 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.runner.plugin import resume, sources
 from flash_attest.runner.plugin.resume import ResumeError, earlier, kept
-from tests.runs import PLUGINS, ROOT, attest, attest_each, command, environment, results
+from tests.places import PLUGINS, ROOT
+from tests.runs import attest, attest_each, command, environment, results
 
 FACTS = {
     "seed": 0, "profile": "quick", "cases_per_law": 12, "repeats": 10, "device": "cpu", "machine": "a processor",

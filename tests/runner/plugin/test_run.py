@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.runs import PLUGINS, ROOT, attest, command, environment, results
+from tests.places import PLUGINS, ROOT
+from tests.runs import attest, command, environment, results
 
 KEYS = {"impl", "chapter", "law", "verdict", "reason", "cases", "seconds", "worst_z", "message", "replay"}
 

@@ -11,14 +11,15 @@ import pytest
 
 from flash_attest.impls import torch_math
 from flash_attest.properties.law import laws
-from flash_attest.runner.parts import Shard, parse
 from flash_attest.runner.plugin import merge
 from flash_attest.runner.plugin.merge import MergeError, merged
 from flash_attest.runner.plugin.options import shard_option
 from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
+from flash_attest.runner.parts import Shard, parse
 from flash_attest.runner.plugin.shard import NOTHING, cut, split, weight
-from tests.runs import PLUGINS, attest, results
+from tests.places import PLUGINS
+from tests.runs import attest, results
 
 IMPLS = [replace(torch_math.IMPL, name=name) for name in ("a", "b", "c")]
 

@@ -15,7 +15,8 @@ import pytest
 
 from flash_attest import packages
 from flash_attest.properties.judging.explain import replay_of
-from tests.runs import PLUGINS, ROOT, attest, environment, results
+from tests.places import PLUGINS, ROOT
+from tests.runs import attest, environment, results
 
 NOBODY = "65534"
 HIDES = """

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from flash_attest.properties.judging.verdict import PASS, UNKNOWN
+from tests.places import PLUGINS
 from tests.runner.torture.imports import SOURCES
 from tests.runner.torture.table import CASE
-from tests.runs import PLUGINS, attest
+from tests.runs import attest
 
 LAW = "test_out_matches_the_definition"
 HERE = Path(__file__).parent

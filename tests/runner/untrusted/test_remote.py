@@ -18,8 +18,8 @@ from flash_attest.properties.trial import Trial
 from flash_attest.runner.untrusted.entries import from_file
 from flash_attest.runner.untrusted.records import declared, record_of
 from flash_attest.runner.untrusted.remote import remote_of
+from tests.places import PLUGINS, ROOT
 from tests.runner.untrusted.runs import HERE
-from tests.runs import PLUGINS, ROOT
 from tests.trials import broken
 
 pytestmark = pytest.mark.usefixtures("one_thread")

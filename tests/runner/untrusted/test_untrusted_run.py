@@ -8,9 +8,10 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS
 from flash_attest.properties.law import laws
+from tests.places import PLUGINS
 from tests.runner.untrusted.runs import HERE
 from tests.runner.untrusted.tricks import right
-from tests.runs import PLUGINS, attest_each, results
+from tests.runs import attest_each, results
 from tests.trials import implementation
 
 SMOKE = ("--untrusted", "--hypothesis-profile", "smoke", "-n", "0")
