@@ -6,11 +6,16 @@ import difflib
 from collections.abc import Iterable
 
 SIMILAR = 0.6  # of difflib's ratio, from 0 to 1
+SHORTEST = 4  # letters of a name that may stand for the longer one that it is a part of
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like `name`, or "" if none is similar."""
-    return next(iter(difflib.get_close_matches(name, list(known), 1, SIMILAR)), "")
+    """Return the known name that is most like `name`, or the only one that it is a part of; "" if there is none."""
+    known = list(known)
+    if similar := difflib.get_close_matches(name, known, 1, SIMILAR):
+        return similar[0]
+    longer = [each for each in known if name in each] if len(name) >= SHORTEST else []
+    return longer[0] if len(longer) == 1 else ""
 
 
 def did_you_mean(names: str | Iterable[str], known: Iterable[str]) -> str:
