@@ -39,12 +39,10 @@ class Line:
     get: str = ""
 
     def __str__(self) -> str:
-        more = (
-            ""
-            if self.state == OK
-            else "".join([f"; without it {self.lost}" * bool(self.lost), f": {self.get}" * bool(self.get)])
-        )
-        return f"{self.state:8} {self.name:18} {self.found}{more}"
+        text = f"{self.state:8} {self.name:18} {self.found}"
+        if self.state == OK:
+            return text
+        return text + (f"; without it {self.lost}" if self.lost else "") + (f": {self.get}" if self.get else "")
 
 
 def run(arguments: list[str]) -> int:
