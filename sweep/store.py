@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flash_attest.properties.judging.verdict import UNKNOWN
-from flash_attest.runner.plugin.shard import Shard
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep.records import DIED, DONE, DRAWN, FOUND, IN_WORK, REPORTED, RUNNING, Finding, Run, columns
 
 SCHEMA = Path(__file__).with_name("schema.sql")

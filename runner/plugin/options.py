@@ -13,8 +13,9 @@ import torch
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.races.perturb import chosen
+from flash_attest.runner import parts
 from flash_attest.runner.isolation.parent import possible
-from flash_attest.runner.plugin import saved, shard, table
+from flash_attest.runner.plugin import saved, table
 from flash_attest.runner.profiles import DEFAULT, PROFILES, Profile
 
 
@@ -71,11 +72,11 @@ class Options:
         return int(text)
 
     @functools.cached_property
-    def shard(self) -> shard.Shard | None:
+    def shard(self) -> parts.Shard | None:
         """The part that --shard names; None without it."""
         text = self.given("shard")
         try:
-            return None if text is None else shard.parse(text)
+            return None if text is None else parts.parse(text)
         except ValueError as error:
             raise pytest.UsageError(str(error)) from None
 
