@@ -25,11 +25,7 @@ def _begin() -> None:
 
 
 def pytest_report_header() -> str:
-    from flash_attest.emulator import guards  # here, as it imports torch
-
-    if guards.is_answering():
-        return "flash-attest: no GPU here, so one is emulated: sm_80, its memory is the CPU's"
-    return "flash-attest: a GPU is there, so none is emulated"
+    return "flash-attest: where there is no GPU one is emulated: sm_80, with the CPU's memory"
 
 
 when_imported("torch", _begin)

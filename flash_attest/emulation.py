@@ -13,6 +13,7 @@ Importing this imports neither torch nor Triton nor Numba.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,23 +32,24 @@ _answering = False  # whether torch answers as with a GPU for the rest of the pr
 def emulate(*, as_gpu: bool = True) -> bool:
     """Run GPU kernels of this process on its CPU, from now on. Where a GPU is, do nothing.
 
-    Kernels of `@triton.jit` and of `@numba.cuda.jit` compile for sm_80, as for an A100, and run in the emulator. They take CPU
-    tensors of any shape, and Numba's take NumPy arrays. CUDA C++ is loaded by flash_attest.emulator.cuda.load or
+    Kernels of `@triton.jit` and of `@numba.cuda.jit` compile for sm_80, as for an A100, and run in the emulator. They take
+    CPU tensors of any shape, and Numba's take NumPy arrays. CUDA C++ is loaded by flash_attest.emulator.cuda.load or
     torch.cuda._compile_kernel. Call it before kernels are launched; with as_gpu, before a module asks torch for its GPU.
 
     as_gpu: torch answers as if the emulator were its GPU, number 0 of one: device="cuda", x.cuda(), x.is_cuda, x.device,
     torch.cuda.is_available(), torch.cuda.get_device_capability() == (8, 0), torch.autocast("cuda"), operators that are
-    registered for CUDA only. So tests that were written for a GPU run as they are. torch.compile leaves functions as they are.
+    registered for CUDA only. So tests that were written for a GPU run as they are. torch.compile compiles nothing.
     False: torch is left alone, and only launches are changed.
 
-    Returns whether kernels are emulated: False where a GPU is. Raises NotCovered later, with its name, when a program asks
-    for what has no answer, such as torch.cuda.memory_allocated(). To emulate beside a GPU, hide it: CUDA_VISIBLE_DEVICES=
+    Returns whether kernels are emulated: False where a GPU is. To emulate there, hide it: CUDA_VISIBLE_DEVICES=
+    Later, a program that asks torch.cuda for what has no answer (memory_allocated, CUDAGraph) gets NotCovered with its name.
 
         emulate()
         assert torch.ones(3, device="cuda").is_cuda
     """
     global _answering
-    from flash_attest.emulator import guards  # here, as it imports torch
+    importlib.import_module("torch")  # here, as it takes seconds; before guards: it may call this (emulated.py)
+    from flash_attest.emulator import guards
 
     if guards.gpu_is_there():
         return False
@@ -71,7 +73,7 @@ def emulated() -> Iterator[None]:
             out = attention(q, k, v)
     """
     if emulate(as_gpu=False):
-        from flash_attest.emulator import guards  # here, as it imports torch
+        from flash_attest.emulator import guards  # here, for the same reason
 
         with guards.as_cuda():
             yield
@@ -83,7 +85,7 @@ def trace(call: Callable[[], Any], *, seed: int = 0, switch: float = 0.0, limit:
     """Call `call()` with every access of its kernels checked. -> the findings; [] means none for this input.
 
     Findings are races, accesses outside of tensors, reads of shared memory that was never written, barriers that not all
-    threads reach, deadlocks (docs/races.md). Each has `kind`, `first` and `second` with their source lines, `tensor`, `index`.
+    threads reach, deadlocks (docs/races.md). Each has `kind`, `tensor`, `index`, `first` and `second` with their lines.
 
     seed: 0 runs threads and blocks in order, any other number in a random order. switch: the probability, 0 to 1, that
     another thread continues at an access, which makes the damage of a race visible. limit: seconds for one launch.
@@ -127,7 +129,7 @@ def _warn_of_other_simulators() -> None:
     ):
         if is_on:
             warnings.warn(
-                f"{name}={os.environ[name]}: {whose} runs its kernels, not the emulator, and nothing of them is traced: unset it",
+                f"{name}={os.environ[name]}: {whose} runs its kernels instead of the emulator, and none is traced: unset it",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -69,6 +69,9 @@ class Stream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def record_event(self, event: Clock.Event | None = None) -> Clock.Event:
         event = Clock.Event(enable_timing=True) if event is None else event
         event.record(self)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +66,9 @@ def _implemented(self: Library, op_name: Any, fn: Callable[..., Any], dispatch_k
     _impl(self, op_name, fn, key, **options)  # for operators that take a device, and no tensor
     options.pop("allow_override", None)
     _for_cuda.add((qualified, ON_CPU[key]))
-    return _impl(self, op_name, fn, ON_CPU[key], **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # a kernel for the CPU
+        return _impl(self, op_name, fn, ON_CPU[key], **options)
 
 
 @functools.wraps(_register_kernel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -107,11 +108,8 @@ def converts(function: Callable[..., Any]) -> Callable[..., Any]:
 def _array_of(data: Any) -> np.ndarray:
     """The memory of an array of Numba's as NumPy's, without a copy."""
 
-    class Holder:
-        __array_interface__ = {**data.__cuda_array_interface__, "version": 3}
-        owner = data
-
-    return np.asarray(Holder())
+    holder = SimpleNamespace(__array_interface__={**data.__cuda_array_interface__, "version": 3}, owner=data)
+    return np.asarray(holder)
 
 
 def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
