@@ -76,7 +76,8 @@ def test_version(capsys):
     ("name", "words", "meant"),
     [
         ("sweep", ["--hour", "8"], "--hours"), ("bench", ["--head-dim", "64"], "--headdim"),
-        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--case", "3"], "--cases"), ("check", ["x.py", "--laws", "a"], "--law"),
+        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--case", "3"], "--cases"),
+        ("check", ["x.py", "--laws", "a"], "--law"),
         ("times", ["--slow", "3"], "--slowest"), ("laws", ["--jsn"], "--json"), ("doctor", ["--jsno"], "--json"),
     ],
 )  # fmt: skip
