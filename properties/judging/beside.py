@@ -15,7 +15,7 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.clues import LeftOut, clues_of, leaving_out
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.search import ContextLost, check_context, search, trial_of
+from flash_attest.properties.judging.search import ContextLost, Found, Search, check_context, trial_of
 from flash_attest.properties.law import Law
 
 ALSO = "also wrong"  # how the line of another failure begins
@@ -52,15 +52,15 @@ def look_beside(
         return None
     others, own = replace(law, draws=leaving_out(law.draws, left_out)), Meter(clock=meter.clock)
     try:
-        found, smallest, _ = search(others, impl, plan, own)
+        found = Search(others, impl, plan, own).run()
     except ContextLost as lost:
-        found, smallest = lost.broken, lost.case
+        found = Found(lost.broken, lost.case)
     except (Undecided, AnotherCase, Unsatisfiable, ContractError):
         return None
     meter.cases += own.cases
-    if found is None and not own.cases:
+    if found.broken is None and not own.cases:
         return None
-    return Beside(str(left_out), own.cases, found, smallest)
+    return Beside(str(left_out), own.cases, found.broken, found.case)
 
 
 def _failing_as(law: Law, impl: Implementation, broken: LawBroken, plan: Plan) -> Callable[[Case], bool]:

@@ -22,7 +22,7 @@ from flash_attest.properties.judging.beside import look_beside
 from flash_attest.properties.judging.clues import leaving_out
 from flash_attest.properties.judging.explain import explain, replay_command
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.search import ContextLost, has_cases, lost_in, search
+from flash_attest.properties.judging.search import ContextLost, Search, has_cases, lost_in
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine.clock import Work
@@ -87,7 +87,7 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
             if reason := law.draws.excludes(plan.case):
                 return Outcome(REFUSED, reason, Reason.NO_CASE)
         with meter.clock.counts(Work.DRAWING):
-            broken, case, flaky = search(law, impl, plan, meter)
+            found = Search(law, impl, plan, meter).run()
     except Undecided as undecided:
         return Outcome(UNKNOWN, str(undecided), undecided.why)
     except ContractError as error:
@@ -95,23 +95,24 @@ def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcom
     except (AnotherCase, Unsatisfiable) as none:
         if contract.left_out and plan.case is None and has_cases(*whole):  # what is left out may be what the law wants
             return _contract_is_broken(contract)
-        found = "the law says nothing about this case"
+        why = "the law says nothing about this case"
         if isinstance(none, Unsatisfiable):
-            found = "no case that the law wants lies in what the implementation supports"
-        return Outcome(REFUSED, meter.note or found, Reason.NO_CASE)
+            why = "no case that the law wants lies in what the implementation supports"
+        return Outcome(REFUSED, meter.note or why, Reason.NO_CASE)
     except ContextLost as lost:
         message = explain(law, impl, lost.case, lost.broken, plan, again=False)
         return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case, findings=_all(lost.broken))
+    broken, case = found.broken, found.case
     if broken is None:
         left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
         # What collects findings has not stopped at the first.
-        goes_on = plan.goes_on and plan.case is None and not flaky and not law.collects
+        goes_on = plan.goes_on and plan.case is None and not found.flaky and not law.collects
         beside = look_beside(law, impl, case, broken, plan, meter) if goes_on else None
         again = not lost_in()
         # This may add to the headline.
-        message = explain(law, impl, case, broken, plan, flaky=flaky, again=again, beside=beside)
+        message = explain(law, impl, case, broken, plan, flaky=found.flaky, again=again, beside=beside)
     line = beside.line if beside else ""
     return Outcome(FAIL, broken.headline, message=message, case=case, beside=line, findings=_all(broken))
 
