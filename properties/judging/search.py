@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
-from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.drawing import Drawing
-from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
 from flash_attest.properties.judging.collected import Collected, Enough, size
-from flash_attest.properties.judging.plan import CALLED_WITH, REPEATS, Plan
+from flash_attest.properties.judging.judgement import Judgement
+from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.shrink import smallest
-from flash_attest.properties.law import Law
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.trial import Trial
-
-
-class ContextLost(BaseException):
-    """The GPU context is lost: this process can launch nothing more, and Hypothesis must stop."""
-
-    def __init__(self, broken: LawBroken, case: Case):
-        super().__init__(broken.headline)
-        self.broken, self.case = broken, case
-
-
-_lost_in = _lost_case = ""  # the test, and its case, in which this process lost its GPU context
-
-
-def lost_in() -> str:
-    """The test in which this process lost its GPU context; "" while it has one."""
-    return _lost_in
-
-
-def lost_case() -> str:
-    """The case in which it did."""
-    return _lost_case
-
-
-def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
-    """Raise ContextLost if nothing can be launched after this failure."""
-    if not trial.caller.device_works():
-        global _lost_in, _lost_case
-        _lost_in, _lost_case = test, str(trial.case)
-        raise ContextLost(broken, trial.case) from None
-
-
-def trial_of(impl: Implementation, case: Case, plan: Plan, meter: Meter | None = None) -> Trial:
-    """What a law gets."""
-    meter = Meter() if meter is None else meter
-    return Trial(
-        impl,
-        case,
-        plan.device,
-        meter,
-        repeats=plan.repeats_for(impl),
-        perturbations=plan.perturbations,
-        origin=plan.origin,
-        alone=plan.alone,
-        calls=plan.caller_of(impl),
-    )
 
 
 @dataclass(frozen=True)
@@ -84,9 +34,9 @@ class Found:
 class Search:
     """Runs a law on drawn cases, or on the given one, and remembers what came of each."""
 
-    def __init__(self, law: Law, impl: Implementation, plan: Plan, meter: Meter):
-        self.law, self.impl, self.plan, self.meter = law, impl, plan, meter
-        self.test = law.test_id(impl.name)
+    def __init__(self, judgement: Judgement):
+        self.judgement = judgement
+        self.law, self.plan, self.meter = judgement.law, judgement.plan, judgement.meter
         self.failures: list[tuple[LawBroken, Case]] = []
         self.undecided: list[Undecided] = []
         self.held: set[Case] = set()
@@ -99,7 +49,7 @@ class Search:
         """The smallest failure. Raises Undecided, Unsatisfiable or ContextLost where there is no answer."""
         if self.plan.case is not None:
             return self._given(self.plan.case)
-        drawing = _drawing(self.law, self.impl, self.plan)
+        drawing = self.judgement.drawing
         try:
             if self.law.together:
                 self.beside_others = self._look_together(drawing.cases)
@@ -146,7 +96,7 @@ class Search:
                 return _not_on_every_run(*self._unsteady())
             return self._smallest(broken, next(c for b, c in reversed(self.failures) if b is broken))
         if self.collected.items:
-            self.collected.shrink(self.law, self.impl, self.holds)
+            self.collected.shrink(self.judgement, self.holds)
             return Found(*self.collected.broken)
         if self.beside_others:  # and no case has shown it by itself
             return _not_on_every_run(*self.beside_others)
@@ -169,9 +119,8 @@ class Search:
         return Found()
 
     def _holds_now(self, case: Case) -> None:
-        self.plan.write_down(f"{self.test} {case}")
-        trial = trial_of(self.impl, case, self.plan, self.meter)
-        trial.write_down = lambda what: self.plan.write_down(f"{self.test} {case}{CALLED_WITH}{what}")
+        self.judgement.write_down(case)
+        trial = self.judgement.trial(case)
         before = self.meter.counted()
         try:
             with trial.caller.may_begin_again():
@@ -184,14 +133,14 @@ class Search:
             self.failures.append((broken, case))
             NOW.found(str(case), broken.headline)
             self.meter.clock.from_now_on(Work.SHRINKING)
-            check_context(trial, broken, self.test)
+            self.judgement.check_context(trial, broken)
             raise
         except OutOfMemory:
             self.meter.forget_since(before)
             raise
 
     def _smallest(self, broken: LawBroken, case: Case) -> Found:
-        return Found(*smallest(self.law, self.impl, case, broken, self.holds))
+        return Found(*smallest(self.judgement, case, broken, self.holds))
 
     def _unsteady(self) -> tuple[LawBroken, Case]:
         """The smallest failure for a case that held, too; the smallest of all if there is none."""
@@ -216,8 +165,8 @@ class Search:
         def trials() -> Iterator[Trial]:
             for case in cases:
                 if str(case) not in self.plan.lost:
-                    self.plan.write_down(f"{self.test} {case}")
-                    begun.append(trial_of(self.impl, case, self.plan, self.meter))
+                    self.judgement.write_down(case)
+                    begun.append(self.judgement.trial(case))
                     yield begun[-1]
 
         with self.meter.clock.counts(Work.LAW):
@@ -227,17 +176,17 @@ class Search:
                 if not begun[-1].caller.device_works():  # no case can be judged after this one
                     self.meter.cases += 1
                     NOW.found(str(begun[-1].case), broken.headline)
-                    check_context(begun[-1], broken, self.test)
+                    self.judgement.check_context(begun[-1], broken)
                 return broken, begun[-1].case
             except Undecided:  # each case is judged by itself
                 pass
         return None
 
 
-def has_cases(law: Law, impl: Implementation, plan: Plan) -> bool:
+def has_cases(judgement: Judgement) -> bool:
     """Whether any case can be drawn. Nothing is launched."""
     try:
-        return bool(_drawing(law, impl, plan).cases)
+        return bool(judgement.drawing.cases)
     except Unsatisfiable:
         return False
 
@@ -246,10 +195,3 @@ def _not_on_every_run(broken: LawBroken, case: Case) -> Found:
     """The failure of a case that failed once and held once. That is the finding; trying again would hide it."""
     broken.headline = f"not on every run: {broken.headline}"
     return Found(broken, case, flaky=True)
-
-
-def _drawing(law: Law, impl: Implementation, plan: Plan) -> Drawing:
-    """The cases of this law, implementation and plan."""
-    number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
-    strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
-    return Drawing(strategy, number, plan.cases_for(impl, law.share))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flash_attest import required
-from flash_attest.properties.judging.explain import replay_of
+from flash_attest.properties.judging.judgement import replay_of
 from flash_attest.properties.judging.origin import OURS, OwnRun
 from tests.places import PLUGINS, ROOT
 from tests.runs import attest, environment, results
