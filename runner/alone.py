@@ -2,10 +2,10 @@
 
 python -m flash_attest.runner.alone JUDGE DEVICE IMPL CASES [OPTION...]
 
-CASES are called one after another; a semicolon is between two. The implementation is found as in any run, by pytest and
-conftest.py, with the options of the run that asks: a file of --impl-from, a plug-in, or one of ours. The exit status is 0 if
-all calls returned; otherwise the reason is the last line printed. JUDGE is the number of the process that waits for it: this
-one ends when that one does, as the tool between the two may not notice.
+CASES are called one after another; a semicolon is between two. The implementation is found as in the run that asks, with its
+options: a file of --impl-from, a plug-in, one of ours, or a test under @attention_laws in somebody's repository. The exit
+status is 0 if all calls returned; otherwise the reason is the last line printed. JUDGE is the number of the process that
+waits for it: this one ends when that one does, as the tool between the two may not notice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 
 from flash_attest.places import ROOMS
+from flash_attest.properties.judging.origin import DECORATED
 
 SUITE = "flash_attest.runner.plugin.suite"
 NOT_CALLED = 3  # exit status
@@ -35,9 +36,13 @@ def main(arguments: list[str]) -> int:
     from flash_attest.runner.plugin.calls import Calls
 
     calls = Calls(device, name, cases.split(BETWEEN))
-    # --no-isolation: the file has been imported by the process that asks, so it need not be tried in another one.
-    options += ["--impl", name, "--device", device, "--no-isolation", "-p", "no:cacheprovider", "-q", "-n", "0"]
-    pytest.main([str(ROOMS), "--rootdir", str(ROOMS), "-p", SUITE, *options], plugins=[calls])
+    common = ["-p", "no:cacheprovider", "-q", "-n", "0"]
+    if options[:1] == [DECORATED]:
+        pytest.main([*options[1:], "--collect-only", *common], plugins=[calls])
+    else:
+        # --no-isolation: the file has been imported by the process that asks, so it need not be tried in another one.
+        options += ["--impl", name, "--device", device, "--no-isolation", *common]
+        pytest.main([str(ROOMS), "--rootdir", str(ROOMS), "-p", SUITE, *options], plugins=[calls])
     if calls.problem:
         print(calls.problem.splitlines()[0])
     return NOT_CALLED if calls.problem else 0

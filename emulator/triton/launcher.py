@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from flash_attest.emulator import ptx as engine
 from flash_attest.emulator.errors import EmulatorError, NotCovered
 from flash_attest.emulator.triton.lines import relocated
 
@@ -64,7 +65,7 @@ class Launcher:
         """The kernel in emulator.ptx; loaded here, as only the compilation knows of which Python files its lines are."""
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)
-            loaded = ptx.load(text, source=f"{self.name}.ptx", replicated=True)
+            loaded = engine.load(text, source=f"{self.name}.ptx", replicated=True)
             self.loaded = loaded.kernels[self.name]
         return self.loaded
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+DECORATED = "--decorated"  # before the arguments that collect decorated tests
 
 
 class Origin(ABC):
@@ -59,17 +62,23 @@ class CheckedFile(Origin):
 
 @dataclass(frozen=True)
 class DecoratedTest(Origin):
-    """Under @attention_laws in somebody's repository. test: the id of that test, tests/test_attn.py::test_attention."""
+    """Under @attention_laws in somebody's repository.
 
-    test: str
+    tests: the name of each law -> the id of its test, tests/test_attn.py::test_attention[name], from the folder in which
+    pytest was started. collected: the pytest arguments that collect these tests in that repository.
+    """
+
+    tests: Mapping[str, str]
+    collected: tuple[str, ...]
 
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
         """pytest 'tests/test_attn.py::test_attention[name]' --attest-case '...'"""
-        item = f"{self.test}[{_law_in(test).removeprefix('test_')}]"
+        item = self.tests.get(_law_in(test), test)
         return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, case))
 
-    def again(self) -> None:
-        """The functions are arguments of a decorator, which no option of pytest names."""
+    def again(self) -> list[str]:
+        """The other process collects the same tests (runner/alone.py)."""
+        return [DECORATED, *self.collected]
 
 
 OURS = OwnRun()

@@ -19,3 +19,14 @@ def conclude(result: Result) -> None:
         raise LawFails(result.message or result.reason)
     if result.verdict in (REFUSED, UNKNOWN):
         pytest.skip(f"{result.verdict}: {result.reason}")
+
+
+def shows_message(report: pytest.TestReport, call: pytest.CallInfo) -> pytest.TestReport:
+    """The report of a test; of a law that fails it shows the message and no traceback."""
+    if call.excinfo is not None and isinstance(call.excinfo.value, LawFails):
+        message = str(call.excinfo.value)
+        report.longrepr.reprtraceback.reprentries = []
+        report.longrepr.reprtraceback.extraline = message
+        report.longrepr.reprcrash.message = message.splitlines()[0]  # the short summary shows this line
+        report.sections = []
+    return report
