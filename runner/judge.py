@@ -15,8 +15,8 @@ from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here
 from flash_attest.properties.failures import Reason, Undecided, words_of
 from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.explain import replay_of
-from flash_attest.properties.judging.judge import device_of, judge
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.judgement import Judgement, replay_of
 from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
@@ -86,14 +86,18 @@ class Judge:
         """Whether the kernels of this plug-in run on a GPU in this process, so that they take no CPU tensors."""
         return impl.name in self.plug_ins and bool(visible_gpus())
 
+    def judgement(self, law: Law, impl: Implementation) -> Judgement:
+        """A law on an implementation, as this run judges it."""
+        origin = self.origins.get(impl.name, OURS)
+        return Judgement(law, impl, replace(self.plan, origin=origin, traces=not self.sees_gpu(impl)))
+
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
-        sees_gpu = self.sees_gpu(impl)
-        self.plan.origin, self.plan.traces = self.origins.get(impl.name, OURS), not sees_gpu
-        if sees_gpu and device_of(law, impl, self.plan) != self.plan.device:
+        judgement = self.judgement(law, impl)
+        if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
-            result = judge(law, impl, self.plan)
+            result = judge(law, impl, judgement.plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         finally:

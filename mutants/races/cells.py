@@ -15,7 +15,6 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.search import trial_of
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.races.perturb import ALL, NONE
@@ -97,7 +96,7 @@ def verdict_of(
         """What is found in so many repeats of a case."""
         try:
             plan = Plan(device, repeats=n, seed=seed, perturbations=perturbations, origin=origin, alone=alone.command)
-            law.hold(trial_of(impl, at, plan))
+            law.hold(plan.trial(impl, at))
         except LawBroken as broken:
             if broken.__cause__ is not None and is_not_compiled(broken.__cause__):
                 raise Undecided(broken.headline) from broken

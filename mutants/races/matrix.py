@@ -24,7 +24,6 @@ from flash_attest.mutants.races.cells import Cell, case_for, cells, verdict_of
 from flash_attest.mutants.races.kinds import planted
 from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.search import trial_of
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.runner.plugin.process import prepare
 
@@ -113,7 +112,7 @@ def _turn(lock: FileLock, pipe: Connection, item: str):
 
 def _compile(mutant: Mutant) -> None:
     impl = build(mutant)
-    trial = trial_of(impl, case_for(impl, "cuda"), Plan("cuda"))
+    trial = Plan("cuda").trial(impl, case_for(impl, "cuda"))
     trial.run(backward=trial.backward)
 
 

@@ -22,8 +22,8 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
+from flash_attest.properties.judging.context import ContextLost, check_context
 from flash_attest.properties.judging.plan import Lost, contract_test
-from flash_attest.properties.judging.search import ContextLost, check_context
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.state import watch

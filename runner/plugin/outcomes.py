@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.failures import Reason
-from flash_attest.properties.judging.explain import replay_of
+from flash_attest.properties.judging.judgement import replay_of
 from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.plan import CALLED_WITH, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result

@@ -15,6 +15,7 @@ import pytest
 
 from flash_attest import packages
 from flash_attest.properties.judging.explain import replay_of
+from flash_attest.properties.judging.judgement import replay_of
 from flash_attest.properties.judging.origin import OURS, OwnRun
 from tests.places import PLUGINS, ROOT
 from tests.runs import attest, environment, results
