@@ -165,7 +165,7 @@ def test_law_holds_where_nothing_is_mutated(law, request):
         impl = next(impl for impl in cuda.IMPLS if impl.name == "cuda_fa2")
     if "traced" in law.needs:
         request.getfixturevalue("gxx")
-        (impl,) = (entry.impl for entry in from_file(str(ROOT / "docs/examples/flash_forward.py")))
+        (impl,) = (entry.impl for entry in from_file(str(ROOT / "examples/flash_forward.py")))
     if law.device == "cuda" and not torch.cuda.is_available():
         pytest.skip("shows on a GPU only: there is none")
     result = judge(law, impl, replace(plan(examples=20), device=law.device or "cpu"))

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from flash_attest import packages
-from flash_attest.properties.judging.explain import replay_of
 from flash_attest.properties.judging.judgement import replay_of
 from flash_attest.properties.judging.origin import OURS, OwnRun
 from tests.places import PLUGINS, ROOT
