@@ -20,13 +20,14 @@ from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+from flash_attest.runner.green import EXCUSED, not_green
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin.conclude import conclude, shows_message
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.options import OwnOptions
-from flash_attest.runner.plugin.outcomes import EXCUSED, GPU_KEY, KEY, PLANNED_KEY, not_green, result_of
+from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, PLANNED_KEY, result_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, environment
 from flash_attest.runner.start import judge_of
 
