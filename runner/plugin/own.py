@@ -54,6 +54,7 @@ class Own:
         self.report: Report | None = None
         self.device_name = ""
         self.entries = self._entries()
+        self.planned = len({(law.impl.name, law.test_name) for law in self.bound.values()})
         for law in self.bound.values():
             law.judged = self._judged
 
@@ -122,7 +123,7 @@ class Own:
         compare_with_known(result, impl)
         result.made_plain()
         self.item.user_properties += [
-            (KEY, all_plain(result.as_dict())), (GPU_KEY, self.judge.device_name), (PLANNED_KEY, len(self.bound))
+            (KEY, all_plain(result.as_dict())), (GPU_KEY, self.judge.device_name), (PLANNED_KEY, self.planned)
         ]  # fmt: skip
         conclude(result)
 
