@@ -16,9 +16,7 @@ class Row:
 
     spelling: str
     operands: str = ""
-    by: Callable[[Any, Instruction, Plan], None] | None = (
-        None  # reads the operands, and emits; called by encode.py's Encoder
-    )
+    by: Callable[[Any, Instruction, Plan], None] | None = None  # reads the operands and emits, through an Encoder
     name: str = ""  # of the handler; {t} is what <t=...> matched
     also: tuple[Handler, ...] = ()  # other handlers that `by` emits
     note: str = ""
