@@ -85,8 +85,17 @@ def test_a_script_is_traced_and_the_processes_that_it_starts(emulated):
 
 
 def test_a_right_program_has_no_finding(emulated):
+    pytest.importorskip("triton")
+    racy = (emulated.folder / "racy.py").read_text()
+    store = "    tl.store(scratch + i, tl.sum(rows, 1))\n"
+    (emulated.folder / "right.py").write_text(racy.replace(store, store + "    tl.debug_barrier()\n"))
+    done = emulated("--trace", "--", "right.py")
+    assert (done.returncode, done.stdout) == (0, "\ntraced: 2 launches, no finding\n"), done.stderr
+
+
+def test_a_trace_of_nothing_proves_nothing(emulated):
     done = emulated("--trace", "--", "python", "-c", ASKS)
-    assert (done.returncode, done.stdout) == (0, "\ntraced: no kernel ran in the emulator\n")
+    assert done.returncode == 1 and "traced: no kernel ran in the emulator, so nothing was checked" in done.stdout
 
 
 @pytest.mark.parametrize(
