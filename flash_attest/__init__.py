@@ -6,8 +6,8 @@ from flash_attest import attention_laws                                   the la
 from flash_attest import check                                            the laws, from a script
 from flash_attest import emulate, trace, assert_race_free                 GPU kernels without a GPU, and their races
 
-Each name is loaded when it is first used: torch takes seconds to import, and pytest loads the plug-in of this package in every
-run of its environment.
+Each name is loaded when it is first used: torch takes seconds to import, and every run of pytest in the environment loads
+this package's plug-in.
 """
 
 from __future__ import annotations

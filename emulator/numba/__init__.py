@@ -25,8 +25,7 @@ import os
 import sys
 import warnings
 
-PACKAGE = "numba-cuda[cu13]==0.30.*"  # its private names are replaced, so the version matters
-INSTALL = f"pip install numba '{PACKAGE}'"
+INSTALL = "pip install 'flash-attest[numba]'"
 
 
 def simulated() -> bool:

@@ -12,9 +12,8 @@ from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.law import laws
-from tests.runs import attest
-
 from tests.properties.cases.drawing import ALL, MULTIPLES
+from tests.runs import attest
 
 LAWS = [laws()[name] for name in ("test_out_matches_the_definition", "test_any_layout_equals_the_contiguous_one")]
 EXAMPLES = 150

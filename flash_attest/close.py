@@ -1,0 +1,259 @@
+"""assert_attention_close: compares the results of attention with a float64 oracle, under a tolerance that nobody chooses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+
+from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.impls.contract.record import DTYPES, ContractError, Implementation, Precision, Supports
+from flash_attest.oracle import ALIGNMENTS, INDEPENDENT, LINEAR, form_of
+from flash_attest.oracle.structure import roundings_repeat
+from flash_attest.properties.cases.case import Case, text_of
+from flash_attest.properties.checks.comparisons import check_budget
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.trial import Trial
+
+GRADIENTS = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias"}  # and the input whose shape each has
+LAYOUTS = ("bshd", "bhsd")
+INPUTS = (None, "random", "structured")
+
+
+def assert_attention_close(
+    out: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    lse: Any = None,
+    dout: Any = None,
+    dq: Any = None,
+    dk: Any = None,
+    dv: Any = None,
+    dbias: Any = None,
+    causal: bool = False,
+    causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right",
+    bias: Any = None,
+    softmax_scale: float | None = None,
+    layout: Literal["bshd", "bhsd"] = "bshd",
+    precision: Precision | None = None,
+    tile: tuple[int, int] | None = None,
+    inputs: Literal["random", "structured"] | None = None,
+) -> Mapping[str, float]:
+    """Assert that every given result is as close to exact attention as rounding allows.
+
+        worst = assert_attention_close(out, q, k, v, causal=True, layout="bhsd")
+        assert_attention_close(out, q, k, v, lse=lse, dout=dout, dq=dq, dk=dk, dv=dv, causal=True)
+
+    The limit of each element is derived from the inputs, the dtype and `precision` (oracle/budget.py); there is no tolerance
+    to choose. Exact attention is computed in float64 on the device of q; it takes seqlen_q * seqlen_k time.
+
+    out, q, dout, dq: (batch, seqlen_q, nheads, headdim); k, v, dk, dv: (batch, seqlen_k, nheads_k, headdim), where nheads_k
+        divides nheads. With layout="bhsd" the axes of seqlen and of heads change places. One dtype for all: float32, float16
+        or bfloat16. Tensors of other frameworks are taken through DLPack, and NumPy arrays as they are.
+    lse: (batch, nheads, seqlen_q), the natural logarithm of each row's sum of exp(score), in float32.
+    bias, dbias: (batch or 1, nheads or 1, seqlen_q or 1, seqlen_k), added to the scores after softmax_scale; may hold -inf.
+    dout: the gradient of the loss with respect to out. It is needed where a gradient is judged.
+    causal_alignment: "bottom_right": query i sees key j if j <= i + seqlen_k - seqlen_q; "top_left": if j <= i.
+    softmax_scale: what scores are multiplied by; None means 1 / sqrt(headdim).
+    precision: how the kernel rounds, if otherwise than the default of `Precision`.
+    tile: (BLOCK_M, BLOCK_N) of the kernel, for a table by tile in the message.
+    inputs: "random": roundings count as independent, the tight budget; "structured": they may all go the same way, as where
+        scores tie or all weights are nearly equal. None looks at q and k and decides.
+
+    Returns the worst z of each result: its error in standard deviations of a correct kernel's error; 8 is the limit.
+
+    Raises AssertionError for the first result that is too far off, with the element, what it is and should be, where the
+    wrong elements lie, and which other definition of attention it would be right for, if any. Raises ValueError for arguments
+    that do not fit together.
+    """
+    given = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias}
+    operands = {"q": q, "k": k, "v": v, "dout": dout, "bias": bias}
+    results = {name: as_tensor(name, value) for name, value in given.items() if value is not None}
+    tensors = {name: as_tensor(name, value) for name, value in operands.items() if value is not None}
+    _check_options(layout, causal_alignment, inputs)
+    if layout == "bhsd":
+        results, tensors = ({name: _heads_last(name, t) for name, t in group.items()} for group in (results, tensors))
+    x = Inputs(**{name: tensors.get(name) for name in ("q", "k", "v", "dout", "bias")})
+    _check_tensors(x, results, layout)
+    if x.dout is None:  # Inputs always has one
+        x = x.with_(dout=torch.zeros_like(x.q))
+    try:
+        impl = Implementation(
+            name="attention",
+            forward=_not_called,
+            causal_alignment=causal_alignment,
+            precision=precision or Precision(),
+            tile=tile,
+            supports=Supports(dtypes={x.q.dtype}, headdims={x.q.shape[-1]}),
+        )
+    except ContractError as error:
+        raise ValueError(str(error)) from None
+    trial = Given(impl, _case_of(x, causal, softmax_scale), x.q.device.type)
+    trial.x, trial.inputs = x, inputs
+    try:
+        check_budget(trial, Outputs(**{name: results.get(name) for name in ("out", "lse", *GRADIENTS)}), None, *results)
+    except LawBroken as broken:
+        raise AssertionError(_message(trial, broken, results)) from None
+    return dict(trial.meter.worst_z)
+
+
+class Given(Trial):
+    """A trial whose inputs are given and whose results are there already: nothing is called."""
+
+    inputs: str | None = None
+
+    @property
+    def form(self) -> str:
+        """Whether roundings count as independent, or add up at their worst."""
+        shared = form_of("spread", self.case.dtype, self.impl.precision)
+        if shared == LINEAR or self.inputs == "structured":
+            return LINEAR
+        if self.inputs is None and self._structured():
+            return LINEAR
+        return INDEPENDENT
+
+    def _structured(self) -> bool:
+        if "structured" not in self.__dict__:
+            self.__dict__["structured"] = roundings_repeat(
+                self.x.q, self.x.k, self.variant(), self.case.dtype, self.impl.precision
+            )
+        return self.__dict__["structured"]
+
+
+def as_tensor(name: str, value: Any) -> torch.Tensor:
+    """A tensor of any framework as one of PyTorch, without a copy where that is possible. Raises ValueError."""
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    try:
+        if type(value).__module__.partition(".")[0] == "numpy":
+            return torch.from_numpy(value)
+        return torch.from_dlpack(value)
+    except Exception as error:
+        what = f"a {type(value).__name__} that PyTorch does not take ({type(error).__name__}: {error})"
+        raise ValueError(f"{name} is {what}: pass a torch.Tensor, a NumPy array, or an array that has DLPack") from None
+
+
+def _heads_last(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """(batch, nheads, seqlen, headdim) -> (batch, seqlen, nheads, headdim); lse and biases have one layout."""
+    return tensor if name in ("lse", "bias", "dbias") or tensor.dim() != 4 else tensor.transpose(1, 2)
+
+
+def _not_called(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("the results are given")
+
+
+def _check_options(layout: str, causal_alignment: str, inputs: str | None) -> None:
+    for name, value, allowed in (
+        ("layout", layout, LAYOUTS),
+        ("causal_alignment", causal_alignment, ALIGNMENTS),
+        ("inputs", inputs, INPUTS),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
+
+
+def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> None:
+    """Shapes, dtypes and devices fit together. Raises ValueError that names what does not."""
+    for name in ("q", "k", "v"):
+        if getattr(x, name).dim() != 4:
+            raise ValueError(f"{name} has shape {tuple(getattr(x, name).shape)}: should have 4 axes, {layout}")
+    if x.q.dtype not in DTYPES:
+        known = ", ".join(map(text_of, DTYPES))
+        raise ValueError(f"q has dtype {text_of(x.q.dtype)}: should be one of {known}")
+    wanted = [name for name in GRADIENTS if name in results]
+    if wanted and x.dout is None:
+        raise ValueError(f"{', '.join(wanted)} given without dout: pass the gradient of the loss with respect to out")
+    if "dbias" in results and x.bias is None:
+        raise ValueError("dbias given without bias")
+    (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
+    if nheads_k == 0 or nheads % nheads_k:
+        raise ValueError(f"k has {nheads_k} heads, which does not divide the {nheads} of q (layout={layout!r})")
+    of_q, of_k = (batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads_k, headdim)
+    shapes = {"k": of_k, "v": of_k, "dout": of_q, "out": of_q, "lse": (batch, nheads, seqlen_q)}
+    tensors = {"k": x.k, "v": x.v, "dout": x.dout, **results}
+    shapes |= {name: tuple(getattr(x, like).shape) for name, like in GRADIENTS.items() if name in results}
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        shown = f"{name} has shape {tuple(tensor.shape)} once its axes are (batch, seqlen, nheads, headdim)"
+        if tuple(tensor.shape) != shapes[name]:
+            raise ValueError(f"{shown}, should be {shapes[name]}: is layout={layout!r} right?")
+        if tensor.device != x.q.device:
+            raise ValueError(f"{name} is on {tensor.device}, q is on {x.q.device}: move them to one device")
+        if name not in ("lse", "dbias") and tensor.dtype != x.q.dtype:
+            want, have = text_of(x.q.dtype), text_of(tensor.dtype)
+            raise ValueError(f"{name} has dtype {have}, q has {want}: convert it, as all are judged in the dtype of q")
+    if x.bias is not None:
+        fits = x.bias.dim() == 4 and all(
+            n in (1, m) for n, m in zip(x.bias.shape, (batch, nheads, seqlen_q), strict=False)
+        )
+        if not fits or x.bias.shape[-1] != seqlen_k:
+            like = f"({batch} or 1, {nheads} or 1, {seqlen_q} or 1, {seqlen_k})"
+            raise ValueError(f"bias has shape {tuple(x.bias.shape)}, should be {like}")
+
+
+def _case_of(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
+    (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
+    bias = {}
+    if x.bias is not None:
+        rows = "vector" if x.bias.shape[2] == 1 and seqlen_q != 1 else "matrix"
+        bias = dict(bias=rows, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1])
+        bias["bias_dtype"] = x.bias.dtype if x.bias.dtype in DTYPES else torch.float32
+    return Case(
+        batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, causal, softmax_scale=softmax_scale, **bias
+    )
+
+
+def _message(trial: Given, broken: LawBroken, results: dict[str, torch.Tensor]) -> str:
+    """The first line is enough for an issue; below it stand the case, what was observed, and guesses."""
+    wrong = broken.headline.partition("[")[0].partition(":")[0]
+    guesses = broken.suggests.splitlines() if broken.suggests else []
+    if wrong in results and (other := _right_for(trial, wrong, results[wrong])):
+        guesses.insert(0, f"{wrong} is right for {other}")
+    lines = [broken.headline, f"  {trial.case}", ""]
+    for title, found in (("Observed", broken.observed), ("Suggests (read off the pattern, not proven)", guesses)):
+        if shown := [f"  {line}".rstrip() for line in found if line]:
+            lines += [title, *shown, ""]
+    return "\n".join(lines).rstrip()
+
+
+def _right_for(trial: Given, name: str, got: torch.Tensor) -> str:
+    """Another definition of attention under which this result would be right; "" if none of the common ones is."""
+    case, x = trial.case, trial.x
+    other = "top_left" if trial.impl.causal_alignment == "bottom_right" else "bottom_right"
+    tried: list[tuple[str, dict[str, Any]]] = [(f"causal={not case.causal}", {"causal": not case.causal})]
+    if case.causal and case.seqlen_q != case.seqlen_k:
+        tried.append((f"causal_alignment={other!r}", {"alignment": other}))
+    tried += [("softmax_scale=1", {"softmax_scale": 1.0})] if case.scale != 1 else []
+    if case.softmax_scale is not None:
+        tried.append(("the default softmax_scale", {"softmax_scale": None}))
+    if x.bias is not None:
+        tried.append(("no bias", {"bias": None}))
+    for words, changed in tried:
+        alignment, bias = changed.pop("alignment", trial.impl.causal_alignment), changed.pop("bias", x.bias)
+        if _is_right(trial, case.but(**changed), alignment, bias, name, got):
+            return words
+    if name == "lse" and _is_right(trial, case, trial.impl.causal_alignment, x.bias, name, got.double() * math.log(2)):
+        return "base 2: multiply it by ln 2"
+    return ""
+
+
+def _is_right(
+    trial: Given, case: Case, alignment: str, bias: torch.Tensor | None, name: str, got: torch.Tensor
+) -> bool:
+    impl = Implementation(
+        name="attention", forward=_not_called, causal_alignment=alignment, precision=trial.impl.precision,
+        supports=trial.impl.supports,
+    )  # fmt: skip
+    case = case if bias is not None else case.but(bias=None, bias_batch=1, bias_nheads=1, bias_dtype=torch.float32)
+    other = Given(impl, case, trial.device)
+    other.x, other.inputs = trial.x.with_(bias=bias), trial.inputs
+    try:
+        check_budget(other, Outputs(**{name: got}), None, name)
+    except LawBroken:
+        return False
+    return True

@@ -1,0 +1,137 @@
+"""assert_attention_close: right results pass whatever the inputs are, wrong ones fail with a message that names them."""
+
+import numpy as np
+import pytest
+import torch
+
+from flash_attest import Precision, assert_attention_close
+from flash_attest.impls import python_tiled
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.call import run as call
+
+TILED = python_tiled.IMPL
+
+
+def inputs(dtype=torch.float16, b=2, sq=33, sk=70, h=4, hk=2, d=16, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    q, dout = (torch.randn(b, sq, h, d, generator=random).to(dtype) for _ in range(2))
+    k, v = (torch.randn(b, sk, hk, d, generator=random).to(dtype) for _ in range(2))
+    return Inputs(q, k, v, dout)
+
+
+def results(x: Inputs, **options):
+    """What our tiled FlashAttention-2 gives, as keywords of assert_attention_close."""
+    got = call(TILED, x, backward=True, **options)
+    return dict(lse=got.lse, dout=x.dout, dq=got.dq, dk=got.dk, dv=got.dv), got.out
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_right_results_pass_and_the_worst_z_of_each_comes_back(dtype, causal):
+    x = inputs(dtype)
+    given, out = results(x, causal=causal)
+    worst = assert_attention_close(out, x.q, x.k, x.v, causal=causal, precision=TILED.precision, **given)
+    assert set(worst) == {"out", "lse", "dq", "dk", "dv"} and all(0 <= z <= 8 for z in worst.values())
+
+
+STRUCTURED = {
+    "all ones": lambda x: Inputs(*(torch.ones_like(t) for t in (x.q, x.k, x.v, x.dout))),
+    "a loss that sums": lambda x: x.with_(dout=torch.ones_like(x.dout)),
+    "q all alike": lambda x: x.with_(q=x.q[:, :1].expand_as(x.q).contiguous()),
+    "k all alike": lambda x: x.with_(k=x.k[:, :1].expand_as(x.k).contiguous()),
+    "v all alike": lambda x: x.with_(v=x.v[:, :1].expand_as(x.v).contiguous()),
+    "small scores": lambda x: x.with_(q=x.q / 100),
+    "no scores": lambda x: x.with_(q=torch.zeros_like(x.q)),
+    "integers": lambda x: Inputs(*(t.mul(2).round().clamp(-2, 2) for t in (x.q, x.k, x.v, x.dout))),
+    "counted": lambda x: Inputs(*((torch.arange(t.numel()) % 7 / 7).reshape(t.shape).to(t.dtype) for _, t in x.items())),
+    "half of the keys padded": lambda x: x.with_(k=x.k.index_fill(1, torch.arange(35, 70), 0.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seqlen", [70, 300])
+@pytest.mark.parametrize("structure", STRUCTURED)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_right_results_pass_where_roundings_repeat(structure, dtype, seqlen):
+    x = STRUCTURED[structure](inputs(dtype, b=1, sq=seqlen, sk=seqlen))
+    given, out = results(x)
+    assert_attention_close(out, x.q, x.k, x.v, precision=TILED.precision, **given)
+
+
+def without_the_last_key(x: Inputs) -> torch.Tensor:
+    return call(TILED, x.with_(k=x.k[:, :-1], v=x.v[:, :-1])).out
+
+
+def test_a_missing_key_fails_with_the_element_its_value_and_where():
+    x = inputs()
+    with pytest.raises(AssertionError) as failed:
+        assert_attention_close(without_the_last_key(x), x.q, x.k, x.v, precision=TILED.precision, tile=(16, 16))
+    first, *lines = str(failed.value).splitlines()
+    assert first.startswith("out[b=") and "times what rounding explains, 8 allowed" in first
+    assert lines[0].startswith("  batch=2 nheads=4 nheads_k=2") or "seqlen_q=33 seqlen_k=70" in lines[0]
+    assert any("query tile" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "words"),
+    [
+        ({"causal": True}, {}, "out is right for causal=True"),
+        ({}, {"causal": True}, "out is right for causal=False"),
+        ({"softmax_scale": 1.0}, {}, "out is right for softmax_scale=1"),
+        ({}, {"softmax_scale": 0.5}, "out is right for the default softmax_scale"),
+    ],
+)
+def test_the_message_says_what_the_result_is_right_for(given, asked, words):
+    x = inputs()
+    out = call(TILED, x, **given).out
+    with pytest.raises(AssertionError, match=words):
+        assert_attention_close(out, x.q, x.k, x.v, precision=TILED.precision, **asked)
+
+
+def test_the_other_alignment_is_named():
+    x = inputs()
+    out = call(TILED, x, causal=True).out
+    with pytest.raises(AssertionError, match="right for causal_alignment='bottom_right'"):
+        assert_attention_close(out, x.q, x.k, x.v, causal=True, causal_alignment="top_left", precision=TILED.precision)
+
+
+def test_layout_bhsd_and_arrays_of_numpy():
+    x = inputs(torch.float32)
+    out = call(TILED, x).out
+    turned = [t.transpose(1, 2).contiguous().numpy() for t in (out, x.q, x.k, x.v)]
+    assert assert_attention_close(*turned, layout="bhsd", precision=TILED.precision)["out"] < 8
+    with pytest.raises(AssertionError):
+        assert_attention_close(turned[0] + np.float32(1e-3), *turned[1:], layout="bhsd", precision=TILED.precision)
+
+
+def test_lse_in_base_2_is_named():
+    x = inputs()
+    got = call(TILED, x)
+    with pytest.raises(AssertionError, match=r"lse is right for base 2"):
+        assert_attention_close(got.out, x.q, x.k, x.v, lse=got.lse * 1.442695, precision=TILED.precision)
+
+
+X = inputs()
+OUT = call(TILED, X).out
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"layout": "sbhd"}, "layout='sbhd': should be one of 'bshd', 'bhsd'"),
+        ({"layout": "bhsd"}, "k has 70 heads, which does not divide the 33 of q"),
+        ({"causal_alignment": "left"}, "causal_alignment='left'"),
+        ({"dq": X.q}, "dq given without dout"),
+        ({"dbias": OUT, "dout": OUT}, "dbias given without bias"),
+        ({"lse": torch.zeros(2, 33, 4)}, r"lse has shape \(2, 33, 4\).*should be \(2, 4, 33\)"),
+        ({"bias": torch.zeros(33, 70)}, r"bias has shape \(33, 70\), should be \(2 or 1, 4 or 1, 33 or 1, 70\)"),
+        ({"out": OUT.float()}, "out has dtype float32, q has float16"),
+        ({"out": "text"}, "out is a str that PyTorch does not take"),
+        ({"q": X.q.double()}, "q has dtype float64: should be one of float32, float16, bfloat16"),
+        ({"inputs": "any"}, "inputs='any': should be one of"),
+        ({"precision": Precision(), "tile": (16,)}, r"tile=\(16,\): should be \(BLOCK_M, BLOCK_N\)"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(changed, words):
+    given = dict(out=OUT, q=X.q, k=X.k, v=X.v) | changed
+    with pytest.raises(ValueError, match=words):
+        assert_attention_close(**given)
