@@ -28,7 +28,7 @@ def emulated(tmp_path):
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         path = os.pathsep.join(filter(None, [str(ROOT), environment.pop("PYTHONPATH", "")]))
         return subprocess.run(
-            [sys.executable, "-m", "flash_attest.command.emulate", *arguments],
+            [sys.executable, "-m", "flash_attest", "emulate", *arguments],
             cwd=folder, capture_output=True, text=True, env={**os.environ, **environment, "PYTHONPATH": path},
         )  # fmt: skip
 
@@ -95,7 +95,7 @@ def test_a_right_program_has_no_finding(emulated):
 
 def test_a_trace_of_nothing_proves_nothing(emulated):
     done = emulated("--trace", "--", "python", "-c", ASKS)
-    assert done.returncode == 1 and "traced: no kernel ran in the emulator, so nothing was checked" in done.stdout
+    assert done.returncode == 2 and "traced: no kernel ran in the emulator, so nothing was checked" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,13 @@ def test_pytest_has_it_as_a_plugin(emulated):
 
 
 def test_a_wrong_command_line_is_refused(capsys):
-    for arguments in ([], ["--"], ["--tra", "--", "x.py"], ["--trace"]):
+    for arguments in ([], ["--"], ["--tra", "--", "x.py"], ["--trace"], ["--limit", "0", "--", "x.py"]):
         with pytest.raises(SystemExit) as end:
             emulate.run(arguments)
         assert end.value.code == 2
-    assert "there is no command: flash-attest emulate -- pytest tests/" in capsys.readouterr().err
+    written = capsys.readouterr().err
+    assert "there is no command, as in flash-attest emulate -- pytest tests/" in written
+    assert "--limit 0: should be more than 0" in written and "unrecognized arguments: --tra" in written
 
 
 def test_help_needs_no_torch():
@@ -163,7 +165,9 @@ def test_help_needs_no_torch():
         "try:\n    emulate.run(['--help'])\nexcept SystemExit:\n    assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0 and done.stdout.startswith("usage: flash-attest emulate [--trace]"), done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("usage: flash-attest emulate [OPTION...] -- COMMAND"), (
+        done.stderr
+    )
 
 
 def test_the_folder_of_sitecustomize_holds_nothing_else():
