@@ -28,7 +28,7 @@ def emulated(tmp_path):
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         path = os.pathsep.join(filter(None, [str(ROOT), environment.pop("PYTHONPATH", "")]))
         return subprocess.run(
-            [sys.executable, "-m", "flash_attest.command.emulate", *arguments],
+            [sys.executable, "-m", "flash_attest", "emulate", *arguments],
             cwd=folder, capture_output=True, text=True, env={**os.environ, **environment, "PYTHONPATH": path},
         )  # fmt: skip
 
@@ -85,8 +85,17 @@ def test_a_script_is_traced_and_the_processes_that_it_starts(emulated):
 
 
 def test_a_right_program_has_no_finding(emulated):
+    pytest.importorskip("triton")
+    racy = (emulated.folder / "racy.py").read_text()
+    store = "    tl.store(scratch + i, tl.sum(rows, 1))\n"
+    (emulated.folder / "right.py").write_text(racy.replace(store, store + "    tl.debug_barrier()\n"))
+    done = emulated("--trace", "--", "right.py")
+    assert (done.returncode, done.stdout) == (0, "\ntraced: 2 launches, no finding\n"), done.stderr
+
+
+def test_a_trace_of_nothing_proves_nothing(emulated):
     done = emulated("--trace", "--", "python", "-c", ASKS)
-    assert (done.returncode, done.stdout) == (0, "\ntraced: no kernel ran in the emulator\n")
+    assert done.returncode == 2 and "traced: no kernel ran in the emulator, so nothing was checked" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -141,11 +150,13 @@ def test_pytest_has_it_as_a_plugin(emulated):
 
 
 def test_a_wrong_command_line_is_refused(capsys):
-    for arguments in ([], ["--"], ["--tra", "--", "x.py"], ["--trace"]):
+    for arguments in ([], ["--"], ["--tra", "--", "x.py"], ["--trace"], ["--limit", "0", "--", "x.py"]):
         with pytest.raises(SystemExit) as end:
             emulate.run(arguments)
         assert end.value.code == 2
-    assert "there is no command: flash-attest emulate -- pytest tests/" in capsys.readouterr().err
+    written = capsys.readouterr().err
+    assert "there is no command, as in flash-attest emulate -- pytest tests/" in written
+    assert "--limit 0: should be more than 0" in written and "unrecognized arguments: --tra" in written
 
 
 def test_help_needs_no_torch():
@@ -154,7 +165,9 @@ def test_help_needs_no_torch():
         "try:\n    emulate.run(['--help'])\nexcept SystemExit:\n    assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0 and done.stdout.startswith("usage: flash-attest emulate [--trace]"), done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("usage: flash-attest emulate [OPTION...] -- COMMAND"), (
+        done.stderr
+    )
 
 
 def test_the_folder_of_sitecustomize_holds_nothing_else():
