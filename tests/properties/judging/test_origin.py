@@ -5,11 +5,18 @@ import shlex
 import pytest
 
 from flash_attest.impls.contract.registry import option_of
+from flash_attest.properties.judging.origin import DECORATED as DECORATED_TESTS
 from flash_attest.properties.judging.origin import OURS, CheckedFile, DecoratedTest, OwnRun
 
 TEST = "properties/test_causal.py::test_query_sees_exactly_its_prefix[mine]"
 CASE = "seqlen_q=65 headdim=64"
-DECORATED = DecoratedTest("tests/test_attn.py::test_attention")
+DECORATED = DecoratedTest(
+    {
+        "test_query_sees_exactly_its_prefix": "tests/test_attn.py::test_attention[query_sees_exactly_its_prefix]",
+        "test_contract_is_kept": "tests/test_attn.py::test_attention[contract_is_kept]",
+    },
+    ("tests/test_attn.py",),
+)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +63,10 @@ def test_another_process_finds_what_an_option_or_a_file_names(tmp_path):
     assert OURS.again() == []
     assert OwnRun(option_of("my file.py")).again() == ["--impl-from=my file.py"]
     assert CheckedFile(str(file)).again() == [f"--impl-from={file}"]
+    assert DECORATED.again() == [DECORATED_TESTS, "tests/test_attn.py"]
     assert CheckedFile(f"{file}:NAME").again() == [f"--impl-from={file}:NAME"]
 
 
-@pytest.mark.parametrize("origin", [CheckedFile("a_package"), CheckedFile("a_package.module:NAME"), DECORATED])
+@pytest.mark.parametrize("origin", [CheckedFile("a_package"), CheckedFile("a_package.module:NAME")])
 def test_what_no_option_names_is_not_found_again(origin):
     assert origin.again() is None

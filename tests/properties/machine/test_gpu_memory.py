@@ -121,7 +121,7 @@ def test_a_law_counts_a_case_once(shared):
 @pytest.mark.parametrize("call", (0, 1, 4))
 def test_a_case_of_the_contract_is_tried_anew(call, shared):
     impl = replace(torch_math.IMPL, forward=full(torch_math.IMPL.forward, lambda n: n == call))
-    tried = conformance.tried(impl, "cpu")
+    tried = conformance.tried(impl, Plan())
     assert (tried.problems, tried.undecided, shared) == ([], None, [PAUSES[0]])
 
 
@@ -145,7 +145,7 @@ def test_what_a_call_without_memory_has_changed_stays_known(call, shared):
     assert (result.verdict, result.why, shared) == (UNKNOWN, Reason.RESOURCES, [])
     impl = replace(torch_math.IMPL, forward=full(leaves_a_setting(0), lambda n: n == 0))
     with pytest.raises(Undecided, match="out of memory"):
-        conformance.tried(impl, "cpu")
+        conformance.tried(impl, Plan())
 
 
 def test_other_cases_of_the_contract_hide_no_change(shared):
@@ -153,7 +153,7 @@ def test_other_cases_of_the_contract_hide_no_change(shared):
     impl = replace(torch_math.IMPL, forward=leaves_a_setting(0))
     build = full(inputs.build, lambda n: n == 2)
     with mock.patch.object(trial, "build", build):
-        (problem,) = conformance.tried(impl, "cpu").problems
+        (problem,) = conformance.tried(impl, Plan()).problems
     assert "cudnn.benchmark" in problem and shared == [PAUSES[0]]
 
 
