@@ -145,7 +145,7 @@ class _Trying:
         test = contract_test(self.impl.name)
         self.plan.write_down(f"{test} {case}")
         problems, changes = when_memory_suffices(
-            self.plan.device, lambda: _problems_of(self.impl, case, self.plan, test)
+            self.plan.device, self.plan.known, lambda: _problems_of(self.impl, case, self.plan, test)
         )
         self.plan.known.name(self.impl.name, changes)
         for change in changes:  # it was put back, so that laws can be judged

@@ -20,11 +20,13 @@ class Known:
 
     lost_in, lost_case: the test and its case in which this process lost its GPU context; "" while it has one.
     no_sanitizer: why the tools of compute-sanitizer do not run on this machine; "" while they do, as far as is known.
+    waits_in_vain: how many times in a row a wait for memory of the GPU has not helped.
     """
 
     lost_in: str = ""
     lost_case: str = ""
     no_sanitizer: str = ""
+    waits_in_vain: int = 0
     # By id and device. The implementation is kept with the answer, so that its id is not used again.
     _contracts: dict[tuple[int, str], tuple[Implementation, Tried | Undecided]] = field(default_factory=dict)
     _named: dict[str, set[str]] = field(default_factory=dict)  # implementation -> the state that its calls change
