@@ -15,9 +15,10 @@ from hypothesis.errors import Unsatisfiable
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import FEATURES, Feature
 from flash_attest.properties.cases.fitting import fitted
-from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, undecided_without_memory

@@ -8,7 +8,7 @@ import torch
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.impls import torch_math
 from flash_attest.properties.cases.case import parse_case
-from flash_attest.properties.cases.strategies import Draws
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
