@@ -118,7 +118,7 @@ class Judge:
             found, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
-                tried = conformance.tried(impl, self.plan.device, self.write_down, self.plan.lost)
+                tried = conformance.tried(impl, self.plan)
                 found, judged = tried.problems, _judged(tried)
                 if tried.undecided is not None:
                     raise tried.undecided

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -18,6 +20,7 @@ OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
+TRACED = "traced"  # a flag with a message of its own: it needs the right device
 MOST_OF_EXP = 0.01  # beyond, the budget of the first order says little
 
 
@@ -164,8 +167,11 @@ def declaration_problems(impl: Implementation) -> list[str]:
         if not ok:
             problems.append(text)
 
-    def one_of(what: str, value: object, allowed: tuple) -> None:
-        must(value in allowed, f"{what}={value!r}: should be one of {', '.join(map(repr, allowed))}")
+    def check_values(record: object, prefix: str = "") -> None:
+        """Check the fields whose annotation lists their values."""
+        for name, allowed in _listed_values(type(record)).items():
+            value = getattr(record, name)
+            must(value in allowed, f"{prefix}{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
 
     s, p = impl.supports, impl.precision
     named = isinstance(impl.name, str) and re.fullmatch(r"[a-z0-9_]+", impl.name)
@@ -175,11 +181,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
         impl.backward in (None, "autograd") or callable(impl.backward),
         f'backward={impl.backward!r}: should be a function, "autograd" to differentiate forward, or None',
     )
-    one_of("layout", impl.layout, ("bshd", "bhsd"))
-    one_of("causal_alignment", impl.causal_alignment, ("bottom_right", "top_left"))
-    one_of("lse", impl.lse, ("natural", "log2", None))
-    one_of("empty_rows", impl.empty_rows, ("zero", "undefined"))
-    one_of("outside", impl.outside, ("error", "undefined"))
+    check_values(impl)
     must(_subset(impl.devices, DEVICES, least=1), f"devices={impl.devices!r}: should be a subset of {{'cuda', 'cpu'}}")
     must(
         _has_reasons(impl),
@@ -198,30 +200,20 @@ def declaration_problems(impl: Implementation) -> list[str]:
             _has_headdims(s),
             f"supports.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
         )
-        one_of("supports.causal", s.causal, ("never", "optional", "always"))
+        check_values(s, "supports.")
         kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
         must(kinds_fit, f"supports.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
-        for flag in ("bias_grad", "cross", "gqa", "softmax_scale"):
-            one_of(f"supports.{flag}", getattr(s, flag), (True, False))
         must(
             not (s.bias_grad and (s.bias == "none" or not impl.backward)),
             "supports.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
         )
-        one_of("supports.strides", s.strides, (True, False, "last_contiguous"))
         must(
             s.accepts is None or callable(s.accepts), f"supports.accepts={s.accepts!r}: should be a function of a case"
         )
     else:
         problems.append(f"supports={s!r}: should be a Supports(...)")
     if isinstance(p, Precision):
-        one_of("precision.multiply", p.multiply, ("operand", "tf32", "tf32_cut", "tf32x3"))
-        one_of("precision.accumulate", p.accumulate, ("float32", "operand"))
-        one_of("precision.probabilities", p.probabilities, ("operand", "float32"))
-        one_of("precision.merge", p.merge, ("accumulator", "lse"))
-        one_of("precision.scaled", p.scaled, ("scores", "q", "k", "both"))
-        one_of("precision.statistics", p.statistics, ("float32", "operand"))
-        one_of("precision.quantize", p.quantize, ("none", "int8", "fp8"))
-        one_of("precision.quantize_by", p.quantize_by, ("tensor", "head", "block"))
+        check_values(p, "precision.")
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
         must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
         number = isinstance(p.exp, (int, float)) and p.exp is not True and 0 <= p.exp <= MOST_OF_EXP
@@ -242,6 +234,26 @@ def declaration_problems(impl: Implementation) -> list[str]:
     for law, why in impl.known_failures.items() if listed else ():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems
+
+
+@cache
+def _listed_values(record: type) -> dict[str, tuple]:
+    """Field -> the values that its annotation lists: bool, None and Literal[...] do; a field that may be more is left out."""
+    listed = {name: _values_of(hint) for name, hint in get_type_hints(record).items() if name != TRACED}
+    return {name: values for name, values in listed.items() if values is not None}
+
+
+def _values_of(hint: Any) -> tuple | None:
+    if hint is bool:
+        return True, False
+    if hint is type(None):
+        return (None,)
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_values_of(part) for part in get_args(hint)]
+        return None if None in parts else tuple(value for part in parts for value in part)
+    return None
 
 
 def _subset(values: Any, allowed: tuple, least: int = 0) -> bool:

@@ -11,8 +11,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import Case, parse_case
 from flash_attest.properties.failures import Reason
-from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.context import lost_case, lost_in
+from flash_attest.properties.judging.conformance import Tried
 from flash_attest.properties.judging.plan import Lost, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law
@@ -181,13 +180,15 @@ class Isolated:
                 result = self.judge.contract(impl)
             else:
                 result = self.judge.law(self.objects[request["law"]], impl)
-        tried = conformance.known(impl, device) or conformance.Tried([], judged=False)
+        known = self.judge.plan.known
+        tried = known.contract(impl, device)
+        tried = tried if isinstance(tried, Tried) else Tried([], judged=False)
         return {
             "result": record_of(result),
             "kept": tried.judged and not tried.problems and tried.undecided is None,
             "lost": [tried.lost, tried.problems[0]] if tried.lost else [],  # the case of the contract, what happened
-            "lost_gpu": lost_case(),
-            "over": bool(lost_in()) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
+            "lost_gpu": known.lost_case,
+            "over": bool(known.lost_in) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
         }
 
     # --- the process ----------------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class Isolated:
             self._process = None
         else:
             if answer["kept"]:  # the next process need not try it again
-                conformance.know(impl, self._place(impl, law)[1], conformance.Tried([]))
+                self.judge.plan.known.keep_contract(impl, self._place(impl, law)[1], Tried([]))
             if answer["over"]:
                 process.end()
                 self._process = None
@@ -274,7 +275,7 @@ class Isolated:
         timed_out = sum(not each.breaks for each in lost.values())
         if len(lost) >= MOST_LOST or timed_out >= MOST_TIMED_OUT:
             problems = list(dict.fromkeys(each.words for each in lost.values()))
-            conformance.know(impl, place[1], conformance.Tried(problems, judged=False))
+            self.judge.plan.known.keep_contract(impl, place[1], Tried(problems, judged=False))
         return True
 
     def _ended(self, law: Law, impl: Implementation, ending: Ending, why: Reason, more: str = "") -> Result:
