@@ -199,7 +199,9 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     for entry in entries:
         if entry.name in by_name:
             first = by_name[entry.name].file
-            raise RegistryError(f"two implementations are named {entry.name!r}: in {first} and in {entry.file}")
+            raise RegistryError(
+                f"two implementations are named {entry.name!r}: in {first} and in {entry.file}: rename one"
+            )
         by_name[entry.name] = entry
     wanted = list(by_name) if names is None else named(names)
     unknown = [name for name in wanted if name not in by_name]
