@@ -7,11 +7,13 @@ within it in every regime. docs/measured.md has the figures of the kernels that 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
 import torch
 
+from flash_attest.arguments import Parser
+from flash_attest.bench.options import device_of
+from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.oracle import score
@@ -47,19 +49,14 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
     return {"regime": regime, "cases": len(drawn), "worst": worst, "beyond": beyond, "seconds": seconds}
 
 
-def main(arguments: list[str]) -> int:
-    """Print a line for each implementation and regime as it is done. Exit status 1 if anything exceeded a limit."""
-    parser = argparse.ArgumentParser(prog="flash-attest calibrate", description=__doc__.splitlines()[0])
-    parser.add_argument("--impl", help="these implementations only, separated by commas (all that run on the device)")
-    parser.add_argument("--impl-from", action="append", default=[], metavar="FILE.py[:NAME]")
-    parser.add_argument("--cases", type=int, default=1000, help="how many for each regime (1000)")
-    parser.add_argument("--regimes", default=",".join(REGIMES), help=f"some of {','.join(REGIMES)}")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(arguments)
-    regimes = options.regimes.split(",")
-    if unknown := set(regimes) - set(REGIMES):
-        parser.error(f"--regimes: unknown {', '.join(sorted(unknown))}; known are {', '.join(REGIMES)}")
+def judge(parser: Parser, options: argparse.Namespace) -> int:
+    """Print a line for each implementation and regime as it is done. Returns 1 if anything exceeded a limit, else 0."""
+    if unknown := [regime for regime in options.regimes or () if regime not in REGIMES]:
+        parser.error(
+            f"--regimes: unknown {', '.join(unknown)}{did_you_mean(unknown, REGIMES)} (known: {', '.join(REGIMES)})"
+        )
+    options.device = device_of(parser, options)
+    torch.set_num_threads(1)
     try:
         found = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
         entries = registry.select(found, options.impl) if found else registry.choose([], options.impl, alone=False)
@@ -71,7 +68,7 @@ def main(arguments: list[str]) -> int:
         if reason:
             print(f"{impl.name}: {reason}")
             continue
-        for regime in regimes:
+        for regime in options.regimes or REGIMES:
             found = calibrate(impl, regime, options.cases, options.device, options.seed)
             largest = "  ".join(f"{name} {z:.2f}/{rms:.2f}" for name, (z, rms) in found["worst"].items())
             print(f"{impl.name:28} {regime:13} {found['cases']:6} cases {found['seconds']:6.0f} s   "
@@ -85,8 +82,3 @@ def main(arguments: list[str]) -> int:
 def reason_of(entry: Absent | registry.Unloadable) -> str:
     """Why there is no implementation."""
     return entry.reason if isinstance(entry, Absent) else entry.problem
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    sys.exit(main(sys.argv[1:]))

@@ -7,18 +7,16 @@ import itertools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
+from flash_attest.bench.sizes import Size
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.oracle import Mask
 from flash_attest.properties.cases.case import DTYPES, Case, text_of
 from flash_attest.properties.cases.support import unsupported
-
-PASSES = ("forward", "backward")
 
 # The verdict of a cell. Those in UNTRUSTED make the exit status 1.
 TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
@@ -37,18 +35,6 @@ BASELINES = ("torch_sdpa_flash", "torch_sdpa_flash_cpu", "torch_sdpa_flash_cpu_h
 
 # How many (b, h, sq, sk) float32 matrices manual attention holds at once, counted by PyTorch's profiler.
 MATRICES = {"torch_math": {"forward": 3.3, "backward": 4.7}}
-
-
-class Size(NamedTuple):
-    """The size of a call, written as in tables and --size: 8x12x1024x64."""
-
-    batch: int
-    nheads: int
-    seqlen: int
-    headdim: int
-
-    def __str__(self) -> str:
-        return "x".join(map(str, self))
 
 
 def of_papers(device: str, headdim: int, seqlen: int) -> Size:

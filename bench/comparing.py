@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import torch
 
-from flash_attest.bench.cells import Size, cases, refusal
+from flash_attest.arguments import Parser, add_device, add_impl, add_impl_from
+from flash_attest.bench.cells import cases, refusal
 from flash_attest.bench.options import device_of, dtypes, sizes
 from flash_attest.bench.plan import check_runs
 from flash_attest.bench.sanity import make_inputs
+from flash_attest.bench.sizes import Size
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.call import Inputs, run, to_layout
 from flash_attest.impls.contract.record import Implementation
@@ -83,13 +85,11 @@ def _seconds(call: Callable[[int], None], n: int, device: str) -> float:
 
 def main(arguments: list[str]) -> int:
     """Print a line for each case, implementation and pass. Returns 0, or 1 if nothing could be measured."""
-    parser = argparse.ArgumentParser(
-        prog="python -m flash_attest.bench.comparing", description=__doc__.partition(":")[0]
-    )
+    parser = Parser("python -m flash_attest.bench.comparing", __doc__.partition(":")[0])
     add = parser.add_argument
-    add("--impl", metavar="A,B", help="only these implementations (cuda_fa2,triton_fa2; on a CPU torch_math)")
-    add("--impl-from", metavar="FILE.py[:NAME]", action="append", default=[], help="the Implementation in this file")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
+    add_impl(parser, "cuda_fa2,triton_fa2; on a CPU torch_math")
+    add_impl_from(parser)
+    add_device(parser)
     add("--dtype", type=dtypes, default=("float16",), metavar="A,B", help="such as fp16,bf16 (fp16)")
     add(
         "--size",

@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
-
-from flash_attest.bench.cells import PASSES, Size
-from flash_attest.properties.cases.case import DTYPES
-from flash_attest.properties.machine import gpus
+from flash_attest.arguments import Parser, add_device, add_impl, add_impl_from, add_report, add_seed, listed, some_of
+from flash_attest.bench.sizes import DTYPES, PASSES, Size
 
 SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 DESCRIPTION = "How fast implementations are, forward and backward, beside manual attention and PyTorch's kernels."
@@ -29,24 +26,18 @@ On a CPU: everything that runs there except simulated GPU code, at small sizes, 
   flash-attest bench --dtype fp32                              only the second grid
   flash-attest bench --size 4x16x2048x64 --impl cuda_fa2       cuda_fa2 in float32 at this size
 
-Exit status 1: a cell is wrong, raised an error, or is faster than the measured peak of matrix products.
+Exit status: 0 every cell was timed or refused; 1 a cell is wrong, raised an error, or is faster than the measured peak of
+matrix products; 2 the command is wrong; 130 interrupted, with table and plot of what was measured.
 """
 
 
-def parser_of_options() -> argparse.ArgumentParser:
-    """Every option; defaults come from the device's grid (bench/cells.py)."""
-    parser = argparse.ArgumentParser(prog="flash-attest bench", description=DESCRIPTION, epilog=EPILOG,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+def parser_of_options() -> Parser:
+    """Make the parser of every option; defaults come from the device's grid (bench/cells.py)."""
+    parser = Parser("flash-attest bench", DESCRIPTION, EPILOG)
     add = parser.add_argument
-    add("--impl", metavar="A,B", help="only these implementations (an unknown name lists the known ones)")
-    add(
-        "--impl-from",
-        metavar="FILE.py[:NAME]",
-        action="append",
-        default=[],
-        help="also the Implementation in this file",
-    )
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
+    add_impl(parser, "those of the grids")
+    add_impl_from(parser, "also the Implementation in this file")
+    add_device(parser)
     add("--dtype", type=dtypes, metavar="A,B", help=f"some of {','.join(DTYPES)} (or {','.join(SHORT)})")
     add("--size", type=sizes, metavar="N,M", help="batch x nheads x seqlen x headdim, such as 8x12x1024x64; in float32")
     add("--headdim", type=_numbers, metavar="N,M", help="64,128")
@@ -55,19 +46,13 @@ def parser_of_options() -> argparse.ArgumentParser:
     add("--full", action="store_true", help="only not causal (both)")
     add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward")
     add("--seconds", type=_seconds, metavar="S", help="measuring time of one cell (0.2 on a GPU, 0.05 on a CPU)")
-    add("--seed", type=int, default=0, help="of the random inputs (0)")
-    add(
-        "--report",
-        type=Path,
-        default=Path("attest-report"),
-        metavar="DIR",
-        help="for bench.json, bench.png (%(default)s)",
-    )
+    add_seed(parser, "of the random inputs (0)")
+    add_report(parser, "for bench.json, bench.png (%(default)s)", Path("attest-report"))
     return parser
 
 
-def parsed(arguments: list[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The options, and the parser for errors that are found later. Exits with a message if options contradict each other."""
+def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
+    """Return the parser, for later errors, and the options. Ends with a message if they contradict each other."""
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     other = "--headdim" if options.headdim else "--seqlen" if options.seqlen else None
@@ -75,12 +60,15 @@ def parsed(arguments: list[str]) -> tuple[argparse.ArgumentParser, argparse.Name
         parser.error(
             f"--size with {other}: should be one of them, as a size (batch x nheads x seqlen x headdim) has all"
         )
-    options.device = device_of(parser, options)
     return parser, options
 
 
 def device_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
-    """As --device says: "cuda" or "cpu", which hides GPUs. Exits with a message without a GPU that is asked for."""
+    """As --device says: "cuda" or "cpu", which hides GPUs. Ends with a message without a GPU that is asked for."""
+    import torch  # takes seconds, for which --help should not wait
+
+    from flash_attest.properties.machine import gpus
+
     if options.device == "cpu":
         gpus.hide_gpus()  # before kernels in Triton and Numba are imported, which choose their device then
     there = torch.cuda.is_available()
@@ -89,37 +77,26 @@ def device_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> s
     return options.device if options.device != "auto" else "cuda" if there else "cpu"
 
 
-def _listed(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",")]
-
-
 def dtypes(text: str) -> tuple[str, ...]:
     """The names of --dtype, long ones for short."""
-    return _known([SHORT.get(word, word) for word in _listed(text)], tuple(DTYPES))
+    return some_of([SHORT.get(word, word) for word in listed(text)], DTYPES)
 
 
 def _passes(text: str) -> tuple[str, ...]:
-    return _known(_listed(text), PASSES)
-
-
-def _known(words: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
-    for word in words:
-        if word not in known:
-            raise argparse.ArgumentTypeError(f"{word!r} should be one of {', '.join(known)}")
-    return tuple(dict.fromkeys(words))
+    return some_of(listed(text), PASSES)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    for word in _listed(text):
+    for word in listed(text):
         if not _is_number(word):
             raise argparse.ArgumentTypeError(f"{word!r} should be a whole number, at least 1")
-    return tuple(sorted({int(word) for word in _listed(text)}))
+    return tuple(sorted({int(word) for word in listed(text)}))
 
 
 def sizes(text: str) -> tuple[Size, ...]:
     """Those of --size: 8x12x1024x64."""
     found = []
-    for word in _listed(text):
+    for word in listed(text):
         numbers = word.split("x")
         if len(numbers) != len(Size._fields) or not all(map(_is_number, numbers)):
             raise argparse.ArgumentTypeError(

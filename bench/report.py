@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flash_attest.bench.cells import BASELINES, NO_FIT, REFUSED, TIMED, Size, column
+from flash_attest.bench.cells import BASELINES, NO_FIT, REFUSED, TIMED, column
+from flash_attest.bench.sizes import Size
 from flash_attest.bench.timing import Peak
 
 COLOURS = {REFUSED: "bright_black", NO_FIT: "bright_black"}  # the others are red

@@ -5,20 +5,15 @@ flash-attest merge one.db two.db --into both.db
 
 from __future__ import annotations
 
-import argparse
-import sys
 from contextlib import closing
 from pathlib import Path
 
-import flash_attest.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
-
-# isort: split
 from rich.console import Console
 
-from flash_attest.runner.plugin.shard import Shard
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep import report
 from flash_attest.sweep.records import DONE, REPORTED, Finding, Run
-from flash_attest.sweep.store import Store, StoreError
+from flash_attest.sweep.store import Store
 
 
 class MergeError(ValueError):
@@ -87,31 +82,16 @@ def _one_of(one: Finding, other: Finding) -> Finding:
     return first
 
 
-def main(arguments: list[str], console: Console | None = None) -> int:
-    """Join, report. Returns 0 if nothing was found, 1 otherwise."""
-    parser = argparse.ArgumentParser(prog="flash-attest merge", description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the files of --db of all hosts")
-    parser.add_argument(
-        "--into", required=True, type=Path, metavar="FILE", help="the joined file, which must not be there"
-    )
-    parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="for index.html and summary.json (the folder of --into)"
-    )
-    options = parser.parse_args(arguments)
-    if options.into.exists():
-        parser.error(f"--into {options.into}: is there already: name another file")
-    if len({file.resolve() for file in options.files}) < len(options.files):
-        parser.error("a FILE is given twice")
-    try:
-        remarks = merged(options.files, options.into)
-    except (MergeError, StoreError, OSError) as error:
-        parser.error(str(error))
+def join(files: list[Path], into: Path, folder: Path | None = None, console: Console | None = None) -> int:
+    """Join, report to a folder (that of `into`). Returns 0 if nothing was found, 1 otherwise.
+
+    Raises MergeError, StoreError or OSError, in words.
+    """
+    if into.exists():
+        raise MergeError(f"--into {into}: is there already: name another file")
+    remarks = merged(files, into)
     console = console or report.console()
     for remark in remarks:
         console.print(f"[yellow]{remark}[/]", highlight=False)
-    with closing(Store(options.into)) as store:
-        return report.write_report(store, options.report or options.into.parent, console)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with closing(Store(into)) as store:
+        return report.write_report(store, folder or into.parent, console)

@@ -6,10 +6,20 @@ import argparse
 import math
 from pathlib import Path
 
-import torch
-
-from flash_attest.runner.plugin import shard
-from flash_attest.runner.plugin.shard import Shard
+from flash_attest.arguments import (
+    Parser,
+    add_case_timeout,
+    add_device,
+    add_impl,
+    add_impl_from,
+    add_repeats,
+    add_report,
+    add_seed,
+    add_shard,
+    add_workers,
+    number,
+    whole,
+)
 
 DESCRIPTION = (
     "Hunts races for hours by the laws of test_races, on cases and under perturbations drawn at random, on all GPUs; without "
@@ -28,38 +38,29 @@ cannot be written, say; 130 interrupted.
 MOST_HOURS = 24 * 365
 
 
-def parser_of_options(prog: str = "flash-attest sweep") -> argparse.ArgumentParser:
-    """Every option."""
-    parser = argparse.ArgumentParser(
-        prog=prog, description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parser_of_options(prog: str = "flash-attest sweep") -> Parser:
+    """Make the parser of every option."""
+    parser = Parser(prog, DESCRIPTION, EPILOG)
     add = parser.add_argument
-    add("--hours", type=_number, metavar="H", help="how long; each start sweeps so long and adds to the file")
-    add("--minutes", type=_number, metavar="M", help="added to --hours; 0: only write the report")
-    add("--runs", type=_whole, metavar="N", help="at most so many runs, in all (no limit)")
-    add("--impl", metavar="A,B", help="only these implementations (an unknown name lists the known ones; all that run on "
-        "the GPU; without one, those whose kernels run in the emulator)")  # fmt: skip
-    add("--impl-from", metavar="FILE.py[:NAME]", action="append", default=[],
-        help="the Implementation in this file; may be given again")  # fmt: skip
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is one")
-    add("--workers", type=_whole, metavar="N", help="processes (one for each core; on GPUs several for each)")
-    add(
-        "--repeats",
-        type=_whole,
-        metavar="N",
-        help="calls that a run of the repeat layer compares (as pytest --repeats)",
-    )
-    add("--seed", type=_seed, metavar="N", help="which runs are drawn (that of the file; a new one gets a random one)")
-    add("--shard", type=_shard, default=None, metavar="I/N", help="every N-th run, from the I-th on; needs --seed")
-    add("--case-timeout", type=_seconds, default=120.0, metavar="SECONDS",
-        help="the limit for a call of an implementation (120; 0: no limit)")  # fmt: skip
+    add("--hours", type=_time, metavar="H", help="how long; each start sweeps so long and adds to the file")
+    add("--minutes", type=_time, metavar="M", help="added to --hours; 0: only write the report")
+    add("--runs", type=whole, metavar="N", help="at most N runs, in all (no limit)")
+    add_impl(parser, "all that run on the GPU; without one, those whose kernels run in the emulator")
+    add_impl_from(parser)
+    add_device(parser)
+    add_workers(parser, "one for each core; on GPUs several for each")
+    add_repeats(parser, "calls that a run of the repeat layer compares (as flash-attest check --repeats)")
+    add_seed(parser, "which runs are drawn (that of the file; a new one gets a random one)", None)
+    add_shard(parser, "every N-th run, from the I-th on; needs --seed")
+    add_case_timeout(parser)
     add("--db", type=Path, default=Path("attest-sweep/sweep.db"), metavar="FILE", help="the runs (%(default)s)")
-    add("--report", type=Path, metavar="DIR", help="for index.html and summary.json (the folder of --db)")
+    add_report(parser, "for index.html and summary.json (the folder of --db)")
+    add("--ray", action="store_true", help="shards on many machines: flash-attest sweep --ray --help has its options")
     return parser
 
 
-def parsed(arguments: list[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The options, and the parser for errors that are found later. Exits with a message if options contradict each other."""
+def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
+    """Return the parser, for later errors, and the options. Ends with a message if they contradict each other."""
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     given = [value for value in (options.hours, options.minutes) if value is not None]
@@ -70,47 +71,58 @@ def parsed(arguments: list[str]) -> tuple[argparse.ArgumentParser, argparse.Name
         parser.error("--hours 0: should be above 0 (--minutes 0 only writes the report)")
     if options.shard is not None and options.seed is None and not options.db.exists():
         parser.error(f"--shard {options.shard}: needs --seed N, the same for all shards")
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: PyTorch sees no CUDA device here")
     options.report = options.report or options.db.parent
     return parser, options
 
 
-def _number(text: str) -> float:
-    value = _float(text)
+RAY = (
+    "A sweep on many machines: each shard is a task of Ray (https://docs.ray.io), whose file comes back and is merged. "
+    "Options that are not listed here go to flash-attest sweep of each shard."
+)
+RAY_EPILOG = """\
+  flash-attest sweep --ray --address auto --shards 16 --gpus 8 --db all.db --seed 7 --hours 8
+
+Ray copies this checkout to its machines, or where flash-attest is installed the current folder; they need flash-attest's
+packages (docs/sweep.md).
+
+Exit status: 0 nothing found; 1 something found, or a shard was lost; 2 the command is wrong; 130 interrupted.
+"""
+
+
+def parser_for_ray() -> Parser:
+    """Make the parser of the options that --ray adds, or needs in another form."""
+    parser = Parser("flash-attest sweep --ray", RAY, RAY_EPILOG)
+    add = parser.add_argument
+    add("--address", help="of the cluster, such as auto (without it: one on this machine)")
+    add("--shards", type=int, required=True, metavar="N", help="how many tasks")
+    add("--gpus", type=int, default=0, metavar="N", help="of each task (0: the emulator)")
+    add("--cpus", type=int, default=1, metavar="N", help="of each task (1)")
+    add("--db", type=Path, required=True, metavar="FILE", help="the joined file, which must not be there")
+    add("--seed", required=True, metavar="N", help="which runs are drawn, by all shards together")
+    add("--device", choices=("cpu", "cuda"), help="of all shards (cuda if --gpus says so)")
+    add("--workers", metavar="N", help="of each shard (on GPUs several for each; otherwise --cpus)")
+    add_impl_from(parser, "a file in the folder that Ray copies")
+    return parser
+
+
+def parsed_for_ray(arguments: list[str]) -> tuple[Parser, argparse.Namespace, list[str]]:
+    """Return the parser, its options, and the options of each shard. Ends with a message for what is wrong."""
+    parser = parser_for_ray()
+    options, rest = parser.parse_known_args(arguments)
+    for name, least in ("shards", 1), ("gpus", 0), ("cpus", 1):
+        if getattr(options, name) < least:
+            parser.error(f"--{name} {getattr(options, name)}: should be at least {least}")
+    if options.db.exists():
+        parser.error(f"--db {options.db}: is there already: name another file")
+    device = options.device or ("cuda" if options.gpus else "cpu")
+    workers = options.workers or (None if options.gpus else str(options.cpus))
+    rest += ["--seed", options.seed, "--device", device, *(["--workers", workers] if workers else [])]
+    parsed([*rest, "--shard", f"1/{options.shards}"])  # an early error
+    return parser, options, rest
+
+
+def _time(text: str) -> float:
+    value = number(text)
     if not 0 <= value <= MOST_HOURS * 60:
         raise argparse.ArgumentTypeError(f"{text}: should be a number, 0 or above")
     return value
-
-
-def _seconds(text: str) -> float:
-    value = _float(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: should be a number of seconds, or 0 for no limit")
-    return value
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: should be a number") from None
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: should be a whole number, at least 1")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**63:
-        raise argparse.ArgumentTypeError(f"{text}: should be a whole number, below 2**63")
-    return int(text)
-
-
-def _shard(text: str) -> Shard:
-    try:
-        return shard.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).removeprefix("--shard ")) from None

@@ -106,7 +106,7 @@ def entries(
 
 
 def _from_file(argument: str, limit: float, tried: bool) -> list[Entry]:
-    alone = not tried and possible() and registry.file_of(argument)[0].is_file()
+    alone = not tried and possible() and registry.can_be_tried(argument)
     if alone and (problem := importing.problem_of(argument, limit)):
         raise RegistryError(problem)
     with importing.no_exit_handlers():

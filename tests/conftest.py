@@ -83,7 +83,7 @@ def bench(tmp_path, monkeypatch, gpus_stay):
     from rich.console import Console  # here, as few tests need these slow imports
 
     from flash_attest.bench import timing
-    from flash_attest.bench.__main__ import main
+    from flash_attest.command.bench import run as measure
 
     measured = timing.peak
 
@@ -97,7 +97,7 @@ def bench(tmp_path, monkeypatch, gpus_stay):
     def run(*options, sized=False):
         console = Console(width=200, record=True, file=io.StringIO())
         small = () if sized else SMALL
-        status = main([*BENCH, *small, "--report", str(tmp_path / "report"), *map(str, options)], console)
+        status = measure([*BENCH, *small, "--report", str(tmp_path / "report"), *map(str, options)], console)
         return status, console.export_text(), json.loads((tmp_path / "report" / "bench.json").read_text())
 
     return run

@@ -56,6 +56,15 @@ def _attest(runs: list[tuple[tuple, Path]]) -> list[Run]:
     return [Run(*of, report) for *of, (_, report) in zip(statuses, printed, runs, strict=True)]
 
 
+def check(*arguments: object, folder: Path, **variables: str) -> Run:
+    """Run flash-attest in a folder, where `check` leaves its report. variables: of its environment."""
+    output, status = folder / "printed.txt", folder / "status.txt"
+    output.unlink(missing_ok=True)
+    asked = {"arguments": [*map(str, arguments)], "output": str(output), "status": str(status)}
+    ended = warm.ask(environment() | variables, [asked | {"command": True, "folder": str(folder)}])
+    return Run(ended, output.read_text(errors="backslashreplace"), folder / "attest-report")
+
+
 def environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HYPOTHESIS"))}
     return inherited | {"COLUMNS": "160"}

@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.places import ROOT
@@ -24,7 +25,8 @@ LONGEST = 300.0  # seconds for all runs that are asked for at once
 def ask(environment: dict[str, str], runs: list[dict]) -> int:
     """The exit status of a fork that made these runs: that of the last one, or minus the number of a signal.
 
-    runs: {"arguments": of pytest, "output": a file for what it prints, "status": a file for what pytest.main gives}.
+    runs: {"arguments": of pytest, "output": a file for what it prints, "status": a file for what pytest.main gives}. With
+    "command": true the arguments are those of flash-attest, run in "folder".
     """
     process = _started()
     process.stdin.write(json.dumps({"environment": environment, "runs": runs}) + "\n")
@@ -63,6 +65,8 @@ def _run(environment: dict[str, str], runs: list[dict]) -> int:
     """Make the runs in this process; the status of the last one."""
     import pytest
 
+    from flash_attest import command
+
     os.environ.clear()
     os.environ.update(environment)
     sys.path[1:1] = filter(
@@ -74,11 +78,20 @@ def _run(environment: dict[str, str], runs: list[dict]) -> int:
         for descriptor in (1, 2):
             _redirect(run["output"], descriptor)
         sys.argv[1:] = run["arguments"]  # as files that are judged see them
-        status = int(pytest.main(run["arguments"]))
+        os.chdir(run.get("folder", "."))
+        status = _status_of(command.main if run.get("command") else pytest.main, run["arguments"])
         sys.stdout.flush()
         sys.stderr.flush()
         Path(run["status"]).write_text(str(status))
     return status
+
+
+def _status_of(function: Callable, arguments: list[str]) -> int:
+    """What it returns, or exits with."""
+    try:
+        return int(function(arguments))
+    except SystemExit as ended:
+        return int(ended.code or 0)
 
 
 def _redirect(path: str, descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""Finds implementations: in a file (--impl-from), through a plug-in's hook (pytest_attention_impls), and in impls/.
+"""Finds implementations: in a file or module (--impl-from), through a plug-in's hook (pytest_attention_impls), in impls/.
 
 What cannot be loaded does not stop the others: it becomes an `Unloadable` entry, whose contract check fails with the reason.
 """
@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import shlex
 import sys
 import traceback
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
 from flash_attest.places import ROOMS
 
@@ -86,7 +88,12 @@ def _of_module(path: Path) -> list[Entry]:
 
 
 def from_file(argument: str) -> list[Entry]:
-    """ "my_file.py" or "my_file.py:NAME" -> its entries. NAME may be an Implementation or a list; default IMPL or IMPLS."""
+    """Return the entries of "my_file.py", "my_file.py:NAME" or "package.module:NAME".
+
+    NAME may be an Implementation or a list; in a file the default is IMPL or IMPLS.
+    """
+    if named_module := module_of(argument):
+        return _from_module(argument, *named_module)
     path, name = file_of(argument)
     option = option_of(argument)
     if not path.is_file():
@@ -104,6 +111,36 @@ def from_file(argument: str) -> list[Entry]:
             raise
         return [Entry(Unloadable(as_name(path.stem), _import_problem(path, error)), str(path), option)]
     return [Entry(impl, str(path), option) for impl in _declared(module, name, path)]
+
+
+def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
+    """Import a module by its name, so that it is the one that everybody else imports."""
+    option = option_of(argument)
+    try:
+        module = importlib.import_module(module_name)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise RegistryError(f"--impl-from {argument}: there is no module {error.name}") from None
+        found = sys.modules.get(module_name) or importlib.util.find_spec(module_name)
+        path = Path(getattr(found, "origin", None) or module_name)
+        return [Entry(Unloadable(as_name(module_name), _import_problem(path, error)), str(path), option)]
+    path = Path(module.__file__ or module_name)
+    return [Entry(impl, str(path), option) for impl in _declared(module, name, path)]
+
+
+def module_of(argument: str) -> tuple[str, str] | None:
+    """Read "package.module:NAME" as the module and the name; None for a file."""
+    match = re.fullmatch(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", argument)
+    if match is None or match[1].endswith(".py") or any(Path(text).is_file() for text in (argument, match[1])):
+        return None
+    return match[1], match[2]
+
+
+def can_be_tried(argument: str) -> bool:
+    """Tell whether there is something to import: a file that exists, or a module."""
+    return module_of(argument) is not None or file_of(argument)[0].is_file()
 
 
 def file_of(argument: str) -> tuple[Path, str | None]:
@@ -168,7 +205,8 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     unknown = [name for name in wanted if name not in by_name]
     if unknown or not wanted:
         what = f"unknown {', '.join(map(repr, unknown))}" if unknown else "no name given"
-        raise RegistryError(f"--impl {shlex.quote(names or '')}: {what}; known are {', '.join(sorted(by_name))}")
+        hint = did_you_mean(unknown, by_name)
+        raise RegistryError(f"--impl {shlex.quote(names or '')}: {what}; known are {', '.join(sorted(by_name))}{hint}")
     return [by_name[name] for name in sorted(set(wanted))]
 
 
@@ -183,6 +221,7 @@ def _declared(module, name: str | None, path: Path) -> list[Implementation | Abs
     hint = f"; it has {', '.join(defined)}" if defined else _what_is_there(found)
     problem = f"{path}: {what} should be an Implementation, or a list of them{hint}"
     if name is not None and not hasattr(module, name):
+        hint += did_you_mean(name, defined)
         raise RegistryError(f"--impl-from {path}:{name}: there is no {name} in it{hint}")
     return [Unloadable(as_name(path.stem), problem)]
 
@@ -203,9 +242,15 @@ def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{path}:{error.lineno}: importing it raises SyntaxError: {error.msg}"
     hint = next(
-        (f"; its fields are {fields}" for name, fields in FIELDS.items() if f"{name}.__init__()" in str(error)), ""
+        (_hint(str(error), fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in str(error)), ""
     )
     return f"{line}: importing it raises {type(error).__name__}: {error}{hint}"
+
+
+def _hint(text: str, fields: str) -> str:
+    """Return the fields of a record, and which one may have been meant. text: of the error that names a wrong one."""
+    wrong = re.search(r"unexpected keyword argument '(\w+)'", text)
+    return f"; its fields are {fields}{did_you_mean(wrong[1], fields.split(', ')) if wrong else ''}"
 
 
 def as_name(text: str) -> str:

@@ -110,7 +110,7 @@ def _explained(name: str, said: str) -> str:
     hint = (
         f"Tried with {nvcc()} for {architectures() or 'no GPU'}, beside PyTorch {torch.__version__}. Its CUDA should "
         "support this GPU and this g++: name another toolkit in CUDA_HOME, other GPUs in TORCH_CUDA_ARCH_LIST, "
-        "another g++ in CXX. ninja must be installed (pip install ninja)."
+        "another g++ in CXX. ninja must be installed (pip install 'flash-attest[cuda]')."
     )
     return "\n".join([f"{name}.cu and {name}_binding.cpp could not be built for CUDA tensors:", *shown, hint])
 

@@ -5,12 +5,13 @@ import importlib.util
 import torch
 
 from flash_attest.emulator.triton import activate, interpreted
+from flash_attest.packages import install
 
 
 def lacking() -> str:
     """Why the kernels cannot run in this process; "" if they can."""
     if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed: pip install triton"
+        return f"Triton is not installed: {install('triton')}"
     if interpreted():
         return "TRITON_INTERPRET is set: unset it; without a GPU the kernels run compiled, in the emulator"
     return ""

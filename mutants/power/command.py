@@ -12,57 +12,24 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from flash_attest.arguments import INTERRUPTED
 from flash_attest.mutants.mutant import Mutant
 from flash_attest.mutants.power.child import How
 from flash_attest.mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
 from flash_attest.mutants.power.records import Entry, Record, RecordError, entry_of, environment, merged, resumed
 from flash_attest.mutants.power.report import document, summary
 from flash_attest.properties.machine import gpus
+from flash_attest.runner.parts import Shard
 from flash_attest.runner.profiles import PROFILES
-
-STOPPED = 130  # the exit status after Ctrl-C
 
 
 class OptionError(ValueError):
     """Options that cannot be used: the message names the option and its value."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that only the matrix has."""
-    group = parser.add_argument_group("--matrix", "each mutant before all laws, and before the rules of other suites")
-    group.add_argument("--matrix", action="store_true", help="judge; with --json it goes on where it stopped")
-    group.add_argument(
-        "--profile", choices=tuple(PROFILES), default="quick", help="cases per law (default: %(default)s)"
-    )
-    group.add_argument("--json", type=Path, metavar="FILE", help="where the results are kept")
-    group.add_argument("--shard", metavar="I/N", help="the I-th of N parts of the mutants")
-    group.add_argument(
-        "--seconds",
-        type=float,
-        default=300.0,
-        help="for one law on one mutant, then its process is ended (%(default)s)",
-    )
-    group.add_argument(
-        "--write",
-        type=Path,
-        metavar="FILE",
-        help="write the tables, as docs/power.md; judges only if --matrix is given",
-    )
-    group.add_argument("--from", type=Path, nargs="+", default=[], metavar="JSON", dest="records",
-                       help="for --write: what runs of --matrix --json wrote, in one or more environments")  # fmt: skip
-
-
-def part(mutants: list[Mutant], shard: str | None) -> list[Mutant]:
-    """Every n-th mutant, from the i-th on, for "i/n". Raises OptionError."""
-    if shard is None:
-        return mutants
-    try:
-        i, n = (int(text) for text in shard.split("/"))
-        if not 1 <= i <= n:
-            raise ValueError
-    except ValueError:
-        raise OptionError(f"--shard {shard}: should be I/N with 1 <= I <= N, such as 1/2") from None
-    return mutants[i - 1 :: n]
+def part(mutants: list[Mutant], shard: Shard | None) -> list[Mutant]:
+    """Return every n-th mutant, from the i-th on, for the shard i/n."""
+    return mutants if shard is None else mutants[shard.part - 1 :: shard.of]
 
 
 def device_of(options: argparse.Namespace) -> str:
@@ -99,17 +66,17 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
     if options.write and not options.json:
         raise OptionError(f"--write {options.write}: name a file for the results in --json")
     profile = PROFILES[options.profile]
-    cases = options.examples or profile.cases
+    cases = options.cases or profile.cases
     how = How(device, cases, profile.repeats_on(device), profile.small, options.seed)
     fresh = Record(environment(device, options.profile, cases, options.seed))
     for mutant in part(chosen, options.shard):
         fresh.entries[mutant.name] = entry_for(mutant, device)
     names = list(fresh.entries)
     record = resumed(options.json, fresh) if options.json else fresh
-    matrix = Matrix(record, names, how, options.workers or gpus.cores(), options.seconds, options.json, say)
+    matrix = Matrix(record, names, how, options.workers or gpus.cores(), options.law_timeout, options.json, say)
     say(f"{matrix.total} of {len(names)} planted bugs to judge on {device}")
     if not to_its_end(matrix, options, say):
-        return STOPPED
+        return INTERRUPTED
     if options.write:
         _save(options.write, merged([options.json, *options.records]))
     return _concluded(Record(record.environment, {name: record.entries[name] for name in names}), say)

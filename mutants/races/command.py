@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from flash_attest.arguments import INTERRUPTED
 from flash_attest.mutants import ALL, edited_source
-from flash_attest.mutants.power.command import STOPPED, OptionError, device_of, entry_for, part, to_its_end
+from flash_attest.mutants.power.command import OptionError, device_of, entry_for, part, to_its_end
 from flash_attest.mutants.power.records import Record, RecordError, environment, merged, resumed
 from flash_attest.mutants.races.cells import LAYERS, cells
 from flash_attest.mutants.races.kinds import planted
@@ -18,16 +19,6 @@ from flash_attest.mutants.races.page import summary, unfound, with_matrix, wrong
 from flash_attest.properties.machine.gpus import cores
 
 REPEATS = {"cpu": 10, "cuda": 100}
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that only the matrix of races has; it takes those of --matrix, too."""
-    group = parser.add_argument_group("--races", "each planted race before each layer of race detection")
-    group.add_argument("--races", action="store_true", help="judge; with --json it goes on where it stopped")
-    group.add_argument("--layers", metavar="NAMES", help=f"these layers only, of {', '.join(LAYERS)}")
-    group.add_argument(
-        "--repeats", type=int, help=f"of a call, at most (on a CPU {REPEATS['cpu']}, on a GPU {REPEATS['cuda']})"
-    )
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -58,10 +49,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     names = list(fresh.entries)
     record = resumed(options.json, fresh) if options.json else fresh
     how = How(device, repeats, options.seed, tuple(wanted))
-    matrix = Races(record, names, how, options.workers or cores(), options.seconds, options.json, say)
+    matrix = Races(record, names, how, options.workers or cores(), options.law_timeout, options.json, say)
     say(f"{matrix.total} of {len(names)} planted races, and kernels without an edit, to judge on {device}")
     if not to_its_end(matrix, options, say):
-        return STOPPED
+        return INTERRUPTED
     if options.write:
         _write(options.write, merged([options.json]))
     return _concluded(Record(record.environment, {name: record.entries[name] for name in names}), wanted, say)

@@ -6,7 +6,6 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 DECORATED = "--decorated"  # before the arguments that collect decorated tests
 
@@ -43,21 +42,28 @@ class OwnRun(Origin):
 
 
 @dataclass(frozen=True)
-class CheckedFile(Origin):
-    """Given to `flash-attest check`. argument: FILE.py, FILE.py:NAME, or whatever else the command takes."""
+class Checked(Origin):
+    """Judged by `flash-attest check`.
 
-    argument: str
+    target: what the command was given. name: of the implementation, where the target has several; "" where it has one.
+    option: how pytest finds it, as in OwnRun.
+    """
+
+    target: str
+    name: str = ""
+    option: str = ""
 
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
         """flash-attest check mine.py --law test_name --case '...'"""
-        named = ("--law", _law_in(test))
-        given = _options("--", perturbations, device, case)
-        return _joined("flash-attest check", shlex.quote(self.argument), *named, *given)
+        named = f"--impl {self.name}" if self.name else ""
+        law = f"--law {_law_in(test).removeprefix('test_')}"
+        return _joined(
+            "flash-attest check", shlex.quote(self.target), named, law, *_options("--", perturbations, device, case)
+        )
 
-    def again(self) -> list[str] | None:
-        """A file is found by --impl-from; a package or module is not."""
-        file = self.argument if Path(self.argument).exists() else self.argument.rpartition(":")[0]
-        return [f"--impl-from={self.argument}"] if Path(file).is_file() else None
+    def again(self) -> list[str]:
+        """The same option."""
+        return shlex.split(self.option)
 
 
 @dataclass(frozen=True)

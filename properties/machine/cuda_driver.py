@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from flash_attest.packages import install
+
 
 def driver():
     """The module of the driver's functions. Raises OSError, in words, where it is not installed."""
     try:
         from cuda.bindings import driver  # only where there is a GPU: loading it takes 0.1 s
     except ImportError:
-        raise OSError("the package cuda-bindings is not installed") from None
+        raise OSError(f"the package cuda-bindings is not installed: {install('cuda')}") from None
     return driver
 
 

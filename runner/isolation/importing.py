@@ -77,7 +77,12 @@ def no_exit_handlers() -> Iterator[None]:
 def unloadable(argument: str, problem: str) -> Entry:
     """The entry of a file that cannot be imported."""
     path, _ = registry.file_of(argument)
-    return Entry(Unloadable(registry.as_name(path.stem), problem), str(path), registry.option_of(argument))
+    module = registry.module_of(argument)
+    return Entry(
+        Unloadable(registry.as_name(module[0] if module else path.stem), problem),
+        str(path),
+        registry.option_of(argument),
+    )
 
 
 def _sentence(argument: str, what: str) -> str:

@@ -8,17 +8,14 @@ they could be joined.
 
 from __future__ import annotations
 
-import argparse
 import shlex
-import sys
 from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
 
-from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.report import Report, print_table
-from flash_attest.runner.plugin.saved import NoReport, read
+from flash_attest.runner.plugin.saved import read
 
 SAME = (
     "seed",
@@ -124,31 +121,18 @@ def _without_shard(command: str) -> str:
     return shlex.join(kept)
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="flash-attest merge", description=__doc__.splitlines()[0])
-    parser.add_argument("reports", nargs="+", metavar="REPORT_DIR", help="the report folders of all parts")
-    parser.add_argument("--into", required=True, metavar="DIR", help="the folder of the joined report")
-    options = parser.parse_args(arguments)
-    folders = [Path(folder).resolve() for folder in options.reports]
-    if Path(options.into).resolve() in folders:
-        parser.error(f"--into {options.into}: should not be the report of a part")
-    if len(set(folders)) < len(folders):
-        parser.error("a REPORT_DIR is given twice")
-    try:
-        environment, results = merged({folder: read(folder) for folder in options.reports})
-    except (MergeError, NoReport) as error:
-        parser.error(str(error))
-    report = Report(Path(options.into), print)
-    try:
-        report.start(environment, len(results))
-    except FolderError as error:
-        parser.error(str(error).replace("--report", "--into"))
+def join(folders: list[Path], into: Path) -> int:
+    """Join the reports of all parts into a folder, and print the table. Returns 0.
+
+    Raises MergeError, NoReport or FolderError, in words.
+    """
+    if into.resolve() in [folder.resolve() for folder in folders]:
+        raise MergeError(f"--into {into}: should not be the report of a part")
+    environment, results = merged({str(folder): read(folder) for folder in folders})
+    report = Report(into, print)
+    report.start(environment, len(results))
     report.add(*results)
     report.finish()
     print_table(report, Console(width=160, soft_wrap=True))
-    print(f"{len(options.reports)} parts joined: {report.directory}/index.html and results.json")
+    print(f"{len(folders)} parts joined: {report.directory}/index.html and results.json")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

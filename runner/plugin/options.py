@@ -13,8 +13,9 @@ import torch
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.races.perturb import chosen
+from flash_attest.runner import parts
 from flash_attest.runner.isolation.parent import possible
-from flash_attest.runner.plugin import saved, shard, table
+from flash_attest.runner.plugin import saved, table
 from flash_attest.runner.profiles import DEFAULT, PROFILES, Profile
 
 
@@ -41,6 +42,7 @@ class Options:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
         if not 0 <= self.case_timeout < float("inf"):
             raise self.wrong("case-timeout", f"{self.case_timeout:g}: should be a number of seconds, or 0 for no limit")
+        _ = self.seed, self.perturbations
 
     @property
     def profile_name(self) -> str:
@@ -70,11 +72,11 @@ class Options:
         return int(text)
 
     @functools.cached_property
-    def shard(self) -> shard.Shard | None:
+    def shard(self) -> parts.Shard | None:
         """The part that --shard names; None without it."""
         text = self.given("shard")
         try:
-            return None if text is None else shard.parse(text)
+            return None if text is None else parts.parse(text)
         except ValueError as error:
             raise pytest.UsageError(str(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from flash_attest.impls.contract.registry import Entry
-from flash_attest.properties.judging.origin import Origin, OwnRun
+from flash_attest.properties.judging.origin import Checked, Origin, OwnRun
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN, Result
 from flash_attest.races.sanitizer.watch import end
@@ -41,6 +42,7 @@ from flash_attest.runner.plugin.resume import ResumeError
 from flash_attest.runner.start import judge_of
 from flash_attest.runner.untrusted.entries import header
 
+ENTRY = "FLASH_ATTEST_ENTRY"  # which command runs pytest, set by flash_attest/command/check.py
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 
@@ -78,8 +80,12 @@ class Reporter:
         return self._judge
 
     def origin_of(self, entry: Entry) -> Origin:
-        """How a message names the way back to a case."""
-        return OwnRun(entry.option)
+        """The way back to a case of this implementation, for messages and for other processes."""
+        if os.environ.get(ENTRY) != "check":
+            return OwnRun(entry.option)
+        target = shlex.split(entry.option)[-1].removeprefix("--impl-from=") if entry.option else entry.name
+        beside = [other for other in self.chosen.entries if other.option == entry.option]
+        return Checked(target, entry.name if entry.option and len(beside) > 1 else "", entry.option)
 
     def judge_for(self, item: pytest.Item):
         """What the `judge` fixture gives to one test."""
@@ -105,7 +111,7 @@ class Reporter:
     @functools.cached_property
     def kept(self) -> dict[tuple[str, str], Result]:
         """(law, impl) -> what an earlier run has decided, which the controller has put into the new results.json."""
-        if not self.config.getgiven("resume"):
+        if not self.options.given("resume"):
             return {}
         there = saved.read(self.report.directory)["results"]
         return {(record["law"], record["impl"]): Result.of_dict(record) for record in there if record["before"]}
@@ -149,7 +155,7 @@ class Reporter:
             return
         try:
             facts, kept = all_plain(self._environment(planned)), []
-            if self.config.getgiven("resume"):
+            if self.options.given("resume"):
                 kept = resume.kept(resume.earlier(self.report.directory), facts)
             self.report.start(facts, len(planned), kept)
         except (FolderError, ResumeError) as error:

@@ -10,41 +10,20 @@ similarly long. Nothing measured is used, so every machine cuts at the same plac
 from __future__ import annotations
 
 import hashlib
-import re
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import pytest
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.support import missing, not_here
 from flash_attest.properties.law import Law
+from flash_attest.runner.parts import Shard
 from flash_attest.runner.plugin.order import judges
 from flash_attest.runner.untrusted.caller import caller_of
 
-FORM = "should be i/n with 1 <= i <= n, as in --shard 1/4"
 # The weight of a test that launches nothing, as its law is refused or its implementation does not run here.
 NOTHING = 0.01
-
-
-class Shard(NamedTuple):
-    """Part `part` of `of`; the first is 1."""
-
-    part: int
-    of: int
-
-    def __str__(self) -> str:
-        return f"{self.part}/{self.of}"
-
-
-def parse(text: str) -> Shard:
-    """ "2/3" -> Shard(2, 3). Raises ValueError, naming the text and the form."""
-    if match := re.fullmatch(r"([0-9]+)/([0-9]+)", text.strip()):
-        shard = Shard(*map(int, match.groups()))
-        if 1 <= shard.part <= shard.of:
-            return shard
-    raise ValueError(f"--shard {text}: {FORM}")
 
 
 def weight(law: Law | None, impl: object, device: str) -> float:

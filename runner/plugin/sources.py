@@ -16,6 +16,8 @@ from flash_attest.places import ROOMS as ROOT
 ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator")  # what a verdict depends on
 KERNELS = (".cu", ".cuh", ".cpp", ".h", ".hpp", ".ptx", ".so")
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+# The folders of installed packages in other environments on the path, as with venv --system-site-packages.
+PACKAGES = {"site-packages", "dist-packages"}
 
 
 def is_ours(file: str) -> bool:
@@ -27,7 +29,7 @@ def is_ours(file: str) -> bool:
 def in_checkout(file: str) -> bool:
     """Whether a file lies in the checkout; an environment in it, such as .tox, is elsewhere."""
     path = Path(file).resolve()
-    return path.is_relative_to(ROOT) and not any(path.is_relative_to(folder) for folder in INSTALLED)
+    return path.is_relative_to(ROOT) and PACKAGES.isdisjoint(path.relative_to(ROOT).parts)
 
 
 def shown(file: str) -> Path:
@@ -126,7 +128,8 @@ def _resolved(file: str) -> Path:
 
 def _elsewhere(path: Path) -> bool:
     """Whether it is the suite's, whose digest is of_suite, or installed, and has a version."""
-    return is_ours(str(path)) or any(path.is_relative_to(folder) for folder in INSTALLED)
+    installed = any(path.is_relative_to(folder) for folder in INSTALLED) or not PACKAGES.isdisjoint(path.parts)
+    return installed or is_ours(str(path))
 
 
 def _digest(files: Iterable[Path], base: Path) -> str:

@@ -8,8 +8,6 @@ collecting, sending results, a worker that waits for the last one to finish) is 
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -17,14 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from flash_attest.properties.machine.clock import Work
-from flash_attest.runner.plugin.saved import NoReport, read
+from flash_attest.runner.plugin.saved import read
 
 KINDS = tuple(work.value for work in Work)
 OTHER = "other"  # seconds of a result that no kind is charged with
 AROUND = "pytest and xdist"
 COLUMNS = (*KINDS, OTHER, AROUND)
 TABLES = {"impl": "implementation", "law": "law"}  # field of a result: heading
-SLOWEST = 20  # how many laws are listed
 
 
 @dataclass
@@ -79,17 +76,9 @@ def table(lines: list[Line], heading: str) -> Table:
     return made
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="flash-attest times", description=__doc__.splitlines()[0])
-    parser.add_argument("report", nargs="?", default="attest-report", help="the folder of results.json (attest-report)")
-    parser.add_argument(
-        "--slowest", type=int, default=SLOWEST, metavar="N", help=f"how many laws are listed ({SLOWEST})"
-    )
-    options = parser.parse_args(arguments)
-    try:
-        record = read(options.report)
-    except NoReport as error:
-        parser.error(str(error))
+def show(report: str, slowest: int) -> None:
+    """Print the tables of a report. Raises NoReport."""
+    record = read(report)
     results, environment = record["results"], record["environment"]
     whole = total(results, environment)
     console = Console(width=200)
@@ -99,9 +88,4 @@ def main(arguments: list[str]) -> int:
         )
     for field, heading in TABLES.items():
         lines = lines_by(results, field)
-        console.print(table(lines[: options.slowest] if field == "law" else [*lines, whole], heading), "")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        console.print(table(lines[:slowest] if field == "law" else [*lines, whole], heading), "")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from flash_attest.bench import cells
-from flash_attest.bench.__main__ import main
 from flash_attest.bench.options import parser_of_options
 from flash_attest.bench.plan import plan
+from flash_attest.bench.sizes import DTYPES, Size
+from flash_attest.command.bench import run
+from flash_attest.properties.cases.case import DTYPES as OF_CASES
 from flash_attest.properties.cases.case import text_of
 
 pytestmark = pytest.mark.usefixtures("gpus_stay")
@@ -32,8 +34,8 @@ def test_a_gpu_has_two_grids():
     ("options", "want"),
     [
         (dict(dtypes=("float32",)), {("float32",): ["16x12x64x64", "8x12x1024x64"]}),
-        (dict(sizes=(cells.Size(1, 2, 3, 4),)), {("float32",): ["1x2x3x4"]}),
-        (dict(sizes=(cells.Size(1, 2, 3, 4),), dtypes=("float16",)), {("float16",): ["1x2x3x4"]}),
+        (dict(sizes=(Size(1, 2, 3, 4),)), {("float32",): ["1x2x3x4"]}),
+        (dict(sizes=(Size(1, 2, 3, 4),), dtypes=("float16",)), {("float16",): ["1x2x3x4"]}),
         (dict(headdims=(128,), seqlens=(512,)), {("bfloat16", "float16"): ["32x16x512x128"]}),
         (dict(headdims=(128,), seqlens=(512,), dtypes=("float32",)), {("float32",): ["32x16x512x128"]}),
     ],
@@ -44,7 +46,7 @@ def test_options_choose_among_the_grids(options, want):
 
 def test_a_dtype_is_measured_by_the_implementations_of_its_grid():
     half, single = cells.GRIDS["cuda"]
-    sizes = (cells.Size(1, 2, 3, 4),)
+    sizes = (Size(1, 2, 3, 4),)
 
     assert cells.grids("cuda", sizes=sizes) == [(single, ("float32",), sizes)]
     assert cells.grids("cuda", ("float16", "float32"), sizes) == [
@@ -85,6 +87,10 @@ def test_without_dtype_option_refused_dtypes_are_left_out(benched):
     assert [("mine" in names) for _, names in on_a_gpu("--impl-from", str(benched()))] == [False, True]
 
 
+def test_dtypes_are_those_of_cases():
+    assert tuple(OF_CASES) == DTYPES  # written down again, as the parser imports no torch
+
+
 # --- what is rejected -------------------------------------------------------------------------------------------------
 
 FOUR = "should be batch x nheads x seqlen x headdim, four whole numbers, such as 8x12x1024x64"
@@ -112,7 +118,7 @@ FOUR = "should be batch x nheads x seqlen x headdim, four whole numbers, such as
 )
 def test_a_bad_option_is_named_with_its_value(options, message, capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["--device", "cpu", *options])
+        run(["--device", "cpu", *options])
 
     assert stopped.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
@@ -123,14 +129,14 @@ def test_a_missing_device_is_an_error_that_names_what_is_missing(benched, capsys
     declared = 'IMPL = Implementation(name="mine", devices={"cuda"}, unavailable={"cpu": "no g++ found"},'
     file.write_text(file.read_text().replace('IMPL = Implementation(name="mine",', declared))
     with pytest.raises(SystemExit):
-        main(["--device", "cpu", "--impl-from", str(file)])
+        run(["--device", "cpu", "--impl-from", str(file)])
     wanted = "mine runs on cuda only: should run on cpu (--device), but no g++ found"
     assert wanted in " ".join(capsys.readouterr().err.split())
 
 
 def test_help_says_what_happens_without_options(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["--help"])
+        run(["--help"])
 
     assert stopped.value.code == 0
     text = " ".join(capsys.readouterr().out.split())

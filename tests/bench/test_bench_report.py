@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from flash_attest.bench import cells, timing
-from flash_attest.bench.__main__ import _progress_printer
 from flash_attest.bench.cells import flops
+from flash_attest.bench.command import _progress_printer
 from flash_attest.bench.plan import Part
 from flash_attest.bench.report import Measurements, number
+from flash_attest.bench.sizes import PASSES, Size
 from flash_attest.impls.contract.registry import ours
 from flash_attest.properties.cases.case import Case
 
@@ -82,10 +83,10 @@ def test_the_file_is_complete_after_every_cell(bench, monkeypatch, tmp_path):
 def test_a_log_says_once_that_a_first_call_may_compile(tmp_path):
     file = io.StringIO()
     console, measurements = Console(file=file), Measurements(tmp_path, {"device": "cuda"})
-    few = cells.cases(["float32"], [cells.Size(1, 2, 3, 4), cells.Size(1, 2, 5, 4)], [True])
+    few = cells.cases(["float32"], [Size(1, 2, 3, 4), Size(1, 2, 5, 4)], [True])
     part = Part([e for e in ours() if e.name in ("cuda_fa1", "torch_math")], few, [])
     with Progress(console=console) as progress:
-        show = _progress_printer([part], cells.PASSES, measurements, progress, console)
+        show = _progress_printer([part], PASSES, measurements, progress, console)
         for case in few:
             for name in ("torch_math", "cuda_fa1"):
                 show(case, "forward", name)

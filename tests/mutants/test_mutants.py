@@ -7,11 +7,21 @@ from dataclasses import replace
 import pytest
 import torch
 
+from flash_attest.command import power
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.impls import cuda, python_tiled, torch_math
 from flash_attest.impls.contract.registry import RegistryError, from_file
-from flash_attest.mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, by_name, edited_source, elsewhere
-from flash_attest.mutants import __main__ as command
+from flash_attest.mutants import (
+    ALL,
+    CONTRACT,
+    Mutant,
+    MutantError,
+    beyond_smallest,
+    by_name,
+    command,
+    edited_source,
+    elsewhere,
+)
 from flash_attest.mutants.judging import first_failure, judge_mutant, of_mutant, plan
 from flash_attest.mutants.mutant import ROOT, TRACED, build
 from flash_attest.mutants.numba import barriers
@@ -155,7 +165,7 @@ def test_law_holds_where_nothing_is_mutated(law, request):
         impl = next(impl for impl in cuda.IMPLS if impl.name == "cuda_fa2")
     if "traced" in law.needs:
         request.getfixturevalue("gxx")
-        (impl,) = (entry.impl for entry in from_file(str(ROOT / "docs/examples/flash_forward.py")))
+        (impl,) = (entry.impl for entry in from_file(str(ROOT / "examples/flash_forward.py")))
     if law.device == "cuda" and not torch.cuda.is_available():
         pytest.skip("shows on a GPU only: there is none")
     result = judge(law, impl, replace(plan(examples=20), device=law.device or "cpu"))
@@ -211,15 +221,26 @@ def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_
 
 @pytest.mark.parametrize("names", (["nosuch"], [ALL[0].name, "nosuch"]))
 def test_every_name_must_pick_a_mutant(names, capsys):
-    assert command.main(names) == 2
-    printed = capsys.readouterr().out
-    assert "nosuch" in printed.splitlines()[0] and ALL[0].name not in printed.splitlines()[0]
-    assert printed.splitlines()[1:] == [f"  {mutant.name}" for mutant in ALL]
+    with pytest.raises(SystemExit) as ended:
+        power.run(names)
+    assert ended.value.code == 2
+    assert "no planted bug is called nosuch (--list lists them)" in capsys.readouterr().err
+
+
+def test_a_misspelt_name_gets_a_suggestion(capsys):
+    with pytest.raises(SystemExit):
+        power.run([ALL[0].name[:-2] + "xyz"])
+    assert f"; did you mean {ALL[0].name}?" in capsys.readouterr().err
+
+
+def test_list_names_every_planted_bug_and_its_law(capsys):
+    assert power.run(["--list"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [[m.name, m.law] for m in ALL]
 
 
 def test_a_run_that_judges_nothing_is_not_a_success(monkeypatch, capsys):
     monkeypatch.setattr(command, "elsewhere", lambda mutant: "there is no g++")
-    assert command.main([ALL[0].name]) == 2
+    assert power.run([ALL[0].name]) == 2
     assert capsys.readouterr().out.splitlines() == [
         f"- {ALL[0].name}: there is no g++",
         "nothing was judged: none of these mutants can be judged here, for the reasons above",
@@ -230,7 +251,7 @@ def test_device_cpu_hides_gpus_before_it_is_asked_what_can_be_judged(monkeypatch
     seen = []
     monkeypatch.setattr(gpus, "hide_gpus", lambda: seen.append("hidden"))
     monkeypatch.setattr(command, "elsewhere", lambda mutant: seen.append(mutant.name) or "there is no g++")
-    assert command.main(["--device", "cpu", ALL[0].name]) == 2
+    assert power.run(["--device", "cpu", ALL[0].name]) == 2
     assert seen[:2] == ["hidden", ALL[0].name]
 
 
@@ -243,6 +264,6 @@ def test_a_mutant_that_cannot_be_built_is_an_error_without_traceback(error, monk
 
     monkeypatch.setattr(command, "build", fail)
     with pytest.raises(SystemExit) as ended:
-        command.main([ALL[0].name])
+        power.run([ALL[0].name])
     assert ended.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1] == "flash-attest power: error: /cache cannot be written to"

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from flash_attest.mutants import ALL
-from flash_attest.mutants import __main__ as command
+from flash_attest.command.power import run
+from flash_attest.mutants import ALL, command
 from flash_attest.mutants.mutant import CONTRACT
 from flash_attest.mutants.power import command as power
 from flash_attest.mutants.power.records import environment
@@ -14,6 +14,7 @@ from flash_attest.mutants.power.report import document, summary
 from flash_attest.mutants.power.rules import PEERS
 from flash_attest.mutants.tiled.build import planted
 from flash_attest.properties.law import laws
+from flash_attest.runner.parts import Shard
 from tests.mutants.power_records import ALLCLOSE, NAMES, TWO_LAWS, WHERE, record_lacking
 
 pytestmark = pytest.mark.usefixtures("gpus_stay")
@@ -61,7 +62,7 @@ def test_write_makes_the_document_from_several_files(tmp_path, capsys):
     cpu, gpu, to = tmp_path / "cpu.json", tmp_path / "gpu.json", tmp_path / "power.md"
     two_found().save(cpu)
     replace(two_found(), environment=dict(WHERE) | {"device": "cuda", "machine": "a GPU"}).save(gpu)
-    assert command.main(["--write", str(to), "--from", str(cpu), str(gpu)]) == 0
+    assert run(["--write", str(to), "--from", str(cpu), str(gpu)]) == 0
     assert "**On a CPU**" in to.read_text() and "**On a GPU** (a GPU" in to.read_text()
     assert len(capsys.readouterr().out.splitlines()) == 2
 
@@ -72,7 +73,7 @@ def test_write_makes_the_document_from_several_files(tmp_path, capsys):
 def fails(arguments, capsys):
     """The last line that the command prints to stderr, when it ends with status 2."""
     with pytest.raises(SystemExit) as ended:
-        command.main(arguments)
+        run(arguments)
     assert ended.value.code == 2
     return capsys.readouterr().err
 
@@ -96,10 +97,10 @@ def test_a_bug_that_is_no_more_is_an_error_in_the_document(tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, said",
     (
-        (["--matrix", "--shard", "3/2"], "--shard 3/2"),
-        (["--matrix", "--shard", "x"], "--shard x"),
-        (["--matrix", "--workers", "0"], "--workers 0"),
-        (["--matrix", "--seconds", "-1"], "--seconds -1"),
+        (["--matrix", "--shard", "3/2"], "argument --shard: 3/2: should be i/n"),
+        (["--matrix", "--shard", "x"], "argument --shard: x: should be i/n"),
+        (["--matrix", "--workers", "0"], "argument --workers: 0: should be a whole number, at least 1"),
+        (["--matrix", "--law-timeout", "-1"], "argument --law-timeout: -1: should be a number of seconds"),
         (["--matrix", "--write", "power.md"], "--write power.md: name a file for the results in --json"),
         (["--write", "power.md"], "--from"),
         (["--write", "power.md", "--from", "/nowhere.json"], "/nowhere.json"),
@@ -110,7 +111,7 @@ def test_a_bad_option_is_named(arguments, said, capsys):
 
 
 def test_shards_are_all_mutants_once():
-    parts = [power.part(list(ALL), f"{i}/3") for i in (1, 2, 3)]
+    parts = [power.part(list(ALL), Shard(i, 3)) for i in (1, 2, 3)]
     assert sorted(m.name for part in parts for m in part) == [m.name for m in ALL]
 
 
@@ -122,7 +123,7 @@ def test_one_command_judges_and_writes(tmp_path, capsys):
     record.entries[NAMES[0]].searched = "fail"
     record.save(file)
     arguments = ["--matrix", NAMES[0], "--device", "cpu", "--profile", "smoke", "--json", str(file), "--write", str(to)]
-    assert command.main(arguments) == 0
+    assert run(arguments) == 0
     assert capsys.readouterr().out.startswith("0 of 1 planted bugs to judge on cpu\n")
     assert f"| {NAMES[0]} | no_dout_gives_no_gradient, in more cases |" in to.read_text()
 
@@ -133,13 +134,13 @@ def test_a_survivor_is_no_success(tmp_path, capsys):
     record.environment = environment("cpu", "smoke", 2, 0)
     record.save(file)
     arguments = ["--matrix", NAMES[0], "--device", "cpu", "--profile", "smoke", "--json", str(file)]
-    assert command.main(arguments) == 1
+    assert run(arguments) == 1
     assert f"survives: {NAMES[0]}" in capsys.readouterr().out
 
 
 def test_a_gpu_bug_is_not_judged_on_a_cpu(tmp_path, capsys):
     """It is neither caught nor a survivor there, and a run that judges nothing is no success."""
     file = tmp_path / "matrix.json"
-    assert command.main(["--matrix", "--device", "cpu", "both_launches_on_the_legacy", "--json", str(file)]) == 2
+    assert run(["--matrix", "--device", "cpu", "both_launches_on_the_legacy", "--json", str(file)]) == 2
     record = json.loads(file.read_text())
     assert [entry["elsewhere"] for entry in record["entries"].values()] == ["shows on a GPU only"]

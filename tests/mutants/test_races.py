@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from flash_attest.command import power
 from flash_attest.impls import python_tiled
 from flash_attest.mutants import ALL, elsewhere
-from flash_attest.mutants import __main__ as command
 from flash_attest.mutants.cuda import barriers as cuda_barriers
 from flash_attest.mutants.mutant import ROOT, build
 from flash_attest.mutants.numba import barriers as numba_barriers
@@ -171,7 +171,7 @@ NAMED = (ONE,)
 
 def run(monkeypatch, stand_in, *options):
     monkeypatch.setattr(matrix, "judge_cells", stand_in)
-    return command.main(["--races", "--device", "cpu", "--workers", "1", ONE, UNEDITED, *options])
+    return power.run(["--races", "--device", "cpu", "--workers", "1", ONE, UNEDITED, *options])
 
 
 @needs_gxx
@@ -200,7 +200,7 @@ def test_it_goes_on_where_it_was_stopped_and_writes_the_page(monkeypatch, capsys
     assert text.startswith("above\n") and text.endswith("below\n") and "\nold\n" not in text
     assert f"| {ONE} | **7** |" in text and f"| {UNEDITED} | - |" in text
     capsys.readouterr()
-    assert command.main(["--races", "--write", str(page), "--from", str(file)]) == 0
+    assert power.run(["--races", "--write", str(page), "--from", str(file)]) == 0
     assert page.read_text() == text
 
 
@@ -219,21 +219,21 @@ def test_a_process_that_ends_counts_as_found(monkeypatch, tmp_path):
         (["--layers", "sanitizer", "--device", "cpu"], "--layers sanitizer: not on cpu; there are trace, repeat"),
         (["--write", "races.md"], "--write races.md: name a file for the results in --json"),
         (["nosuch"], "no planted race is called nosuch"),
-        (["--repeats", "0"], "--repeats 0: should be more than 0"),
-        (["--shard", "3/2"], "--shard 3/2"),
+        (["--repeats", "0"], "argument --repeats: 0: should be a whole number, at least 1"),
+        (["--shard", "3/2"], "argument --shard: 3/2: should be i/n"),
         (["--write", "races.md", "--from", "/nowhere.json"], "/nowhere.json"),
     ],
 )
 def test_options_that_cannot_be_used_are_named(options, words, capsys):
     with pytest.raises(SystemExit) as ended:
-        command.main(["--races", *options])
+        power.run(["--races", *options])
     assert ended.value.code == 2 and words in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_named(capsys):
     with pytest.raises(SystemExit):
-        command.main(["--races", "--device", "cuda"])
+        power.run(["--races", "--device", "cuda"])
     assert "--device cuda: there is no GPU here" in capsys.readouterr().err
 
 

@@ -16,17 +16,17 @@ from types import SimpleNamespace
 
 import torch
 
+from flash_attest.command import sweep as command
 from flash_attest.properties.judging.verdict import PASS
 from flash_attest.properties.progress import NOW
 from flash_attest.races.poison import poisoned
-from flash_attest.runner.plugin.shard import Shard
-from flash_attest.sweep import __main__ as command
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep import crew, report, worker
 from flash_attest.sweep.records import DRAWN, FOUND, Finding, Run
 from flash_attest.sweep.store import Store
 from tests.places import ROOT
 
-EXAMPLE = ROOT / "docs/examples"
+EXAMPLE = ROOT / "examples"
 # The barrier that keeps the next tile from being loaded over the last one: from the second tile of keys on.
 BARRIER = "__syncthreads();  // V, P and alpha are still being read"
 NAME = "racy"
@@ -34,7 +34,7 @@ WHOLE = Shard(1, 1)
 
 
 def racy(folder: Path) -> Path:
-    """A plug-in whose kernel is that of docs/examples without this barrier."""
+    """A plug-in whose kernel is that of examples without this barrier."""
     source = (EXAMPLE / "flash_forward.cu").read_text()
     assert source.count(BARRIER) == 1
     (folder / "flash_forward.cu").write_text(source.replace(BARRIER, BARRIER.removeprefix("__syncthreads();  ")))
@@ -98,7 +98,7 @@ def sweeping(*arguments: object, log: Path, largest: int = 0) -> Iterator[int]:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             with open(log, "a") as file:
-                status = command.main([str(each) for each in arguments], report.Console(file=file, width=200))
+                status = command.run([str(each) for each in arguments], report.Console(file=file, width=200))
         except SystemExit as error:
             status = error.code
         finally:

@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from flash_attest.command import merge
 from flash_attest.properties.judging.verdict import FAIL
-from flash_attest.runner.plugin.shard import Shard
-from flash_attest.sweep import merge
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep.merge import MergeError, merged
 from flash_attest.sweep.store import Store
 from tests.sweep.sweeps import finding, passed, run, runs, store
@@ -92,7 +92,7 @@ def test_the_same_shard_of_two_hosts_is_refused(tmp_path):
 @pytest.mark.parametrize("found, status", [([], 0), ([finding(7)], 1)])
 def test_the_command_writes_the_report_and_is_red_if_something_was_found(tmp_path, found, status):
     files = [str(shard(tmp_path, 1)), str(shard(tmp_path, 2, found=found))]
-    assert merge.main([*files, "--into", str(tmp_path / "all.db"), "--report", str(tmp_path / "report")]) == status
+    assert merge.run([*files, "--into", str(tmp_path / "all.db"), "--report", str(tmp_path / "report")]) == status
     made = json.loads((tmp_path / "report" / "summary.json").read_text())
     (layer,) = made["implementations"]["mine"]["layers"]
     assert layer["runs"] == 6 + status and bool(made["not_green"]) is bool(found)

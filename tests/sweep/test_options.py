@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
+from flash_attest.command import merge
+from flash_attest.command import sweep as command
 from flash_attest.properties.machine import gpus
-from flash_attest.runner.plugin.shard import Shard
-from flash_attest.sweep import __main__ as command
-from flash_attest.sweep import merge
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep.options import parsed
 from flash_attest.sweep.store import Store
 from tests.sweep.sweeps import EXAMPLE, store
@@ -22,10 +22,10 @@ def leave_the_gpus_visible(monkeypatch):
     monkeypatch.setattr(gpus, "hide_gpus", lambda: None)
 
 
-def refused(capsys, *arguments, main=command.main) -> str:
+def refused(capsys, *arguments, run=command.run) -> str:
     """The last line of an error about the command."""
     with pytest.raises(SystemExit) as ended:
-        main([str(each) for each in arguments])
+        run([str(each) for each in arguments])
     assert ended.value.code == 2
     return capsys.readouterr().err.splitlines()[-1]
 
@@ -74,7 +74,7 @@ def test_implementations_that_cannot_be_swept_are_named(tmp_path, capsys):
     ends = tmp_path / "ends.py"
     ends.write_text("import os; os._exit(3)")
     with pytest.raises(SystemExit):
-        command.main([str(each) for each in (*db, "--impl-from", ends)])
+        command.run([str(each) for each in (*db, "--impl-from", ends)])
     assert "ends.py: importing it ends the process: exit status 3" in capsys.readouterr().err
 
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_merged_is_named(tmp_path, capsys):
         pass
     there = tmp_path / "a.db"
     into = ("--into", tmp_path / "new.db")
-    assert "a FILE is given twice" in refused(capsys, there, there, *into, main=merge.main)
-    assert "absent.db: there is no such file" in refused(capsys, tmp_path / "absent.db", *into, main=merge.main)
-    assert "is there already" in refused(capsys, there, "--into", there, main=merge.main)
+    assert "a FILE is given twice" in refused(capsys, there, there, *into, run=merge.run)
+    assert "absent.db: there is no such file" in refused(capsys, tmp_path / "absent.db", *into, run=merge.run)
+    assert "is there already" in refused(capsys, there, "--into", there, run=merge.run)
     assert not (tmp_path / "new.db").exists()

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from flash_attest.properties.judging.verdict import PASS, UNKNOWN
-from flash_attest.runner.plugin.shard import Shard
+from flash_attest.runner.parts import Shard
 from flash_attest.sweep.records import DIED, DONE, DRAWN, REPORTED, RUNNING, Run, key_of
 from flash_attest.sweep.store import Store, StoreError
 from tests.sweep.sweeps import finding, passed, run, store

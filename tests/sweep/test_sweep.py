@@ -54,18 +54,8 @@ def test_the_command_sweeps_in_processes_of_its_own(tmp_path, right):
     plugin = tmp_path / "locking.py"
     plugin.write_text(source)
     options = [plugin if each == PLUGINS / "good.py" else each for each in right]
-    command = [
-        sys.executable,
-        "-m",
-        "flash_attest.sweep",
-        *options,
-        "--runs",
-        1,
-        "--workers",
-        1,
-        "--db",
-        tmp_path / "sweep.db",
-    ]
+    command = [sys.executable, "-m", "flash_attest", "sweep", *options, "--runs", 1, "--workers", 1]
+    command += ["--db", tmp_path / "sweep.db"]
     ran = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == "" and "not green" not in ran.stdout and RIGHT in ran.stdout

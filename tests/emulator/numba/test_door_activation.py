@@ -69,7 +69,7 @@ def test_a_missing_package_is_named_with_the_command(missing, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == missing else find(name, *rest))
     name = {"numba": "Numba", "numba_cuda": "numba-cuda", "cuda.pathfinder": "cuda-pathfinder"}[missing]
-    assert lacking() == f"{name} is not installed: pip install numba 'numba-cuda[cu13]==0.30.*'"
+    assert lacking() == f"{name} is not installed: pip install 'flash-attest[numba]'"
     with pytest.raises(EmulatorError, match=f"{name} is not installed"):
         activate()
 
@@ -100,7 +100,7 @@ def test_what_is_lacking_is_a_warning_where_others_import_numba(monkeypatch):
 
 
 def test_importing_the_emulator_imports_neither_numba_nor_torch():
-    assert run("import emulator.numba, sys; print('numba' in sys.modules, 'torch' in sys.modules)") == [
+    assert run("import flash_attest.emulator.numba, sys; print('numba' in sys.modules, 'torch' in sys.modules)") == [
         "False",
         "False",
     ]

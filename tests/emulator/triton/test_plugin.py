@@ -104,6 +104,6 @@ def test_a_run_with_the_interpreter_says_so(tmp_path):
 
 
 def test_with_the_interpreter_nothing_is_activated():
-    program = "import emulator.triton as e; print(e.activate(), e.is_active())"
+    program = "import flash_attest.emulator.triton as e; print(e.activate(), e.is_active())"
     assert python("-c", program, TRITON_INTERPRET="1").stdout.split() == ["False", "False"]
     assert python("-c", program).stdout.split() == ["True", "True"]

@@ -13,7 +13,7 @@ from flash_attest.impls.contract.registry import ours
 from flash_attest.impls.triton.device import lacking
 from tests.impls.runs import python, results
 
-REASON = "Triton is not installed: pip install triton"
+REASON = "Triton is not installed: pip install 'flash-attest[triton]'"
 with_triton = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 

@@ -5,18 +5,16 @@ import shlex
 import pytest
 
 from flash_attest.impls.contract.registry import option_of
-from flash_attest.properties.judging.origin import DECORATED as DECORATED_TESTS
-from flash_attest.properties.judging.origin import OURS, CheckedFile, DecoratedTest, OwnRun
+from flash_attest.properties.judging.origin import DECORATED as DECORATES
+from flash_attest.properties.judging.origin import OURS, Checked, DecoratedTest, OwnRun
 
 TEST = "properties/test_causal.py::test_query_sees_exactly_its_prefix[mine]"
 CASE = "seqlen_q=65 headdim=64"
-DECORATED = DecoratedTest(
-    {
-        "test_query_sees_exactly_its_prefix": "tests/test_attn.py::test_attention[query_sees_exactly_its_prefix]",
-        "test_contract_is_kept": "tests/test_attn.py::test_attention[contract_is_kept]",
-    },
-    ("tests/test_attn.py",),
-)
+TESTS = {
+    "test_query_sees_exactly_its_prefix": "tests/test_attn.py::test_attention[query_sees_exactly_its_prefix]",
+    "test_contract_is_kept": "tests/test_attn.py::test_attention[contract_is_kept]",
+}
+DECORATED = DecoratedTest(TESTS, ("/r/tests/test_attn.py", "--rootdir=/r"))
 
 
 @pytest.mark.parametrize(
@@ -25,8 +23,8 @@ DECORATED = DecoratedTest(
         (OURS, f"pytest '{TEST}' --case '{CASE}'"),
         (OwnRun(option_of("my file.py")), f"pytest '{TEST}' '--impl-from=my file.py' --case '{CASE}'"),
         (
-            CheckedFile("mine.py"),
-            f"flash-attest check mine.py --law test_query_sees_exactly_its_prefix --case '{CASE}'",
+            Checked("mine.py"),
+            f"flash-attest check mine.py --law query_sees_exactly_its_prefix --case '{CASE}'",
         ),
         (
             DECORATED,
@@ -43,8 +41,8 @@ def test_what_the_case_alone_does_not_say_is_named():
     assert OwnRun("-p mine").replay(TEST, CASE, **how) == (
         f"pytest '{TEST}' -p mine --perturb stress,cold --device cpu --case '{CASE}'"
     )
-    assert CheckedFile("my file.py:IMPL").replay(TEST, **how) == (
-        "flash-attest check 'my file.py:IMPL' --law test_query_sees_exactly_its_prefix --perturb stress,cold --device cpu"
+    assert Checked("my file.py:IMPL").replay(TEST, **how) == (
+        "flash-attest check 'my file.py:IMPL' --law query_sees_exactly_its_prefix --perturb stress,cold --device cpu"
     )
     assert DECORATED.replay(TEST, **how).endswith(
         "[query_sees_exactly_its_prefix]' --attest-perturb stress,cold --attest-device cpu"
@@ -57,16 +55,13 @@ def test_the_contract_check_is_replayed_without_a_case():
     assert shlex.split(DECORATED.replay(contract)) == ["pytest", "tests/test_attn.py::test_attention[contract_is_kept]"]
 
 
-def test_another_process_finds_what_an_option_or_a_file_names(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("")
+def test_another_process_finds_it_with_the_same_option():
     assert OURS.again() == []
     assert OwnRun(option_of("my file.py")).again() == ["--impl-from=my file.py"]
-    assert CheckedFile(str(file)).again() == [f"--impl-from={file}"]
-    assert DECORATED.again() == [DECORATED_TESTS, "tests/test_attn.py"]
-    assert CheckedFile(f"{file}:NAME").again() == [f"--impl-from={file}:NAME"]
+    assert Checked("a_package", "", option_of("a_package.attest:IMPL")).again() == ["--impl-from=a_package.attest:IMPL"]
+    assert DECORATED.again() == [DECORATES, "/r/tests/test_attn.py", "--rootdir=/r"]
 
 
-@pytest.mark.parametrize("origin", [CheckedFile("a_package"), CheckedFile("a_package.module:NAME")])
-def test_what_no_option_names_is_not_found_again(origin):
-    assert origin.again() is None
+def test_of_a_target_with_several_the_implementation_is_named():
+    command = Checked("mine.py", "fast").replay(TEST)
+    assert command == "flash-attest check mine.py --impl fast --law query_sees_exactly_its_prefix"

@@ -9,14 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from flash_attest.command import merge
 from flash_attest.impls import torch_math
 from flash_attest.properties.law import laws
-from flash_attest.runner.plugin import merge
+from flash_attest.runner.parts import Shard, parse
 from flash_attest.runner.plugin.merge import MergeError, merged
-from flash_attest.runner.plugin.options import shard_option
+from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
-from flash_attest.runner.plugin.shard import NOTHING, Shard, cut, parse, split, weight
+from flash_attest.runner.plugin.shard import NOTHING, cut, split, weight
 from tests.places import PLUGINS
 from tests.runs import attest, results
 
@@ -56,7 +57,7 @@ def test_a_shard_is_read(text, shard):
 def test_a_wrong_shard_is_a_usage_error_that_names_it_and_the_form(text):
     config = SimpleNamespace(getoption={"--shard": text}.get)
     with pytest.raises(pytest.UsageError) as error:
-        shard_option(config)
+        _ = Options(config).shard
     assert str(error.value) == f"--shard {text}: should be i/n with 1 <= i <= n, as in --shard 1/4"
 
 
@@ -222,7 +223,7 @@ def test_the_joined_report_is_one_of_a_whole_run(parts, tmp_path, capsys):
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").write_text(json.dumps(record))
     into = tmp_path / "whole"
-    assert merge.main([str(tmp_path / "two"), str(tmp_path / "one"), "--into", str(into)]) == 0
+    assert merge.run([str(tmp_path / "two"), str(tmp_path / "one"), "--into", str(into)]) == 0
     page, record = (into / "index.html").read_text(), json.loads((into / "results.json").read_text())
     assert "hard 1/2" not in page and len(record["results"]) == 3
     assert "3 pass" in capsys.readouterr().out
@@ -239,7 +240,7 @@ def test_the_joined_report_is_one_of_a_whole_run(parts, tmp_path, capsys):
 def test_a_wrong_merge_is_a_usage_error(parts, tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
-        merge.main(arguments)
+        merge.run(arguments)
     assert end.value.code == 2 and words in capsys.readouterr().err and not (tmp_path / "whole").exists()
 
 

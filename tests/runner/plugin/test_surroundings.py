@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_attest import required
+from flash_attest import packages
 from flash_attest.properties.judging.judgement import replay_of
 from flash_attest.properties.judging.origin import OURS, OwnRun
 from tests.places import PLUGINS, ROOT
@@ -52,8 +52,7 @@ def test_a_missing_package_is_one_line_that_says_what_to_do(name):
 
 def test_what_is_looked_for_is_in_requirements():
     lines = {line.split(";")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()}
-    named = {"pytest-xdist" if name == "xdist" else name for name in required.PACKAGES}
-    assert named <= {line.split("=")[0].split(">")[0].split("<")[0] for line in lines}
+    assert {*packages.NEEDED.values()} <= {line.split("=")[0].split(">")[0].split("<")[0] for line in lines}
 
 
 # --- the shell --------------------------------------------------------------------------------------------------------
@@ -123,8 +122,9 @@ def test_an_existing_report_folder_may_follow_a_space(tmp_path):
 def checkout(into: Path) -> Path:
     """A copy of what a run needs."""
     into.mkdir(parents=True)
-    for room in ("oracle", "impls", "properties", "races", "emulator"):
-        shutil.copytree(ROOT / room, into / room, ignore=shutil.ignore_patterns("__pycache__"))
+    rooms = [path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()]
+    for room in ("flash_attest", *rooms):
+        shutil.copytree(ROOT / room, into / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("conftest.py", "tox.ini", "pyproject.toml"):
         shutil.copy(ROOT / name, into / name)
     return into

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from flash_attest.command import times as command
 from flash_attest.emulator import build_cache
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
@@ -108,7 +109,7 @@ def test_what_no_law_is_charged_with_is_pytest():
 
 def test_the_command_reads_a_report_folder(tmp_path, capsys):
     (tmp_path / "results.json").write_text(json.dumps({"results": RESULTS, "environment": ENVIRONMENT}))
-    assert times.main([str(tmp_path), "--slowest", "1"]) == 0
+    assert command.run([str(tmp_path), "--slowest", "1"]) == 0
     said = capsys.readouterr().out
     assert "10.0 s on 2 workers, a processor" in said
     assert [line.split()[:2] for line in said.splitlines() if line.startswith(("a ", "b ", "x ", "y "))] == [
@@ -121,7 +122,7 @@ def test_what_is_no_report_is_named(tmp_path, capsys, text):
     if text is not None:
         (tmp_path / "results.json").write_text(text)
     with pytest.raises(SystemExit):
-        times.main([str(tmp_path)])
+        command.run([str(tmp_path)])
     assert "should be the results.json of a run" in capsys.readouterr().err
 
 

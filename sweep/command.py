@@ -1,47 +1,41 @@
-"""flash-attest sweep: the command."""
+"""What `flash-attest sweep` does: one session of a sweep, and its report."""
 
 from __future__ import annotations
 
-import os
+import argparse
 import secrets
-import shlex
-import signal
-import sys
 import time
 import uuid
 from contextlib import closing
 
-import flash_attest.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
-
-# isort: split
 import torch
 from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.markup import escape
 
+from flash_attest.arguments import INTERRUPTED, Parser
 from flash_attest.impls.contract.registry import Entry, RegistryError
 from flash_attest.races import sanitizer
 from flash_attest.runner.compiled_modules import keep_modules_compiled
+from flash_attest.runner.parts import Shard
 from flash_attest.runner.plugin.report import environment
-from flash_attest.runner.plugin.shard import Shard
 from flash_attest.runner.profiles import PROFILES
-from flash_attest.sweep import plan, report
-from flash_attest.sweep.crew import COMPLETE, INTERRUPTED, STOPPED, Crew
+from flash_attest.sweep import crew, plan, report
 from flash_attest.sweep.machine import MachineError, facts, places
-from flash_attest.sweep.options import parsed
 from flash_attest.sweep.progress import Progress
 from flash_attest.sweep.store import Store, StoreError
 
-CTRL_C = 130
+STATUS = {crew.COMPLETE: report.GREEN, crew.INTERRUPTED: INTERRUPTED, crew.STOPPED: report.NO_DISK}
 
 
-def main(arguments: list[str], console: Console | None = None) -> int:
-    """Sweep, report. Returns the exit status (options.EPILOG)."""
-    parser, options = parsed(arguments)
+def sweep(parser: Parser, options: argparse.Namespace, command: str, console: Console | None = None) -> int:
+    """Sweep, report. command: as the report quotes it. Returns the exit status (options.EPILOG)."""
     keep_modules_compiled()  # for workers
     console = console or report.console()
     if options.device == "auto":
         options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no CUDA device here")
     lock = FileLock(f"{options.db}.lock", timeout=0)
     try:
         options.db.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +45,7 @@ def main(arguments: list[str], console: Console | None = None) -> int:
     except OSError as error:
         parser.error(f"--db {options.db}: cannot be written to ({error.strerror})")
     try:
-        return _with_lock(parser, options, console, shlex.join(["python", "-m", "flash_attest.sweep", *arguments]))
+        return _with_lock(parser, options, console, command)
     finally:
         lock.release()
 
@@ -129,20 +123,12 @@ def _sweep(options, store: Store, console: Console, command: str, entries: list[
         console.print(f"an earlier sweep was killed: {again} runs are tried again, {gone} did not come back twice")
     with Progress(console, session, options.seconds, options.runs or 0) as progress:
         progress.seen_before(store)
-        crew = Crew(job, crew_places, store, progress)
-        state = crew.work()
+        workers = crew.Crew(job, crew_places, store, progress)
+        state = workers.work()
     try:
         store.end(session, state, round(time.monotonic() - began, 1))
     except StoreError as error:
-        crew.trouble = crew.trouble or str(error)
-    if crew.trouble:
-        console.print(f"[bold red]stopped:[/] {crew.trouble}", highlight=False)
-    return {COMPLETE: report.GREEN, INTERRUPTED: CTRL_C, STOPPED: report.NO_DISK}[state]
-
-
-if __name__ == "__main__":
-    os.environ.setdefault(
-        "PYTORCH_NVML_BASED_CUDA_CHECK", "1"
-    )  # torch then counts GPUs without CUDA, for processes that fork
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))
+        workers.trouble = workers.trouble or str(error)
+    if workers.trouble:
+        console.print(f"[bold red]stopped:[/] {workers.trouble}", highlight=False)
+    return STATUS[state]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 import time
 
 import torch
@@ -12,28 +10,27 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from flash_attest.bench import plot
+from flash_attest.arguments import Parser
 from flash_attest.bench.cells import GPU_KERNELS, SECONDS, TIMED, UNTRUSTED
-from flash_attest.bench.options import parsed
+from flash_attest.bench.options import device_of
 from flash_attest.bench.plan import Part, plan
 from flash_attest.bench.report import Measurements, print_tables
 from flash_attest.bench.run import Bench
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.registry import Unloadable
+from flash_attest.packages import lacking
 from flash_attest.properties.cases.case import Case
 from flash_attest.runner.plugin.report import environment
 
 
-def main(arguments: list[str], console: Console | None = None) -> int:
-    """Measure, write, print. Returns 0, or 1 if a cell cannot be trusted, or 130 if interrupted."""
-    parser, options = parsed(arguments)
+def bench(parser: Parser, options: argparse.Namespace, command: list[str], console: Console | None = None) -> int:
+    """Measure, write, print. command: as bench.json has it. Returns the exit status (options.EPILOG)."""
+    options.device = device_of(parser, options)
     try:
         parts = plan(options)
     except registry.RegistryError as error:
         parser.error(str(error))
-    measurements = Measurements(
-        options.report, environment(options.device, command=["python", "-m", "flash_attest.bench", *arguments])
-    )
+    measurements = Measurements(options.report, environment(options.device, command=command))
     measurements.environment |= details(options.device)
     try:
         options.report.mkdir(parents=True, exist_ok=True)
@@ -75,9 +72,7 @@ def measure(options: argparse.Namespace, parts: list[Part], measurements: Measur
         console.print(f"left out      {escape(text)}", highlight=False, soft_wrap=True)
     for impl in broken.values():
         console.print(f"[bold red]not loaded[/]    {escape(impl.problem)}", highlight=False, soft_wrap=True)
-    drawn = plot.draw(measurements, measurements.directory / "bench.png")
-    if not drawn:  # remove an earlier run's
-        (measurements.directory / "bench.png").unlink(missing_ok=True)
+    drawn = _drawn(measurements, console)
     files = f"{measurements.json_file}" + f" and {measurements.directory / 'bench.png'}" * drawn
     timed = sum(cell["verdict"] == TIMED for cell in measurements.cells)
     seconds = f"{time.perf_counter() - started:.0f} s"
@@ -87,6 +82,21 @@ def measure(options: argparse.Namespace, parts: list[Part], measurements: Measur
                   highlight=False, soft_wrap=True)  # fmt: skip
     bad = broken or any(cell["verdict"] in UNTRUSTED for cell in measurements.cells)
     return status or int(bool(bad))
+
+
+def _drawn(measurements: Measurements, console: Console) -> bool:
+    """Write bench.png; False if there is nothing to draw, or nothing to draw with. A figure of an earlier run is removed."""
+    file = measurements.directory / "bench.png"
+    if problem := lacking("matplotlib"):
+        console.print(f"no bench.png: {escape(problem)}", highlight=False, soft_wrap=True)
+        drawn = False
+    else:
+        from flash_attest.bench import plot  # imports matplotlib, which is in the extra `bench`
+
+        drawn = plot.draw(measurements, file)
+    if not drawn:
+        file.unlink(missing_ok=True)
+    return drawn
 
 
 def _progress_printer(
@@ -139,9 +149,3 @@ def _console() -> Console:
 def _progress(console: Console) -> Progress:
     return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                     TimeRemainingColumn(), console=console, transient=True)  # fmt: skip
-
-
-if __name__ == "__main__":
-    # A time limit (SIGTERM) ends the run as Ctrl-C does: with table and plot.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))

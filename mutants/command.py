@@ -1,67 +1,62 @@
-"""flash-attest power: is every planted bug caught by its law? With --matrix: by which laws, and by which other suites?
+"""What `flash-attest power` does. Is every planted bug caught by its law?
 
-With --races: which layers of race detection find the planted races?
+With --matrix: by which laws, and by which other suites? With --races: which layers of race detection find the planted races?
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import sys
 
 import torch
 from rich.console import Console
 
+from flash_attest.arguments import Parser
+from flash_attest.did_you_mean import did_you_mean
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.mutants import ALL, CONTRACT, Mutant, MutantError, beyond_smallest, build, edited_source, elsewhere
 from flash_attest.mutants.judging import EXAMPLES, one_of_all
-from flash_attest.mutants.power import command as power
+from flash_attest.mutants.power import command as matrix
 from flash_attest.mutants.power.records import RecordError
 from flash_attest.mutants.races import command as races
 from flash_attest.properties.judging.verdict import FAIL
 from flash_attest.properties.law import laws
 
 
-def main(arguments: list[str] | None = None) -> int:
+def power(parser: Parser, options: argparse.Namespace) -> int:
     """Print the table or judge the matrix; 0 if every mutant was caught as required, 1 if not, 2 if none was judged."""
-    parser = argparse.ArgumentParser(prog="flash-attest power", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only (a part of the name is enough)")
-    parser.add_argument("--examples", type=int, help=f"cases per law (default: {EXAMPLES}; --matrix: the profile's)")
-    parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: %(default)s)")
-    parser.add_argument("--workers", type=int, help="processes (default: 1; --matrix: one for each core)")
-    parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto",
-        help="of --matrix and --races (auto: cuda if there is one); cpu hides GPUs: Triton and Numba run in the emulator",
-    )  # fmt: skip
-    parser.add_argument("--messages", action="store_true", help="show each law's whole message")
-    power.add_options(parser)
-    races.add_options(parser)
-    options = parser.parse_args(arguments)
-    for name in ("workers", "examples", "seconds", "repeats"):
-        if (value := getattr(options, name)) is not None and value <= 0:
-            parser.error(f"--{name} {value}: should be more than 0")
     console = Console(soft_wrap=True)
     try:
         if options.races:
             return races.run(options, console)
         if options.write and not options.matrix:
-            return power.write(options, console)
-        chosen = [m for m in ALL if not options.names or any(name in m.name for name in options.names)]
-        if unknown := [name for name in options.names if not any(name in m.name for m in ALL)]:
-            print(f"no mutant is called {' or '.join(unknown)}; there are:", *(m.name for m in ALL), sep="\n  ")
-            return 2
+            return matrix.write(options, console)
+        chosen = named(options.names)
+        if options.list:
+            print(*(f"{mutant.name:62} {mutant.law}" for mutant in chosen), sep="\n")
+            return 0
         for mutant in chosen:
             edited_source(mutant)
             if mutant.law not in (CONTRACT, *laws()):
                 parser.error(f"mutant {mutant.name} names {mutant.law}, which is not a law")
-        return power.judge(chosen, options, console) if options.matrix else _judge(chosen, options)
-    except (MutantError, EmulatorError, RecordError, power.OptionError) as error:
+        return matrix.judge(chosen, options, console) if options.matrix else _judge(chosen, options)
+    except (MutantError, EmulatorError, RecordError, matrix.OptionError) as error:
         parser.error(str(error))
+
+
+def named(names: list[str]) -> list[Mutant]:
+    """Return the mutants whose names have one of these as a part, or all without names. Raises OptionError."""
+    known = [mutant.name for mutant in ALL]
+    if unknown := [name for name in names if not any(name in mutant for mutant in known)]:
+        raise matrix.OptionError(
+            f"no planted bug is called {' or '.join(unknown)}{did_you_mean(unknown, known)} (--list lists them)"
+        )
+    return [mutant for mutant in ALL if not names or any(name in mutant.name for name in names)]
 
 
 def _judge(chosen: list[Mutant], options: argparse.Namespace) -> int:
     """Each mutant by the law that it names, on the device that it names. Raises OptionError."""
-    power.device_of(options)
+    matrix.device_of(options)
     for mutant in [m for m in chosen if elsewhere(m)]:
         print(f"- {mutant.name}: {elsewhere(mutant)}")
         chosen.remove(mutant)
@@ -70,7 +65,7 @@ def _judge(chosen: list[Mutant], options: argparse.Namespace) -> int:
         return 2
     for mutant in chosen:
         build(mutant)
-    work = [(ALL.index(m), options.seed, options.examples or EXAMPLES) for m in chosen]
+    work = [(ALL.index(m), options.seed, options.cases or EXAMPLES) for m in chosen]
     with multiprocessing.get_context("spawn").Pool(options.workers or 1, torch.set_num_threads, (1,)) as pool:
         return _table(chosen, pool.imap(one_of_all, work), options.messages)
 
@@ -91,7 +86,3 @@ def _table(chosen: list[Mutant], results, messages: bool) -> int:
               sep="\n", flush=True)  # fmt: skip
     print(f"{caught} of {len(chosen)} mutants caught, {small} of them by a case as small as promised, in {spent:.0f} s")
     return 0 if small == len(chosen) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

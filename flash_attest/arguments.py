@@ -1,0 +1,151 @@
+"""Command lines: a parser that suggests what a misspelt option meant, and the options that several commands have.
+
+An option has the same spelling, the same form and the same meaning in every command. Importing this imports no torch, which
+takes seconds, for which --help should not wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from flash_attest.did_you_mean import did_you_mean
+from flash_attest.runner.parts import Shard, parse
+
+DEVICES = ("auto", "cpu", "cuda")
+WRONG = 2  # the exit status if a command line is wrong
+INTERRUPTED = 130  # after Ctrl-C
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser without abbreviations, whose errors are one line with what to do."""
+
+    def __init__(self, prog: str, description: str, epilog: str = "", **more):
+        super().__init__(
+            prog=prog, description=description, epilog=epilog or None, allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter, **more,
+        )  # fmt: skip
+
+    def parse_args(self, args=None, namespace=None):
+        """Parse a command line. Ends with a suggestion if it has an option that the command does not know."""
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            known = [option for action in self._actions for option in action.option_strings]
+            options_of_rest = [word.partition("=")[0] for word in rest if word.startswith("-")]
+            hint = did_you_mean(options_of_rest, known) or f" ({self.prog} --help lists the options)"
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line, and end with status 2."""
+        self.exit(WRONG, f"{self.prog}: error: {message}\n")
+
+
+# --- the options that several commands have ------------------------------------------------------------------------------
+
+
+def add_impl(parser: argparse.ArgumentParser, unless: str) -> None:
+    """Add --impl. unless: which implementations there are without it."""
+    parser.add_argument(
+        "--impl", metavar="A,B", help=f"only these implementations ({unless}; an unknown name lists the known ones)"
+    )
+
+
+def add_impl_from(parser: argparse.ArgumentParser, what: str = "the Implementation in this file") -> None:
+    """Add --impl-from."""
+    parser.add_argument("--impl-from", metavar="FILE.py[:NAME]", action="append", default=[],
+                        help=f"{what}; may be given again")  # fmt: skip
+
+
+def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add --device. more: what else there is to say about it."""
+    parser.add_argument("--device", choices=DEVICES, default="auto", help=f"auto: cuda if there is one{more}")
+
+
+def add_seed(parser: argparse.ArgumentParser, what: str, default: int | None = 0) -> None:
+    """Add --seed. what: what it chooses."""
+    parser.add_argument("--seed", type=seed, default=default, metavar="N", help=what)
+
+
+def add_shard(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --shard. what: what it is a part of."""
+    parser.add_argument("--shard", type=shard, metavar="I/N", help=what)
+
+
+def add_report(parser: argparse.ArgumentParser, what: str, default: Path | None = None) -> None:
+    """Add --report. what: what goes there."""
+    parser.add_argument("--report", type=Path, default=default, metavar="DIR", help=what)
+
+
+def add_workers(parser: argparse.ArgumentParser, unless: str) -> None:
+    """Add --workers. unless: how many there are without it."""
+    parser.add_argument("--workers", type=whole, metavar="N", help=f"processes ({unless})")
+
+
+def add_repeats(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --repeats. what: what is repeated."""
+    parser.add_argument("--repeats", type=whole, metavar="N", help=what)
+
+
+def add_case_timeout(parser: argparse.ArgumentParser) -> None:
+    """Add --case-timeout."""
+    parser.add_argument("--case-timeout", type=seconds, default=120.0, metavar="SECONDS",
+                        help="the limit for a call of an implementation (120; 0: no limit)")  # fmt: skip
+
+
+# --- the forms of their values -------------------------------------------------------------------------------------------
+
+
+def listed(text: str) -> list[str]:
+    """Split "a,b" into its words."""
+    return [word.strip() for word in text.split(",")]
+
+
+def some_of(words: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return the words, each once. Raises ArgumentTypeError for one that is not known, with those that are."""
+    words, known = list(words), tuple(known)
+    for word in words:
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"{word!r} should be one of {', '.join(known)}{did_you_mean(word, known)}")
+    return tuple(dict.fromkeys(words))
+
+
+def number(text: str) -> float:
+    """Read a number. Raises ArgumentTypeError."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: should be a number") from None
+
+
+def seconds(text: str) -> float:
+    """Read a time limit, of which 0 is none. Raises ArgumentTypeError."""
+    value = number(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: should be a number of seconds, or 0 for no limit")
+    return value
+
+
+def whole(text: str) -> int:
+    """Read a count. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: should be a whole number, at least 1")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    """Read a seed. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text}: should be a whole number, below 2**63")
+    return int(text)
+
+
+def shard(text: str) -> Shard:
+    """Read I/N. Raises ArgumentTypeError."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("--shard ")) from None

@@ -1,0 +1,70 @@
+"""The command flash-attest; python -m flash_attest is the same.
+
+Each subcommand is a module here with NAME, SUMMARY and run(arguments), which returns the exit status. Importing one imports
+neither torch nor pytest: they take seconds, for which --help should not wait. `run` imports them once its options are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from types import ModuleType
+
+from flash_attest import __version__
+from flash_attest.arguments import INTERRUPTED, WRONG
+from flash_attest.did_you_mean import did_you_mean
+
+COMMANDS = (
+    "check", "laws", "emulate", "trace", "doctor", "sweep", "bench", "calibrate", "power", "merge", "times",
+)  # fmt: skip
+USAGE = "usage: flash-attest COMMAND [OPTION...]"
+EPILOG = """\
+flash-attest COMMAND --help says more, and what each exit status means. In all of them 2 means that the command is wrong, and
+130 that it was interrupted."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a subcommand. Returns its exit status.
+
+    arguments: without the name of the program; those of this process by default.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (
+        BrokenPipeError
+    ):  # `flash-attest laws | head`: nobody reads the rest, and flushing it at exit would fail again
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0 if arguments else WRONG
+    if arguments[0] in ("-V", "--version", "version"):
+        print(f"flash-attest {__version__}")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        what = "option" if name.startswith("-") else "command"
+        print(f"flash-attest: error: unknown {what} {name!r}{did_you_mean(name, COMMANDS)} "
+              f"(commands: {', '.join(COMMANDS)})", file=sys.stderr)  # fmt: skip
+        return WRONG
+    return command(name).run(rest)
+
+
+def command(name: str) -> ModuleType:
+    """Return the module of a subcommand."""
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def help_text() -> str:
+    """Return what --help prints."""
+    lines = [f"  {name:10} {command(name).SUMMARY}" for name in COMMANDS]
+    return "\n".join([USAGE, "", "Judges implementations of attention.", "", *lines, "", EPILOG])

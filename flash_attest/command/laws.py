@@ -1,0 +1,121 @@
+"""flash-attest laws: what is judged, and on which planted bug each law was tried."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from flash_attest.arguments import Parser
+from flash_attest.command import chapters
+
+if TYPE_CHECKING:
+    from flash_attest.properties.law import Law
+
+NAME = "laws"
+SUMMARY = "every law: its rule, what it needs, a planted bug that it catches"
+EPILOG = """\
+  flash-attest laws                                 a line for each law
+  flash-attest laws query_sees_exactly_its_prefix   its whole rule, what it needs, all bugs planted for it
+  flash-attest laws --chapter causal --json         for a program
+
+Exit status: 0, or 2 if there is no such law.
+"""
+WIDE = 240  # columns where there is no terminal
+
+
+def run(arguments: list[str]) -> int:
+    """Print them. Returns the exit status."""
+    parser = Parser(f"flash-attest {NAME}", "The laws of attention that implementations are judged by.", EPILOG)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all about these laws, with or without test_")
+    parser.add_argument("--chapter", metavar="NAME", help="only the laws of this chapter, as in causal")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
+    options = parser.parse_args(arguments)
+    try:
+        wanted = {chapters.place_of(name)[1] for name in options.names}
+        chapter = chapters.chapter_of(options.chapter) if options.chapter else None
+    except chapters.UnknownName as error:
+        parser.error(str(error))
+    import flash_attest.required  # noqa: F401
+
+    shown = [
+        law
+        for law in described()
+        if (not wanted or law["name"] in wanted) and chapter in (None, f"test_{law['chapter']}")
+    ]
+    if options.json:
+        print(json.dumps(shown, indent=1))
+    elif wanted:
+        print("\n\n".join(map(whole, shown)))
+    else:
+        _print_table(shown)
+    return 0
+
+
+def described() -> list[dict]:
+    """Return all laws, and the contract, which is checked before them, as dicts that JSON takes."""
+    from flash_attest.mutants import ALL, CONTRACT
+    from flash_attest.properties import test_contract
+    from flash_attest.properties.law import Law, laws
+
+    contract = Law(test_contract.test_contract_is_kept, None, bug="")
+    planted: dict[str, list] = {}
+    for mutant in ALL:
+        planted.setdefault(mutant.law, []).append({"name": mutant.name, "story": mutant.story, "device": mutant.device})
+    return [_described(law, planted.get(name, [])) for name, law in {CONTRACT: contract, **laws()}.items()]
+
+
+def _described(law: Law, planted: list[dict]) -> dict:
+    return {
+        "name": law.name,
+        "chapter": law.chapter.removeprefix(chapters.PREFIX),
+        "rule": law.rule,
+        "needs": list(law.needs),
+        "device": law.device,
+        "bugs": f"docs/bugs.md#{law.bug}" if law.bug else None,
+        "planted": planted,
+    }
+
+
+def needs_of(law: dict) -> str:
+    """Return what a law needs in words: what an implementation must declare, and a device."""
+    return ", ".join([*law["needs"], *([f"{law['device']} only"] if law["device"] else [])])
+
+
+def first_sentence(rule: str) -> str:
+    """Return the beginning of a rule, up to the end of its first sentence or paragraph."""
+    text = " ".join(rule.split("\n\n")[0].split())
+    head, end, _ = text.partition(". ")
+    return head + end.strip()
+
+
+def whole(law: dict) -> str:
+    """Return all about one law, as text."""
+    lines = [
+        f"{law['name']}   ({law['chapter']})",
+        "",
+        *(f"  {line}".rstrip() for line in law["rule"].splitlines()),
+        "",
+    ]
+    lines += [f"needs     {needs_of(law) or 'nothing: every implementation is judged by it'}"]
+    if law["bugs"]:
+        lines += [f"real bugs {law['bugs']}"]
+    lines += [f"planted   {len(law['planted'])} bugs that it must catch:", ""]
+    lines += [f"  {bug['name']}\n      {bug['story']}" for bug in law["planted"]]
+    return "\n".join(lines)
+
+
+def _print_table(shown: list[dict]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("law", "chapter", "rule", "needs", "a planted bug"):
+        table.add_column(heading, overflow="fold")
+    for law in shown:
+        bug = law["planted"][0]["name"] if law["planted"] else ""
+        name = law["name"].removeprefix(chapters.PREFIX)
+        table.add_row(name, law["chapter"], first_sentence(law["rule"]), needs_of(law), bug)
+    console.print(table, markup=False)
+    console.print(f"{len(shown)} laws; flash-attest laws NAME has the whole rule", highlight=False)

@@ -1,0 +1,71 @@
+"""flash-attest power: which planted bugs the laws catch, and which other suites would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flash_attest.arguments import Parser, add_device, add_repeats, add_seed, add_shard, add_workers, seconds, whole
+from flash_attest.runner.profiles import PROFILES
+
+NAME = "power"
+SUMMARY = "which planted bugs the laws catch, and which the rules of other suites would"
+DESCRIPTION = """\
+Is every planted bug caught by its law? With --matrix: by which laws, and by which other suites? With --races: which layers of
+race detection find the planted races?"""
+EPILOG = """\
+  flash-attest power causal_strict                           these bugs before their laws: verdict and smallest case
+  flash-attest power --matrix --json FILE                    each bug before all laws and other suites' rules
+  flash-attest power --races --json FILE                     each planted race before each layer, under each perturbation
+  flash-attest power --write docs/power.md --from FILE ...   what --matrix --json FILE found, as a document
+
+Exit status: 0 every bug was caught as required; 1 one was not; 2 the command is wrong, or none could be judged here; 130
+interrupted: with --json the same command goes on.
+"""
+
+
+def parser_of_options() -> Parser:
+    """Make the parser of every option."""
+    parser = Parser(f"flash-attest {NAME}", DESCRIPTION, EPILOG)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these bugs only (a part of the name is enough)")
+    parser.add_argument("--list", action="store_true", help="print their names and laws, and judge nothing")
+    parser.add_argument("--cases", type=whole, metavar="N", help="cases per law (300; --matrix: the profile's)")
+    add_seed(parser, "which cases are drawn (0)")
+    add_workers(parser, "1; --matrix and --races: one for each core")
+    add_device(parser, ", for --matrix and --races; cpu hides GPUs: Triton and Numba run in the emulator")
+    parser.add_argument("--messages", action="store_true", help="show each law's whole message")
+    _add_matrix(parser)
+    _add_races(parser)
+    return parser
+
+
+def _add_matrix(parser: Parser) -> None:
+    group = parser.add_argument_group("--matrix", "each planted bug before all laws, and the rules of other suites")
+    add = group.add_argument
+    add("--matrix", action="store_true", help="judge; with --json it goes on where it stopped")
+    add("--profile", choices=tuple(PROFILES), default="quick", help="cases per law (%(default)s)")
+    add("--json", type=Path, metavar="FILE", help="where the results are kept")
+    add_shard(group, "the I-th of N parts of the bugs")
+    add("--law-timeout", type=seconds, default=300.0, metavar="SECONDS",
+        help="for one law on one bug, then its process is ended (300)")  # fmt: skip
+    add("--write", type=Path, metavar="FILE", help="write the tables, as docs/power.md; judges only with --matrix")
+    add("--from", type=Path, nargs="+", default=[], metavar="JSON", dest="records",
+        help="for --write: what runs of --matrix --json wrote, in one or more environments")  # fmt: skip
+
+
+def _add_races(parser: Parser) -> None:
+    group = parser.add_argument_group("--races", "each planted race before each layer of race detection")
+    group.add_argument("--races", action="store_true", help="judge; with --json it goes on where it stopped")
+    group.add_argument("--layers", metavar="A,B", help="these layers only (an unknown name lists the known ones)")
+    add_repeats(group, "of a call, at most (on a CPU 10, on a GPU 100)")
+
+
+def run(arguments: list[str]) -> int:
+    """Judge planted bugs. Returns the exit status."""
+    parser = parser_of_options()
+    options = parser.parse_args(arguments)
+    if not options.law_timeout:
+        parser.error("--law-timeout 0: should be more than 0")
+    import flash_attest.required  # noqa: F401
+    from flash_attest.mutants.command import power
+
+    return power(parser, options)

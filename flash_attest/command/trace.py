@@ -1,0 +1,127 @@
+"""flash-attest trace: runs a Python file, and reports every race and stray access of the GPU kernels that it launches."""
+
+from __future__ import annotations
+
+import importlib.util
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+from flash_attest.arguments import WRONG, Parser, add_seed, seconds
+from flash_attest.did_you_mean import did_you_mean
+
+NAME = "trace"
+SUMMARY = "runs a Python file, and reports every race of the GPU kernels that it launches"
+DESCRIPTION = """\
+Runs a Python file in which GPU kernels are launched on CPU tensors: @triton.jit, @cuda.jit of Numba, and CUDA C++ that
+flash_attest.emulator.cuda loads. They run in the emulator, which checks every access. No GPU is needed, and none is used."""
+EPILOG = """\
+  flash-attest trace kernels.py                 runs the file
+  flash-attest trace kernels.py:launch          runs it, then calls launch()
+  flash-attest trace kernels.py -- --size 64    what follows -- are the file's own arguments
+
+Exit status: 0 nothing was found, on these inputs; 1 something was; 2 no kernel was launched, the file raised, or the command
+is wrong; 130 interrupted.
+"""
+
+
+class _NoFunction(Exception):
+    """The file has no function of the name that was given."""
+
+
+def run(arguments: list[str]) -> int:
+    """Trace. Returns the exit status."""
+    parser = Parser(f"flash-attest {NAME}", DESCRIPTION, EPILOG)
+    parser.add_argument("file", metavar="FILE.py[:NAME]", help="the file, and the function to call in it")
+    add_seed(parser, "0 runs threads and blocks in order, any other number in a random order (0)")
+    parser.add_argument("--limit", type=seconds, default=60.0, metavar="SECONDS", help="for one launch (60)")
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:cut])
+    if not options.limit:
+        parser.error("--limit 0: should be more than 0")
+    path, name = _split(options.file)
+    if not path.is_file():
+        beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        parser.error(f"{options.file}: there is no file {path}{did_you_mean(path.name, beside)}")
+    import flash_attest.required  # noqa: F401
+
+    return _traced(path, name, arguments[cut + 1 :], options)
+
+
+def _split(text: str) -> tuple[Path, str]:
+    """Read FILE.py:NAME as the file and the name; "" without a name."""
+    if not Path(text).exists() and ":" in text:
+        file, _, name = text.rpartition(":")
+        return Path(file), name
+    return Path(text), ""
+
+
+def _traced(path: Path, name: str, arguments: list[str], options) -> int:
+    from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+    from flash_attest.races.tracing import tracing
+
+    emulate_if_no_gpu("cpu")
+    problem = ""
+    with tracing(options.seed, limit=options.limit) as found:
+        try:
+            _run(path, name, arguments)
+        except _NoFunction as error:
+            problem = str(error)
+        except SystemExit as ended:
+            if ended.code not in (None, 0):
+                problem = f"{path} ended with exit status {ended.code}"
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            _print_traceback(error, path)
+            problem = f"{path} raised {type(error).__name__}"
+    for finding in found.findings:
+        print(f"{finding}\n")
+    if problem:
+        print(f"flash-attest {NAME}: {problem}", file=sys.stderr)
+    return _concluded(path, name, found, bool(problem))
+
+
+def _concluded(path: Path, name: str, found, stopped: bool) -> int:
+    """Print the last line; the exit status."""
+    launches = f"{found.launches} launch{'es' * (found.launches != 1)}"
+    if found.findings:
+        print(f"{len(found.findings)} found in {launches}")
+        return 1
+    if stopped:
+        return WRONG
+    if not found.launches:
+        hint = "" if name else f"; name the function that launches them: {path}:NAME"
+        print(
+            f"flash-attest {NAME}: no kernel was launched in the emulator, so nothing was traced{hint}", file=sys.stderr
+        )
+        return WRONG
+    print(f"nothing found in {launches}: no race, and no access outside of a tensor, on these inputs")
+    return 0
+
+
+def _run(path: Path, name: str, arguments: list[str]) -> None:
+    """Run a file as `python FILE` does, then call the function, if one is named."""
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    if not name:
+        runpy.run_path(str(path), run_name="__main__")
+        return
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where inspect and pickle look for it
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [each for each, value in vars(module).items() if callable(value)]
+        raise _NoFunction(f"{path}: there is no function {name} in it{did_you_mean(name, known)}")
+    function()
+
+
+def _print_traceback(error: BaseException, path: Path) -> None:
+    """Print the frames from the file on: those above are this command's."""
+    frames = error.__traceback__
+    while frames is not None and Path(frames.tb_frame.f_code.co_filename).resolve() != path.resolve():
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
