@@ -149,6 +149,21 @@ def test_pytest_has_it_as_a_plugin(emulated):
     )
 
 
+def test_pytest_does_not_warn_where_the_package_is_installed(emulated, tmp_path):
+    installed = tmp_path / "site" / "flash_attest-0.1.0.dist-info"  # the modules are the checkout's
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attest\nVersion: 0.1.0\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nflash-attest = flash_attest.pytest_plugin\n")
+    (installed / "RECORD").write_text("flash_attest/__init__.py,,\nflash_attest/pytest_plugin.py,,\n")
+    (emulated.folder / "test_asks.py").write_text(
+        "import torch\n\ndef test_gpu():\n    assert torch.cuda.is_available()\n"
+    )
+    command = ("--", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error::pytest.PytestWarning", "test_asks.py")
+    for more in ((), ("-n", "1")):
+        done = emulated(*command, *more, PYTHONPATH=str(installed.parent))
+        assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_wrong_command_line_is_refused(capsys):
     for arguments in ([], ["--"], ["--tra", "--", "x.py"], ["--trace"], ["--limit", "0", "--", "x.py"]):
         with pytest.raises(SystemExit) as end:
