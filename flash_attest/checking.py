@@ -25,7 +25,7 @@ from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.races.perturb import chosen
 from flash_attest.runner.green import not_green
 from flash_attest.runner.isolation.isolated import Isolated
-from flash_attest.runner.isolation.parent import possible
+from flash_attest.runner.isolation.parent import forks_can_use_cuda, possible
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 from flash_attest.runner.start import judge_of
@@ -122,10 +122,11 @@ def check(
         case=parse_case(case) if case else None,
         small=settings.small,
     )
-    apart = isolated and possible() and not (on == "cuda" and torch.cuda.is_initialized())
+    apart = isolated and possible() and (on == "cpu" or forks_can_use_cuda())
     if not apart:
         emulate_if_no_gpu(device)
     folder = Path(tempfile.mkdtemp(prefix="attest-"))
+    impls = [impl.on(on) for impl in impls]
     entries = [Entry(impl, file_of_function(impl.forward)) for impl in impls]
     judge = judge_of(
         plan, entries, folder, isolated=apart, limit=case_timeout, origin_of=lambda entry: Scripted(entry.name)
