@@ -75,8 +75,8 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("name", "words", "meant"),
     [
-        ("sweep", ["--hour", "8"], "--hours"), ("bench", ["--head-dim", "64"], "--headdim"),
-        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--case", "3"], "--cases"), ("check", ["--laws=a"], "--law"),
+        ("sweep", ["--minute", "0"], "--minutes"), ("bench", ["--head-dim", "64"], "--headdim"),
+        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--regime", "x"], "--regimes"), ("check", ["--laws=a"], "--law"),
         ("times", ["--slow", "3"], "--slowest"), ("laws", ["--jsn"], "--json"), ("doctor", ["--jsno"], "--json"),
     ],
 )  # fmt: skip
