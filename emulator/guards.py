@@ -1,179 +1,98 @@
-"""What packages ask torch before they launch a kernel: whether tensors are on a GPU, and which GPU that is.
+"""Puts the answers in place that a program with a GPU gets from torch (answers/), for a block or for the process.
 
-torch, torch.Tensor and torch.cuda get other attributes for as long as a block lasts. Tensors stay on the CPU. (A mode of
-torch.overrides would do less: it is off inside of torch.autograd.grad, which runs the backward of packages.)
+torch, torch.Tensor, torch.cuda and some of their classes get other attributes. Tensors stay on the CPU, where the emulator
+runs kernels. (A mode of torch.overrides would do less: it is off inside of torch.autograd.grad, which runs the backward of
+packages. A device of our own would have to implement every operator around the kernels.)
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import time
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
+from torch.amp import autocast_mode
+from torch.library import Library
+from torch.utils._device import DeviceContext
 
-from flash_attest.emulator.ampere import (
-    CAPABILITY,
-    DEVICE,
-    MAX_SHARED,
-    MAX_THREADS,
-    MEMORY,
-    MULTIPROCESSORS,
-    STATIC_SHARED,
+from flash_attest.emulator.answers import autocast, device, operators, random, tensors
+from flash_attest.emulator.answers.device import gpu_is_there as gpu_is_there
+
+ANSWERS: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (torch.Tensor, tensors.TENSORS),
+    (torch, {**tensors.MAKERS, **random.GENERATORS}),
+    *tensors.OTHER_MAKERS,
+    (DeviceContext, tensors.CONTEXT),
+    (torch.cuda, device.CUDA),
+    (torch.cuda.nvtx, device.NVTX),
+    (torch.accelerator, device.ACCELERATOR),
+    (torch.version, device.VERSION),
+    (torch.backends.cuda, device.BUILT),
+    (Library, operators.LIBRARY),
+    (CustomOpDef, operators.DEFINITION),
+    (torch.library, operators.FUNCTIONS),
+    (autocast_mode.autocast, autocast.AUTOCAST),
 )
-
-NAME = "emulated sm_80"
-MAJOR, MINOR = CAPABILITY
+_ABSENT = object()
+_lock = threading.RLock()
+_before: list[tuple[Any, str, Any]] = []  # what was replaced
+_users = 0  # blocks, and the process, that want the answers
 
 
 @contextlib.contextmanager
 def as_cuda() -> Iterator[None]:
-    """See emulator.triton.as_cuda and emulator.numba.as_cuda, which say when."""
-    before = [(owner, name, vars(owner).get(name, ABSENT)) for owner, answers in ANSWERS for name in answers]
+    """Inside, torch answers as if its GPU were the emulator. Blocks may be nested, and overlap in several threads."""
+    answer()
     try:
-        for owner, answers in ANSWERS:
-            for name, answer in answers.items():
-                setattr(owner, name, answer)
         yield
     finally:
-        for owner, name, value in before:
-            if value is ABSENT:  # inherited
+        answer_no_more()
+
+
+def answer() -> None:
+    """Answer until `answer_no_more` has been called as often as this."""
+    global _users
+    with _lock:
+        _users += 1
+        if _users > 1:
+            return
+        _tell_script()
+        for owner, answers in ANSWERS:
+            for name, value in answers.items():
+                _before.append((owner, name, vars(owner).get(name, _ABSENT)))
+                setattr(owner, name, value)
+
+
+def answer_no_more() -> None:
+    """The end of one `answer`."""
+    global _users
+    with _lock:
+        _users -= 1
+        if _users:
+            return
+        while _before:
+            owner, name, value = _before.pop()
+            if value is _ABSENT:  # inherited
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
 
 
-def _on_the_cpu(function: Callable) -> Callable:
-    """The function, for which "cuda" is the CPU, wherever it stands in the arguments."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if "device" in kwargs:
-            kwargs["device"] = _device(kwargs["device"])
-        return function(*map(_device, args), **kwargs)
-
-    return call
+def is_answering() -> bool:
+    """Whether torch answers as if its GPU were the emulator."""
+    return _users > 0
 
 
-def _device(value: Any) -> Any:
-    kind = value.type if isinstance(value, torch.device) else value.split(":")[0] if isinstance(value, str) else ""
-    return "cpu" if kind == "cuda" else value
+def _tell_script() -> None:
+    """torch.jit.script knows torch's functions by their identity: it takes ours for them."""
+    with contextlib.suppress(ImportError, AttributeError):  # private names, and a part of torch that is on its way out
+        from torch.jit import _builtins
 
-
-class Device(contextlib.ContextDecorator):
-    """torch.cuda.device, device_of, stream: there is one of each."""
-
-    def __init__(self, *_: object) -> None:
-        self.idx = 0
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-class Stream(Device):
-    """A stream on which everything has ended."""
-
-    cuda_stream = device_index = 0
-
-    def __init__(self, *_: object, **__: object) -> None:
-        super().__init__()
-
-    def synchronize(self) -> None:
-        """Nothing is left running."""
-
-    wait_stream = wait_event = record_event = lambda self, *_: None
-
-
-class Clock:
-    """In place of torch.cuda, for triton.testing.do_bench: kernels have ended when a launch returns."""
-
-    class Event:
-        def __init__(self, enable_timing: bool = False, **_: object) -> None:
-            self.seconds = 0.0
-
-        def record(self, stream: object = None) -> None:
-            self.seconds = time.perf_counter()
-
-        def elapsed_time(self, end: Clock.Event) -> float:
-            """Milliseconds."""
-            return max(1e-6, (end.seconds - self.seconds) * 1e3)
-
-    @staticmethod
-    def synchronize(device: object = None) -> None:
-        """Nothing is left running."""
-
-    @staticmethod
-    def current_device() -> int:
-        return 0
-
-
-def _properties(device: object = None) -> SimpleNamespace:
-    return SimpleNamespace(
-        name=NAME, major=MAJOR, minor=MINOR, multi_processor_count=MULTIPROCESSORS,
-        warp_size=DEVICE["WARP_SIZE"], shared_memory_per_block=STATIC_SHARED,
-        shared_memory_per_block_optin=MAX_SHARED, regs_per_multiprocessor=DEVICE["MAX_REGISTERS_PER_BLOCK"],
-        max_threads_per_block=MAX_THREADS, total_memory=MEMORY, L2_cache_size=DEVICE["L2_CACHE_SIZE"],
-    )  # fmt: skip
-
-
-def _interface(tensor: torch.Tensor) -> dict[str, Any]:
-    """Where a tensor lies, for packages that take those of a GPU by it: numba.cuda.as_cuda_array."""
-    if tensor.requires_grad:
-        raise RuntimeError("a tensor that requires gradients has no __cuda_array_interface__: pass x.detach()")
-    return {**tensor.numpy().__array_interface__, "version": 2}
-
-
-def _always(answer: Any) -> Any:
-    return lambda *_, **__: answer
-
-
-LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
-FACTORIES = (
-    *LIKE,
-    *(f"{name}_like" for name in LIKE),
-    "tensor",
-    "as_tensor",
-    "arange",
-    "linspace",
-    "eye",
-    "empty_strided",
-)
-METHODS = ("to", *(f"new_{name}" for name in ("empty", "zeros", "ones", "full", "tensor")))
-TENSORS = {
-    "is_cuda": True,
-    "__cuda_array_interface__": property(_interface),
-    "get_device": _always(0),
-    "cuda": lambda self, *_, **__: self,
-    **{name: _on_the_cpu(getattr(torch.Tensor, name)) for name in METHODS},
-}
-MAKERS = {name: _on_the_cpu(getattr(torch, name)) for name in FACTORIES}
-VERSION = {"cuda": "12.8"}
-CUDA = {
-    "is_available": _always(True),
-    "is_initialized": _always(True),
-    "device_count": _always(1),
-    "current_device": _always(0),
-    "get_device_name": _always(NAME),
-    "get_device_capability": _always((MAJOR, MINOR)),
-    "get_device_properties": _properties,
-    "is_bf16_supported": _always(True),
-    "set_device": _always(None),
-    "synchronize": _always(None),
-    "empty_cache": _always(None),
-    "is_current_stream_capturing": _always(False),
-    "device": Device,
-    "device_of": Device,
-    "stream": Device,
-    "Stream": Stream,
-    "Event": Clock.Event,
-    "current_stream": Stream,
-    "default_stream": Stream,
-}
-ABSENT = object()
-ANSWERS = ((torch.Tensor, TENSORS), (torch, MAKERS), (torch.cuda, CUDA), (torch.version, VERSION))
+        table = _builtins._get_builtin_table()
+        for owner, answers in ANSWERS:
+            for name, value in answers.items():
+                if (known := table.get(id(vars(owner).get(name)))) is not None:
+                    table[id(value)] = known

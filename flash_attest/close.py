@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -47,8 +48,8 @@ def assert_attention_close(
         worst = assert_attention_close(out, q, k, v, causal=True, layout="bhsd")
         assert_attention_close(out, q, k, v, lse=lse, dout=dout, dq=dq, dk=dk, dv=dv, causal=True)
 
-    The limit of each element is derived from the inputs, the dtype and `precision` (oracle/budget.py); there is no tolerance to
-    choose. Exact attention is computed in float64 on the device of q; it takes seqlen_q * seqlen_k time.
+    The limit of each element is derived from the inputs, the dtype and `precision` (oracle/budget.py); there is no tolerance
+    to choose. Exact attention is computed in float64 on the device of q; it takes seqlen_q * seqlen_k time.
 
     out, q, dout, dq: (batch, seqlen_q, nheads, headdim); k, v, dk, dv: (batch, seqlen_k, nheads_k, headdim), where nheads_k
         divides nheads. With layout="bhsd" the axes of seqlen and of heads change places. One dtype for all: float32, float16
@@ -75,10 +76,7 @@ def assert_attention_close(
     tensors = {name: as_tensor(name, value) for name, value in operands.items() if value is not None}
     _check_options(layout, causal_alignment, inputs)
     if layout == "bhsd":
-        for group in (results, tensors):
-            group.update(
-                {n: t.transpose(1, 2) for n, t in group.items() if n not in ("lse", "bias", "dbias") and t.dim() == 4}
-            )
+        results, tensors = ({name: _heads_last(name, t) for name, t in group.items()} for group in (results, tensors))
     x = Inputs(**{name: tensors.get(name) for name in ("q", "k", "v", "dout", "bias")})
     _check_tensors(x, results, layout)
     if x.dout is None:  # Inputs always has one
@@ -139,6 +137,11 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
         raise ValueError(f"{name} is {what}: pass a torch.Tensor, a NumPy array, or an array that has DLPack") from None
 
 
+def _heads_last(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """(batch, nheads, seqlen, headdim) -> (batch, seqlen, nheads, headdim); lse and biases have one layout."""
+    return tensor if name in ("lse", "bias", "dbias") or tensor.dim() != 4 else tensor.transpose(1, 2)
+
+
 def _not_called(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     raise NotImplementedError("the results are given")
 
@@ -183,9 +186,7 @@ def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> 
             raise ValueError(f"{name} is on {tensor.device}, q is on {x.q.device}: move them to one device")
         if name not in ("lse", "dbias") and tensor.dtype != x.q.dtype:
             want, have = text_of(x.q.dtype), text_of(tensor.dtype)
-            raise ValueError(
-                f"{name} has dtype {have}, q has {want}: pass it in the dtype that the kernel returns, that of q"
-            )
+            raise ValueError(f"{name} has dtype {have}, q has {want}: convert it, as all are judged in the dtype of q")
     if x.bias is not None:
         fits = x.bias.dim() == 4 and all(
             n in (1, m) for n, m in zip(x.bias.shape, (batch, nheads, seqlen_q), strict=False)
@@ -236,6 +237,8 @@ def _right_for(trial: Given, name: str, got: torch.Tensor) -> str:
         alignment, bias = changed.pop("alignment", trial.impl.causal_alignment), changed.pop("bias", x.bias)
         if _is_right(trial, case.but(**changed), alignment, bias, name, got):
             return words
+    if name == "lse" and _is_right(trial, case, trial.impl.causal_alignment, x.bias, name, got.double() * math.log(2)):
+        return "base 2: multiply it by ln 2"
     return ""
 
 

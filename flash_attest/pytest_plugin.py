@@ -1,1 +1,77 @@
-"""The pytest plug-in of an installed flash-attest."""
+"""The pytest plug-in of the package, found by its entry point. It does nothing until a test uses @attention_laws.
+
+Every run of pytest in the environment imports this. So it imports neither torch nor anything that does, and all of its
+options and settings begin with "attest".
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from flash_attest.runner.plugin import hookspecs, table
+
+DECORATOR = "flash_attest.decorator"  # imported where a test module uses @attention_laws
+KEY = "attest"  # under which the report of a test carries a verdict, as in runner/plugin/outcomes.py
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Make pytest_attention_impls known in every run, so that a repository can implement it anywhere."""
+    hookspecs.add_to(pluginmanager)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("flash-attest", "flash-attest: the laws of attention, in tests under @attention_laws")
+    for option in table.OWN:
+        option.add(group, table.OWN_PREFIX)
+        if option.ini:
+            parser.addini(f"attest_{option.name.replace('-', '_')}", option.help)
+    parser.addini(
+        "attest_emulate", "where there is no GPU, run GPU kernels on the CPU: flash_attest.emulate()", type="bool"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getini("attest_emulate"):
+        from flash_attest.emulation import emulate
+
+        emulate()
+    if not hasattr(config, "attest"):  # else this is a run of the suite itself (runner/plugin/suite.py)
+        config.pluginmanager.register(Asleep(config), "attest-asleep")
+
+
+@pytest.fixture
+def emulated():
+    """GPU kernels run on the CPU from this test on, where there is no GPU: flash_attest.emulate()."""
+    from flash_attest.emulation import emulate
+
+    emulate()
+
+
+class Asleep:
+    """Wakes the plug-in: when a test module that uses @attention_laws has been collected, or a worker sends a verdict."""
+
+    def __init__(self, config: pytest.Config):
+        self.config = config
+        self.awake = False
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Last, when -k, -m and other plug-ins have chosen."""
+        if DECORATOR in sys.modules:
+            self._wake(items)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """With pytest-xdist only workers collect."""
+        if not self.awake and any(name == KEY for name, _ in report.user_properties):
+            self._wake([]).pytest_runtest_logreport(report)
+
+    def _wake(self, items: list[pytest.Item]):
+        from flash_attest.runner.plugin.own import Own
+
+        self.awake = True
+        own = Own(self.config, items)
+        self.config.pluginmanager.register(own, "attest-own")
+        return own

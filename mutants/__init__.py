@@ -2,7 +2,7 @@
 
     mutant.py    what a mutant is, and what a family of mutants is
     tiled/       in tensor operations          triton/  in impls/triton
-    numba/       in impls/numba                cuda/    in impls/cuda and docs/examples
+    numba/       in impls/numba                cuda/    in impls/cuda and examples
     races/       races of every kind, and which layer of race detection finds which
     judging.py   a mutant before its law
     power/       every mutant before all laws, and before the rules of other suites

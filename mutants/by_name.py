@@ -11,8 +11,14 @@ from dataclasses import replace
 from flash_attest.impls import Implementation
 from flash_attest.impls.contract.registry import option_of
 from flash_attest.mutants import ALL, Mutant, build
+from flash_attest.properties.judging.origin import OwnRun
 
 UNEDITED = "unedited_"  # before the name of a mutant: what it was made of, under the mutant's name
+
+
+def origin(mutant: Mutant) -> OwnRun:
+    """How another process finds it."""
+    return OwnRun(option(mutant))
 
 
 def option(mutant: Mutant) -> str:

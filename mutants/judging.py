@@ -10,7 +10,7 @@ from flash_attest.emulator.errors import CompileError
 from flash_attest.impls import Implementation
 from flash_attest.mutants import ALL, by_name
 from flash_attest.mutants.mutant import CONTRACT, Mutant, build
-from flash_attest.properties.calling import device_works
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.judging import conformance
@@ -19,6 +19,7 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law, laws
 from flash_attest.properties.trial import Trial
+from flash_attest.runner import alone
 
 # Hypothesis stops at the first failure, so many examples cost little for a mutant and make sure that it is caught.
 EXAMPLES = 300
@@ -51,7 +52,8 @@ def of_mutant(mutant: Mutant, how: Plan) -> Plan:
         device=mutant.device,
         examples=examples,
         try_contract=how.try_contract and not traced,
-        origin=by_name.option(mutant),
+        origin=by_name.origin(mutant),
+        alone=alone.command,
     )
 
 

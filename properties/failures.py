@@ -30,7 +30,7 @@ class Reason(Enum):
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
     NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine gives too few addresses, or none that stay unmapped
-    NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is not installed, or does not run on this GPU
+    NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is not installed, or cannot watch the calls here
     NOT_COVERED = "not covered"  # unknown: a kernel uses what the emulator cannot run on a CPU
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine

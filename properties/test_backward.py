@@ -94,8 +94,8 @@ def test_backward_may_run_twice_on_one_graph(trial):
 
     So what the forward keeps is not overwritten, by dS in the place of P say, to save memory.
     """
-    trial.needs_answers()
+    trial.caller.needs_answers()
     usual = trial.run(backward=True)
-    again = trial.answer(trial.laid_out(), backward=True, twice=True)
+    again = trial.caller.answer(trial.caller.laid_out(trial.x), backward=True, twice=True)
     trial.needs(again is not None)
     check_unchanged(trial, usual, again, "the second time on one graph; the first time it was")

@@ -5,6 +5,7 @@ import time
 import torch
 
 from flash_attest.impls.contract.call import Inputs, Outputs, from_layout
+from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.inputs import build
@@ -14,7 +15,7 @@ from flash_attest.properties.checks.comparisons import check_all_agree, check_bu
 from flash_attest.properties.checks.outside import wrong_outside
 from flash_attest.properties.failures import LawBroken, Reason, Undecided
 from flash_attest.properties.law import law
-from flash_attest.properties.trial import MOST_LOOKS, Trial
+from flash_attest.properties.trial import Trial
 from flash_attest.races.poison import PATTERNS, leave_behind
 
 DELAY = (0.03, 0.5)  # seconds by which the inputs are late: three times what a call takes, within these bounds
@@ -47,7 +48,7 @@ def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
 
     If not, the call waits for its stream, or the host was slow, as when kernels are loaded: then it shows nothing.
     """
-    stored, launched = trial.stored(trial.x), []
+    stored, launched = trial.caller.stored(trial.x), []
     late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
     written = torch.cuda.Event()
     torch.cuda.synchronize()
@@ -64,7 +65,7 @@ def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
         written.record()
         # FillFresh does not work here: it could overwrite memory that another stream already uses.
         leave_behind(PATTERNS[1], trial.device, trial.x.nbytes)
-        got = trial.call(late, backward=trial.backward, then=copied)
+        got = trial.caller.call(late, backward=trial.backward, then=copied)
     return got, all(launched)
 
 
@@ -77,9 +78,9 @@ def test_expanded_dout_equals_its_copy(trial):
     one = trial.x.dout.flatten()[:1]
     x = trial.x.with_(dout=one.expand(trial.x.dout.shape))
     copied = trial.run(x, backward=True)
-    handed = trial.stored(x)
+    handed = trial.caller.stored(x)
     handed = handed.with_(dout=one.expand(handed.dout.shape))
-    call = trial.call if FEATURES["layout"].takes(trial.impl.supports, "last_strided") else trial.answer
+    call = trial.caller.call if FEATURES["layout"].takes(trial.impl.supports, "last_strided") else trial.caller.answer
     expanded = call(handed, backward=True)
     trial.needs(expanded is not None)
     budget = trial.budget(trial.want(x, backward=True), x, backward=True)
@@ -93,9 +94,9 @@ def test_expanded_inputs_equal_their_copy(trial):
     So with v and a bias. Or one batch for all, in every input, with one row of dout (as the mean over queries has it) and of
     the bias. Within the budget of both, as another layout may take another path. An error is accepted.
     """
-    trial.needs_answers()
+    trial.caller.needs_answers()
     seqlen, heads = (2, 1) if trial.impl.layout == "bhsd" else (1, 2)
-    stored = trial.stored(trial.x)
+    stored = trial.caller.stored(trial.x)
     if trial.case.seed % 2:
         one = {"q": stored.q[:1], "k": stored.k[:1], "v": stored.v[:1], "dout": stored.dout.narrow(seqlen, 0, 1)[:1]}
         one |= {} if stored.bias is None else {"bias": stored.bias[:1, :, :1]}
@@ -106,7 +107,7 @@ def test_expanded_inputs_equal_their_copy(trial):
     x = Inputs(**{n: t if n == "bias" else from_layout(trial.impl, t) for n, t in expanded.items()})
     x = x.with_(**{name: getattr(x, name).contiguous() for name in one})
     copied = trial.run(x, backward=trial.backward)
-    got = trial.answer(expanded, backward=trial.backward)
+    got = trial.caller.answer(expanded, backward=trial.backward)
     trial.needs(got is not None)
     budget = trial.budget(trial.want(x, backward=trial.backward), x, backward=trial.backward)
     check_all_agree(trial, got, copied, budget, f"with copies of {', '.join(one)} it is")
@@ -117,8 +118,8 @@ def test_one_tensor_may_be_q_k_and_v(trial):
     """attention(x, x, x) is what it is with three copies of x, and each of q, k and v has a gradient of its own."""
     x, backward = trial.x.with_(k=trial.x.q.clone(), v=trial.x.q.clone()), trial.backward
     copied = trial.run(x, backward=backward)
-    stored = trial.stored(x)
-    got = trial.call(stored.with_(k=stored.q, v=stored.q), backward=backward)
+    stored = trial.caller.stored(x)
+    got = trial.caller.call(stored.with_(k=stored.q, v=stored.q), backward=backward)
     check_unchanged(trial, copied, got, "with one tensor as q, k and v; with copies it is", x)
 
 
@@ -129,16 +130,16 @@ def test_answers_follow_the_values(trial):
     Equal values at other addresses give the same bits (within the budget where not declared repeatable). New values in the
     same tensors, written in place, give their own answer, within the error budget.
     """
-    backward = trial.backward
-    handed, _ = trial.place(trial.x, 0.0)
-    first = trial.call(handed, backward=backward).copy()
-    others, _ = trial.place(trial.x, 0.0, away_from=handed)
-    elsewhere = trial.call(others, backward=backward)
+    caller, backward = trial.caller, trial.backward
+    handed, _ = caller.place(trial.x, 0.0)
+    first = caller.call(handed, backward=backward).copy()
+    others, _ = caller.place(trial.x, 0.0, away_from=handed)
+    elsewhere = caller.call(others, backward=backward)
     check_unchanged(trial, first, elsewhere, "at other addresses; where the same values lay before, it was")
     new = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
     for name, tensor in handed.items():
-        tensor.copy_(trial.as_stored(name, getattr(new, name)))
-    second = trial.call(handed, backward=backward)
+        tensor.copy_(caller.as_stored(name, getattr(new, name)))
+    second = caller.call(handed, backward=backward)
     try:
         check_budget(trial, second, new)
     except LawBroken as broken:
@@ -149,7 +150,7 @@ def test_answers_follow_the_values(trial):
         suggests = "a result, or part of one, that is kept by the address, the shape or the identity of an input"
         if kept:
             then = f"{', '.join(kept)} {'is' if len(kept) == 1 else 'are'} as before"
-        elif _is_wrong(trial, trial.call(trial.place(new, 0.0, away_from=handed)[0], backward=backward), new):
+        elif _is_wrong(trial, caller.call(caller.place(new, 0.0, away_from=handed)[0], backward=backward), new):
             then = "elsewhere they give this, too"
             suggests = (
                 "a result that is wrong for these values: the other laws say more; or part of one, kept by the shape"
@@ -177,9 +178,10 @@ def test_backward_belongs_to_its_own_forward(trial):
 
     The gradients for x are those that a backward right after its forward gives: what the forward keeps belongs to its call.
     """
-    usual = trial.run(backward=True)
-    other = trial.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
-    got = trial.call(trial.laid_out(), backward=True, between=lambda: trial.call(other, backward=True)).copy()
+    usual, caller = trial.run(backward=True), trial.caller
+    handed = caller.laid_out(trial.x)
+    other = caller.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
+    got = caller.call(handed, backward=True, between=lambda: caller.call(other, backward=True)).copy()
     check_unchanged(trial, usual, got, "with another call between its forward and its backward; without, it was")
 
 
@@ -205,9 +207,9 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
         trial.write_down(probe.what)
         if broken := wrong_outside(trial, probe):
             wrong.append((probe, broken))
-            if not trial.device_works():
+            if not trial.caller.device_works():
                 break
-    promise_is_broken = bool(wrong) and trial.device_works() and not _keeps_promise(trial)
+    promise_is_broken = bool(wrong) and trial.caller.device_works() and not _keeps_promise(trial)
     trial.meter.worst_z = worst_z  # what was tried under either alignment, and a broken promise, say nothing
     if not wrong:
         return

@@ -38,8 +38,8 @@ def test_memory_around_inputs_is_not_read(trial):
 @law(layout=LAYOUTS, bug="memory")
 def test_inputs_come_back_unchanged(trial):
     """Every input, and 256 elements before and after it, have the same bits after the call as before it."""
-    handed, placed = trial.place(trial.x, torch.nan)
-    trial.call(handed, backward=trial.backward)
+    handed, placed = trial.caller.place(trial.x, torch.nan)
+    trial.caller.call(handed, backward=trial.backward)
     if all_same([(bits(there.buffer), there.before) for there in placed.values()]):
         return
     found = [_written(trial, name, there) for name, there in placed.items() if there.written()]
@@ -107,13 +107,13 @@ def test_offsets_need_64_bits(trial):
     that is cut to 32 bits reads 0 or another element. Within the budget of both, as for other layouts. An error is accepted:
     an implementation may refuse a stride that is too large.
     """
-    backward, stored, answered = trial.backward, trial.stored(trial.x), 0
+    backward, stored, answered = trial.backward, trial.caller.stored(trial.x), 0
     plain = trial.run(backward=backward)
     budget = trial.budget(trial.want(backward=backward), backward=backward)
     for dim in range(3):
         if any(tensor.shape[dim] > 1 for _, tensor in stored.items()):
             far = Inputs(**{name: spread(tensor, dim) for name, tensor in stored.items()})
-            if (got := trial.answer(far, backward=backward)) is not None:
+            if (got := trial.caller.answer(far, backward=backward)) is not None:
                 _check_all_agree(trial, got, plain, budget, f"where dimension {dim} of the inputs is not spread it is")
                 answered += 1
     trial.needs(answered > 0)
@@ -140,7 +140,7 @@ def test_tensors_beyond_2_31_elements(trial):
     places = batches_to_look_at(large)
     with alone_on_the_gpu(trial.device):
         x = inputs_of(large, trial.impl.layout, trial.device)
-        got = trial.call(x, backward=trial.backward, then=lambda outputs: _batches(outputs, places))
+        got = trial.caller.call(x, backward=trial.backward, then=lambda outputs: _batches(outputs, places))
         parts = [
             Inputs(**{name: from_layout(trial.impl, t[b : b + 1]).clone() for name, t in x.items()}) for b in places
         ]
@@ -189,8 +189,8 @@ def test_outputs_stay_as_they_were_returned(trial):
         at_once.append(outputs.copy())
         return outputs
 
-    with trial.looking_again() as look_again:
-        got = trial.call(trial.stored(trial.x), backward=trial.backward, then=copied)
+    with trial.caller.looking_again() as look_again:
+        got = trial.caller.call(trial.caller.stored(trial.x), backward=trial.backward, then=copied)
         time.sleep(PAUSE)
         look_again()
         why = "work that goes on after the call has returned: a thread, or another stream that the current one does not await"
@@ -207,8 +207,8 @@ def test_outputs_may_be_written_to(trial):
     So out is not v itself where there is one key, nor is dv dout, and no constant is kept and returned. (An output with
     stride 0, which nobody can write to, is left out.)
     """
-    handed = trial.stored(trial.x)
-    got = trial.call(handed, backward=trial.backward)
+    handed = trial.caller.stored(trial.x)
+    got = trial.caller.call(handed, backward=trial.backward)
     first, left = got.copy(), dict(got.items())
     inputs = Inputs(**{name: tensor.clone() for name, tensor in handed.items()})
     for name, tensor in got.items():
@@ -259,8 +259,8 @@ def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, budget: oracle.
 
 
 def _run_amid(trial: Trial, fill: float, backward: bool):
-    handed, _ = trial.place(trial.x, fill)
-    return trial.call(handed, backward=backward)
+    handed, _ = trial.caller.place(trial.x, fill)
+    return trial.caller.call(handed, backward=backward)
 
 
 def _same_however(trial: Trial, results, should: str) -> None:

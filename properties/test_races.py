@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.checks import copies
 from flash_attest.properties.checks.pictures import plural, share, where
@@ -9,7 +10,6 @@ from flash_attest.properties.checks.repeated import beyond, check_spread, none_f
 from flash_attest.properties.failures import LawBroken, findings_of
 from flash_attest.properties.judging.sanitized import kernels_of, sanitized, sanitizer_program, watched_together
 from flash_attest.properties.law import law
-from flash_attest.properties.trial import MOST_LOOKS
 from flash_attest.races.tracing import MOST_PRODUCTS, tracing
 
 MOST_SANITIZED = 2**22  # under racecheck, where an access takes a thousand times as long

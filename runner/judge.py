@@ -1,15 +1,13 @@
-"""One pytest run in one process: the plan that it judges by, and how verdicts become pytest's outcomes."""
+"""Judges laws and contracts in this process, by one plan. It needs no pytest."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.impls.contract.registry import Entry, Unloadable
@@ -17,16 +15,19 @@ from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here
 from flash_attest.properties.failures import Reason, Undecided, words_of
 from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.explain import replay_of
-from flash_attest.properties.judging.judge import device_of, judge
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.judgement import Judgement, replay_of
+from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine import gpu_memory
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
+from flash_attest.runner import alone
 from flash_attest.runner.plugin.last_case import LastCase
 from flash_attest.runner.plugin.sources import in_checkout, shown
+from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
 
@@ -37,20 +38,28 @@ SEES_GPU = (
 )
 
 
-class LawFails(Exception):
-    """A verdict of fail on its way to pytest's report, which shows the message and no traceback."""
-
-
 class Judge:
-    """Judges on behalf of the `judge` fixture: laws, and the contract that comes before them."""
+    """Judges laws, and the contract that comes before them.
 
-    def __init__(self, plan: Plan, entries: list[Entry], report_dir: Path, worker: str):
+    plan: how. entries: what may be judged. report_dir: where the case in progress is kept on disk, in a file of this worker.
+    origin_of: where an entry comes from, for replay commands and for other processes that call it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        entries: list[Entry],
+        report_dir: Path,
+        worker: str,
+        origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
+    ):
         self.plan = plan
         self.device_name = ""  # of a GPU
-        self.options = {entry.name: entry.option for entry in entries}
+        self.origins = {entry.name: origin_of(entry) for entry in entries}
+        self.threads = {entry.name: entry.threads for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}
         self.last_case = LastCase(report_dir / f"last-case-{worker}.txt")
-        plan.write_down = self.write_down
+        plan.write_down, plan.caller_of, plan.alone = self.write_down, caller_of, alone.command
 
     def write_down(self, text: str) -> None:
         """Keep what is about to be launched on disk, so that the case is known if the process dies."""
@@ -77,14 +86,18 @@ class Judge:
         """Whether the kernels of this plug-in run on a GPU in this process, so that they take no CPU tensors."""
         return impl.name in self.plug_ins and bool(visible_gpus())
 
+    def judgement(self, law: Law, impl: Implementation) -> Judgement:
+        """A law on an implementation, as this run judges it."""
+        origin = self.origins.get(impl.name, OURS)
+        return Judgement(law, impl, replace(self.plan, origin=origin, traces=not self.sees_gpu(impl)))
+
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
-        sees_gpu = self.sees_gpu(impl)
-        self.plan.origin, self.plan.traces = self.options.get(impl.name, ""), not sees_gpu
-        if sees_gpu and device_of(law, impl, self.plan) != self.plan.device:
+        judgement = self.judgement(law, impl)
+        if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
-            result = judge(law, impl, self.plan)
+            result = judge(law, impl, judgement.plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         finally:
@@ -118,7 +131,7 @@ class Judge:
             unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
             if all(problem.startswith(tuple(unclear)) for problem in found):
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
-            result.replay = replay_of(contract_test(impl.name), self.options.get(impl.name, ""))
+            result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name))
             result.message = _contract_message(impl.name, found, judged, result.replay)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}
@@ -153,16 +166,6 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
     if result.verdict == PASS and known:
         result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
         result.message = f"{result.law}: {result.reason}"
-
-
-def conclude(result: Result) -> None:
-    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail, xfail if known."""
-    if result.verdict == FAIL and result.known:
-        pytest.xfail(f"known: {result.known} ({result.reason})")
-    if result.verdict == FAIL:
-        raise LawFails(result.message or result.reason)
-    if result.verdict in (REFUSED, UNKNOWN):
-        pytest.skip(f"{result.verdict}: {result.reason}")
 
 
 NOT_JUDGED = "Its laws are not judged until it is kept."

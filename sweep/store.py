@@ -23,6 +23,26 @@ PATIENCE = 60.0  # seconds to wait for another process that writes: its disk may
 TWICE = (
     "launched twice, and neither time did it come back: it takes its process down, or the sweep was killed both times"
 )
+# One statement each, so that no other worker takes the same row between the choice and the change.
+TAKE_RUN = """
+UPDATE runs SET state = :state, worker = :worker, session = :session, started = :started
+WHERE (seed, number) = (
+    SELECT seed, number FROM runs
+    WHERE state = :open AND device IN (SELECT value FROM json_each(:devices))
+        AND impl IN (SELECT value FROM json_each(:impls))
+    ORDER BY seed, number LIMIT 1
+)
+RETURNING *
+"""
+TAKE_FINDING = """
+UPDATE findings SET state = :state, worker = :worker
+WHERE rowid = (
+    SELECT rowid FROM findings
+    WHERE state = :open AND device IN (SELECT value FROM json_each(:devices)) AND impl = :impl AND version = :version
+    ORDER BY seed, number LIMIT 1
+)
+RETURNING *
+"""
 
 
 class StoreError(ValueError):
@@ -153,10 +173,11 @@ class Store:
 
     def left(self, worker: str, session: str, devices: list[str], impls: list[str]) -> Run | None:
         """A run of these implementations that was drawn before and has no verdict, now in progress by this worker."""
-        return self._taken(
-            Run, "runs", DRAWN, f"device IN ({marks(devices)}) AND impl IN ({marks(impls)})", (*devices, *impls),
-            f"state = '{RUNNING}', worker = ?, session = ?, started = ?", (worker, session, now()),
-        )  # fmt: skip
+        taken_by = {"state": RUNNING, "worker": worker, "session": session, "started": now()}
+        among = {"open": DRAWN, "devices": json.dumps(devices), "impls": json.dumps(impls)}
+        with self._writing() as db:
+            rows = db.execute(TAKE_RUN, taken_by | among).fetchall()
+        return Run(**rows[0]) if rows else None
 
     def done(self, run: Run, findings: Iterable[Finding] = ()) -> None:
         """It has an end. A finding that is there already counts once more."""
@@ -171,13 +192,12 @@ class Store:
 
     def unreported(self, worker: str, devices: list[str], impls: dict[str, str]) -> Finding | None:
         """A finding of these implementations (name -> version) that is to be repeated and reduced, now by this worker."""
-        for name, version in impls.items():
-            found = self._taken(
-                Finding, "findings", FOUND, f"device IN ({marks(devices)}) AND impl = ? AND version = ?",
-                (*devices, name, version), f"state = '{IN_WORK}', worker = ?", (worker,),
-            )  # fmt: skip
-            if found is not None:
-                return found
+        values = {"state": IN_WORK, "worker": worker, "open": FOUND, "devices": json.dumps(devices)}
+        with self._writing() as db:
+            for impl, version in impls.items():
+                rows = db.execute(TAKE_FINDING, {**values, "impl": impl, "version": version}).fetchall()
+                if rows:
+                    return Finding(**rows[0])
         return None
 
     def report(self, finding: Finding) -> None:
@@ -198,17 +218,6 @@ class Store:
     def findings(self) -> list[Finding]:
         """All of them, the first found first."""
         return [Finding(**row) for row in self.rows("SELECT * FROM findings ORDER BY found, impl, law, key")]
-
-    def _taken(self, kind: type, table: str, state: str, where: str, values: tuple, change: str, to: tuple) -> Any:
-        """The first row in this state, after a change that keeps others from taking it."""
-        first = f"SELECT rowid FROM {table}" if table == "findings" else "SELECT seed, number FROM runs"
-        with self._writing() as db:
-            place = db.execute(f"{first} WHERE state = ? AND {where} ORDER BY seed, number LIMIT 1", (state, *values))
-            if (place := place.fetchone()) is None:
-                return None
-            one = "rowid = ?" if table == "findings" else "seed = ? AND number = ?"
-            db.execute(f"UPDATE {table} SET {change} WHERE {one}", (*to, *place))
-            return kind(**db.execute(f"SELECT * FROM {table} WHERE {one}", tuple(place)).fetchone())
 
     def fill(self, sessions: Iterable[tuple], runs: Iterable[Run], findings: Iterable[Finding]) -> None:
         """Write everything at once."""
@@ -251,11 +260,6 @@ class Store:
             raise StoreError(f"{self.path}: {error}") from error
 
 
-def marks(values: list) -> str:
-    """As many question marks."""
-    return ", ".join("?" * len(values))
-
-
 def now() -> str:
     """The date and time, UTC."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -270,5 +274,5 @@ def _known(db: sqlite3.Connection, finding: Finding) -> bool:
 def _put(db: sqlite3.Connection, table: str, record: Run | Finding) -> None:
     """Insert a row, or replace the one with its key."""
     names = columns(type(record))
-    db.execute(f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({marks(list(names))})",
+    db.execute(f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
                tuple(getattr(record, name) for name in names))  # fmt: skip

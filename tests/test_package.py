@@ -27,7 +27,7 @@ KINDS = (
     "py.typed", "command/check.ini", "runner/plugin/report.html.j2", "sweep/schema.sql", "impls/cuda/fa2.cu",
     "impls/cuda/tiles.cuh", "impls/cuda/fa2_binding.cpp", "emulator/cuda/include/cuda/atomic",
     "emulator/cuda/include/cuda/std/atomic", "emulator/cuda/include/cute/tensor.hpp", "emulator/runtime/runtime.h",
-    "emulator/runtime/shadow.cpp", "docs/examples/flash_forward.cu",
+    "emulator/runtime/shadow.cpp", "examples/flash_forward.cu",
 )  # fmt: skip
 
 

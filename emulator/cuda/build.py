@@ -18,7 +18,7 @@ from flash_attest.emulator.cuda.source import rewrite
 from flash_attest.emulator.errors import CompileError, Refused
 from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 INCLUDE, HOST, EMULATOR = HERE / "include", HERE / "host", HERE.parent
 # The same reason as for -fno-gnu-unique: the plain and the traced library of a file must not share a variable.
 HIDDEN = ("-fvisibility=hidden",)

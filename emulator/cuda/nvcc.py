@@ -15,7 +15,7 @@ from flash_attest.emulator.build_cache import built, cache_folder, counted, key_
 from flash_attest.emulator.compiler import COMMON, compiler, compiler_key, run
 from flash_attest.emulator.errors import CompileError
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 CUDART = HERE / "cudart"
 ARCHITECTURE = "compute_80"  # the newest whose kernels use no wgmma, TMA or clusters
 # -lineinfo: .loc lines. -c with PTX only: ptxas does not run.

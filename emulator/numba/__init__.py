@@ -99,10 +99,11 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
     Inside, torch answers as if its GPU were the emulator; tensors stay on the CPU. Not for a whole program: only around the
     calls into a package. Where there is a GPU it does nothing, so that an adapter serves both.
     """
-    if not importlib.import_module("torch").cuda.is_available():
-        activate()
+    importlib.import_module("torch")  # here, as it takes seconds; before guards: it may put them in place
     from flash_attest.emulator import guards
 
+    if not guards.gpu_is_there():
+        activate()
     return guards.as_cuda() if is_active() else contextlib.nullcontext()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flash_attest.emulator.ptx.families import NONE, as_tuple, take, wanted
-from flash_attest.emulator.ptx.instructions import Plan
+from flash_attest.emulator.ptx.rows import Plan
 from flash_attest.emulator.ptx.syntax import SINK, Immediate, Instruction, Not, Register, type_bytes
 
 SPACES = {"": 0, "global": 1, "shared": 2, "local": 3, "const": 4, "param": 5}  # enum AddressSpace of machine.h
@@ -18,7 +18,7 @@ def ld(encoder, instruction: Instruction, plan: Plan) -> None:
     where = encoder.address(address, space)
     targets = [encoder.destination(one, type, bytes) for one in to]
     element = type_bytes(type)
-    encoder.emit("ld", [SPACES[space], *where, element, len(to), int(type[0] == "s"), bytes, *targets])
+    encoder.emit(plan.handler, [SPACES[space], *where, element, len(to), int(type[0] == "s"), bytes, *targets])
 
 
 def st(encoder, instruction: Instruction, plan: Plan) -> None:
@@ -31,7 +31,7 @@ def st(encoder, instruction: Instruction, plan: Plan) -> None:
     bytes = _check_vector(encoder, plan, values, type)
     where = encoder.address(address, space)
     sources = [encoder.source(one, type, bytes) for one in values]
-    encoder.emit("st", [SPACES[space], *where, type_bytes(type), len(values), bytes, *sources])
+    encoder.emit(plan.handler, [SPACES[space], *where, type_bytes(type), len(values), bytes, *sources])
 
 
 def _check_vector(encoder, plan: Plan, operands: tuple, type: str) -> int:
@@ -86,14 +86,14 @@ def cp_async(encoder, instruction: Instruction, plan: Plan) -> None:
         else:
             filled = encoder.source(more[0], "u32")
     places = [*encoder.address(to, "shared"), *encoder.address(source, "global")]
-    encoder.emit("cp.async", [*places, size.value, filled, ignored])
+    encoder.emit(plan.handler, [*places, size.value, filled, ignored])
 
 
 def wait_group(encoder, instruction: Instruction, plan: Plan) -> None:
     (most,) = take(encoder, instruction, 1)
     if not isinstance(most, Immediate) or most.value < 0:
         raise encoder.error("the number of groups should be a number")
-    encoder.emit("cp.async.wait_group", [most.value])
+    encoder.emit(plan.handler, [most.value])
 
 
 def cvta(encoder, instruction: Instruction, plan: Plan) -> None:
@@ -105,7 +105,9 @@ def cvta(encoder, instruction: Instruction, plan: Plan) -> None:
 
 def policy(encoder, instruction: Instruction, plan: Plan) -> None:
     """A cache policy: a number that nothing reads."""
-    encoder.emit("mov.b64", [encoder.destination(instruction.operands[0], "b64"), encoder.source(Immediate(0), "b64")])
+    encoder.emit(
+        plan.handler, [encoder.destination(instruction.operands[0], "b64"), encoder.source(Immediate(0), "b64")]
+    )
 
 
 def ldmatrix(encoder, instruction: Instruction, plan: Plan) -> None:

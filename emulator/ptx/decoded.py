@@ -68,6 +68,10 @@ class Decoded:
             raise CompileError(code.problem)
         return code.encoded, code.places
 
+    @functools.cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
     def _parsed(self) -> Parser:
         self._parser = self._parser or Parser(self.text, self.source)
         return self._parser
@@ -89,7 +93,7 @@ class Decoded:
 
     def _where(self, refused: Refused, files: dict[int, str]) -> tuple[str, str, int]:
         """(reason, file, line): the author's line, if a .loc before the line of the PTX says one."""
-        for line in reversed(self.text.split("\n")[: refused.line]):
+        for line in reversed(self.lines[: refused.line]):
             if found := LOC.match(line):
                 path = files.get(int(found[1]), "")
                 if path and not LIBRARIES.search(path):

@@ -6,11 +6,12 @@ from array import array
 from dataclasses import dataclass
 
 from flash_attest.emulator.errors import CompileError, Refused
-from flash_attest.emulator.ptx import access, families
 from flash_attest.emulator.ptx.allocate import Flow, allocate, slot_bytes
 from flash_attest.emulator.ptx.declarations import encoded
-from flash_attest.emulator.ptx.instructions import Plan, plan
+from flash_attest.emulator.ptx.handlers import BRANCH, ENDS, NOT, RETURN, Handler
+from flash_attest.emulator.ptx.instructions import plan
 from flash_attest.emulator.ptx.layout import Layout
+from flash_attest.emulator.ptx.rows import Plan
 from flash_attest.emulator.ptx.syntax import (
     SINK,
     Address,
@@ -38,14 +39,13 @@ FIXED = {
     "%smid": 0, "%nsmid": 1, "%gridid": 0, "%tid.w": 0, "%ctaid.w": 0, "%ntid.w": 1, "%nctaid.w": 1,
 }  # fmt: skip
 WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
-ENDS = ("ret", "exit", "trap", "trap.assert")
 
 
 @dataclass
 class Encoded:
     """A kernel for the machine. `code`: handler, guard, negated, operands of each instruction; handlers by `handlers`."""
 
-    handlers: list[str]
+    handlers: list[Handler]
     code: array
     operands: array
     constants: bytearray
@@ -54,7 +54,7 @@ class Encoded:
     layout: Layout
     lines: array  # of each instruction, in the PTX text
     places: array  # of each instruction: its .loc, or -1
-    first_needs: dict[str, int]  # handler -> the first line of the PTX text that needs it
+    first_needs: dict[Handler, int]  # handler -> the first line of the PTX text that needs it
 
 
 def encode(function: Function, text: Text, share: bool = True) -> Encoded:
@@ -72,7 +72,7 @@ class Encoder:
         self.function, self.text = function, text
         self.layout = Layout(function, text)
         self.registers = list(function.registers)
-        self.handlers: dict[str, int] = {}
+        self.handlers: dict[Handler, int] = {}
         self.code = array("i")
         self.pool: list[int] = []
         self.slots: list[tuple[int, int]] = []  # (place in the pool, register), filled in by the allocation
@@ -87,7 +87,7 @@ class Encoder:
         self.reads: list[int] = []  # of the instruction that is being made
         self.writes: list[int] = []
         self.now: Instruction | None = None
-        self.first_needs: dict[str, int] = {}
+        self.first_needs: dict[Handler, int] = {}
 
     def encode(self, share: bool) -> Encoded:
         starts = []
@@ -98,8 +98,7 @@ class Encoder:
             if found is None:
                 raise self.refused(f"opcode {instruction.opcode}")
             if found.row.by:
-                by = getattr(access, found.row.by, None) or getattr(families, found.row.by)
-                by(self, instruction, found)
+                found.row.by(self, instruction, found)
             else:
                 self._plain(instruction, found)
         starts.append(len(self.lines))
@@ -126,7 +125,7 @@ class Encoder:
             return
         line = last.line if last else self.function.line
         self.now = Instruction("ret", (), None, False, line, last.place if last else -1)
-        self.emit("ret", ())
+        self.emit(RETURN, ())
 
     def _plain(self, instruction: Instruction, found: Plan) -> None:
         """An instruction whose operands are those of its row."""
@@ -148,7 +147,7 @@ class Encoder:
 
     # ---- what families.py uses ------------------------------------------------------------------------------------
 
-    def emit(self, handler: str, operands, *, guard: Register | None = None, plain: bool = False) -> None:
+    def emit(self, handler: Handler, operands, *, guard: Register | None = None, plain: bool = False) -> None:
         """Add an instruction for the machine, for the current one of the text. plain: without its guard."""
         now, reads, writes = self.now, self.reads, self.writes
         self.reads, self.writes = [], []
@@ -177,7 +176,7 @@ class Encoder:
         flow.writes.append(writes)
         flow.partial.append(guard is not None)
         flow.target.append(-1)
-        flow.falls.append(guard is not None or (handler != "bra" and handler not in ENDS))
+        flow.falls.append(guard is not None or (handler != BRANCH and handler not in ENDS))
         self.lines.append(now.line)
         self.places.append(now.place)
 
@@ -302,7 +301,7 @@ class Encoder:
         reads, writes = self.reads, self.writes
         self.reads, self.writes = [], []
         made = self.temporary(0)
-        self.emit("not.pred", [self.destination(made, "pred"), self.source(predicate, "pred")])
+        self.emit(NOT, [self.destination(made, "pred"), self.source(predicate, "pred")])
         self.reads, self.writes = reads, writes
         self.reads.append(made.number)
         return made

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flash_attest.emulator.ptx.instructions import Plan
+from flash_attest.emulator.ptx.handlers import CLOCK, COMBINE, LOW_HALF, MOVE_PREDICATE, NOT, PACK, UNPACK
+from flash_attest.emulator.ptx.rows import Plan
 from flash_attest.emulator.ptx.syntax import SINK, Instruction, Label, Not, Pair, Register, Special, type_bytes
 
 NONE = -(2**31)
@@ -50,14 +51,14 @@ def setp(encoder, instruction: Instruction, plan: Plan) -> None:
     if guard is not None:  # one of the steps may overwrite it
         guard = encoder.temporary(0)
         encoder.emit(
-            "mov.pred", [encoder.destination(guard, "pred"), encoder.source(instruction.guard, "pred")], plain=True
+            MOVE_PREDICATE, [encoder.destination(guard, "pred"), encoder.source(instruction.guard, "pred")], plain=True
         )
     true, false = encoder.temporary(0), encoder.temporary(0)
     sources = [encoder.source(a, type), encoder.source(b, type)]
     encoder.emit(handler, [encoder.destination(true, "pred"), *sources], guard=guard)
     results = [(p, true)]
     if q is not None:
-        encoder.emit("not.pred", [encoder.destination(false, "pred"), encoder.source(true, "pred")], guard=guard)
+        encoder.emit(NOT, [encoder.destination(false, "pred"), encoder.source(true, "pred")], guard=guard)
         results.append((q, false))
     if op:
         combined = []
@@ -65,13 +66,13 @@ def setp(encoder, instruction: Instruction, plan: Plan) -> None:
             made = encoder.temporary(0)
             other = encoder.source(c[0], "pred")
             encoder.emit(
-                f"{op}.pred", [encoder.destination(made, "pred"), encoder.source(value, "pred"), other], guard=guard
+                COMBINE[op], [encoder.destination(made, "pred"), encoder.source(value, "pred"), other], guard=guard
             )
             combined.append((to, made))
         results = combined
     for to, value in results:
         if to is not SINK:
-            encoder.emit("mov.pred", [encoder.destination(to, "pred"), encoder.source(value, "pred")], guard=guard)
+            encoder.emit(MOVE_PREDICATE, [encoder.destination(to, "pred"), encoder.source(value, "pred")], guard=guard)
 
 
 def setp_pair(encoder, instruction: Instruction, plan: Plan) -> None:
@@ -92,11 +93,11 @@ def mov(encoder, instruction: Instruction, plan: Plan) -> None:
         part = _part(encoder, width, to)
         source = encoder.source(value, type)
         parts = [wanted(encoder, one, part) for one in to]
-        encoder.emit(f"unpack.{part}x{len(to)}", [*parts, source])
+        encoder.emit(UNPACK[f"{part}x{len(to)}"], [*parts, source])
     elif value.__class__ is tuple:
         part = _part(encoder, width, value)
         parts = [encoder.source(one, part) for one in value]
-        encoder.emit(f"pack.{part}x{len(value)}", [encoder.destination(to, type), *parts])
+        encoder.emit(PACK[f"{part}x{len(value)}"], [encoder.destination(to, type), *parts])
     elif value.__class__ is Special and value.name in (
         "%clock",
         "%clock64",
@@ -104,9 +105,9 @@ def mov(encoder, instruction: Instruction, plan: Plan) -> None:
         "%globaltimer_lo",
         "%clock_hi",
     ):
-        encoder.emit("clock", [encoder.destination(to, type), width])
+        encoder.emit(CLOCK, [encoder.destination(to, type), width])
     elif value.__class__ is Special and width == 2:
-        encoder.emit("cvt.u16.u32", [encoder.destination(to, type), 2, encoder.source(value, "u32"), 4])
+        encoder.emit(LOW_HALF, [encoder.destination(to, type), 2, encoder.source(value, "u32"), 4])
     else:
         encoder.emit(plan.handler, [encoder.destination(to, type), encoder.source(value, type)])
 
@@ -157,7 +158,7 @@ def _check_wide(encoder, operand, bytes: int, type: str) -> None:
 def bra(encoder, instruction: Instruction, plan: Plan) -> None:
     (label,) = take(encoder, instruction, 1)
     assert isinstance(label, Label)
-    encoder.emit("bra", [label])
+    encoder.emit(plan.handler, [label])
 
 
 def barrier(encoder, instruction: Instruction, plan: Plan) -> None:

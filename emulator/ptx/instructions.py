@@ -7,23 +7,38 @@ is refused.
 
 Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the spelling, or of a type by
 its own name; `t*2` of twice that width. `=cc` and `cc` are the carry flag, which PTX does not write. A row of which the
-operands are more than that names the function of families.py or access.py that reads them.
+operands are more than that has the function of families.py or access.py that reads them and emits (`by`).
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
-from typing import NamedTuple
 
+from flash_attest.emulator.ptx.access import atom, cp_async, cvta, integer_atom, ld, ldmatrix, policy, st, wait_group
+from flash_attest.emulator.ptx.families import (
+    bar_red,
+    barrier,
+    bra,
+    cvt,
+    elect,
+    match_all,
+    mma,
+    mov,
+    nothing,
+    setp,
+    setp_pair,
+    shfl,
+    vote,
+)
+from flash_attest.emulator.ptx.handlers import MOVES, PREDICATES, Handler
+from flash_attest.emulator.ptx.rows import Plan, Row
 from flash_attest.emulator.ptx.spelling import meanings, pattern, without_ignored
 
 INTEGER = "{s,u}{16,32,64}"
 ORDER = "{eq,ne,lt,le,gt,ge}"
 FLOATS = "{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}"
 WITH = "(.<op={and,or,xor}>)"  # a third predicate, by which the result of setp is combined
-PREDICATES = ("mov.pred", "not.pred", "and.pred", "or.pred", "xor.pred")
 ROUND = "{rn,rz,rm,rp}"
 WHOLE = "{rni,rzi,rmi,rpi}"
 SCOPES = "(.{weak,volatile,relaxed,acquire,release,acq_rel,mmio})(.{cta,cluster,gpu,sys})"
@@ -32,7 +47,6 @@ HINTS = (
     "(.L1::{evict_normal,evict_unchanged,evict_first,evict_last,no_allocate})"
     "(.L2::{evict_first,evict_last,evict_normal})(.L2::cache_hint)(.L2::{64B,128B,256B})"
 )
-PARTS = tuple(f"{way}.{parts}" for way in ("pack", "unpack") for parts in ("b8x2", "b8x4", "b16x2", "b16x4", "b32x2"))
 VALUE = "{{b,s,u}{8,16,32,64},f{32,64}}"
 SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
@@ -41,16 +55,6 @@ HINT = "(.L2::cache_hint)"
 # In either order behind the space, as Triton writes them, or behind the operation, as libcu++ does.
 AFTER = "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"
 ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
-
-
-@dataclass(frozen=True)
-class Row:
-    spelling: str
-    operands: str = ""
-    by: str = ""  # the function that reads the operands
-    name: str = ""  # of the handler; {t} is what <t=...> matched
-    also: tuple[str, ...] = ()  # other handlers that it needs
-    note: str = ""
 
 
 _ = Row
@@ -99,13 +103,13 @@ TABLE = {
         _("lop3.b32", "=b32 b32 b32 b32 b32"),
     ),
     "Comparison, selection, moves": (
-        _(f"setp.{ORDER}{WITH}.<t={INTEGER}>", by="setp", also=PREDICATES),
-        _(f"setp.{{lo,ls,hi,hs}}{WITH}.<t=u{{16,32,64}}>", by="setp", also=PREDICATES),
-        _(f"setp.{{eq,ne}}{WITH}.<t=b{{16,32,64}}>", by="setp", also=PREDICATES),
-        _(f"setp.{FLOATS}{WITH}[.ftz].<t={{f16,f32}}>", by="setp", also=PREDICATES),
-        _(f"setp.{FLOATS}{WITH}.<t={{bf16,f64}}>", by="setp", also=PREDICATES),
-        _(f"setp.{FLOATS}[.ftz].<t=f16x2>", by="setp_pair"),
-        _(f"setp.{FLOATS}.<t=bf16x2>", by="setp_pair"),
+        _(f"setp.{ORDER}{WITH}.<t={INTEGER}>", by=setp, also=PREDICATES),
+        _(f"setp.{{lo,ls,hi,hs}}{WITH}.<t=u{{16,32,64}}>", by=setp, also=PREDICATES),
+        _(f"setp.{{eq,ne}}{WITH}.<t=b{{16,32,64}}>", by=setp, also=PREDICATES),
+        _(f"setp.{FLOATS}{WITH}[.ftz].<t={{f16,f32}}>", by=setp, also=PREDICATES),
+        _(f"setp.{FLOATS}{WITH}.<t={{bf16,f64}}>", by=setp, also=PREDICATES),
+        _(f"setp.{FLOATS}[.ftz].<t=f16x2>", by=setp_pair),
+        _(f"setp.{FLOATS}.<t=bf16x2>", by=setp_pair),
         _(f"set.{ORDER}.<d={{u32,s32,f32}}>.<t={INTEGER}>", "=d t t"),
         _("set.{lo,ls,hi,hs}.<d={u32,s32,f32}>.<t=u{16,32,64}>", "=d t t"),
         _("set.{eq,ne}.<d={u32,s32,f32}>.<t=b{16,32,64}>", "=d t t"),
@@ -118,7 +122,7 @@ TABLE = {
         _("selp.<t={b,s,u,f}{16,32,64}>", "=t t t pred"),
         _("slct.<t={{b,s,u}{16,32,64},f{32,64}}>.<c={s32,f32}>", "=t t t c"),
         _("slct.ftz.<t={{b,s,u}{16,32,64},f{32,64}}>.<c=f32>", "=t t t c"),
-        _("mov.<t={{b,s,u,f}{16,32,64},bf16,pred}>", by="mov", also=(*PARTS, "clock", "cvt.u16.u32")),
+        _("mov.<t={{b,s,u,f}{16,32,64},bf16,pred}>", by=mov, also=MOVES),
     ),
     "float32, float64": (
         _(f"{{add,sub,mul}}[.{ROUND}][.ftz][.sat].<t=f32>", "=t t t"),
@@ -154,62 +158,62 @@ TABLE = {
         _("{abs,neg}.<t={bf16,bf16x2}>", "=t t"),
     ),
     "Conversion": (
-        _("cvt[.sat].<d={s,u}{8,16,32,64}>.<t={s,u}{8,16,32,64}>", by="cvt"),
-        _(f"cvt.{ROUND}[.ftz][.sat].<d=f32>.<t={{s,u}}{{8,16,32,64}}>", by="cvt"),
-        _(f"cvt.{ROUND}[.sat].<d={{f16,bf16,f64}}>.<t={{s,u}}{{8,16,32,64}}>", by="cvt"),
-        _(f"cvt.{WHOLE}[.ftz][.sat].<d={{s,u}}{{8,16,32,64}}>.<t=f32>", by="cvt"),
-        _(f"cvt.{WHOLE}[.sat].<d={{s,u}}{{8,16,32,64}}>.<t={{f16,bf16,f64}}>", by="cvt"),
-        _(f"cvt[.{WHOLE}][.ftz][.sat].<d=f32>.<t=f32>", by="cvt"),
-        _(f"cvt[.{WHOLE}][.sat].<d=f16>.<t=f16>", by="cvt"),
-        _(f"cvt[.{WHOLE}][.sat].<d=bf16>.<t=bf16>", by="cvt"),
-        _(f"cvt[.{WHOLE}][.sat].<d=f64>.<t=f64>", by="cvt"),
-        _("cvt[.rn][.ftz][.sat].<d=f32>.<t={f16,bf16}>", by="cvt"),
-        _("cvt[.rn][.ftz][.sat].<d=f64>.<t=f32>", by="cvt"),
-        _("cvt[.rn][.sat].<d=f64>.<t={f16,bf16}>", by="cvt"),
-        _(f"cvt.{ROUND}[.ftz][.sat].<d={{f16,bf16}}>.<t=f32>", by="cvt"),
-        _("cvt.{rn,rz}.relu.<d={f16,bf16}>.<t=f32>", by="cvt"),
-        _(f"cvt.{ROUND}[.ftz][.sat].<d=f32>.<t=f64>", by="cvt"),
-        _(f"cvt.{ROUND}[.sat].<d={{f16,bf16}}>.<t=f64>", by="cvt"),
-        _(f"cvt.{ROUND}[.sat].<d=f16>.<t=bf16>", by="cvt"),
-        _(f"cvt.{ROUND}[.sat].<d=bf16>.<t=f16>", by="cvt"),
-        _("cvt.rna[.satfinite].<d=tf32>.<t=f32>", by="cvt"),
-        _("cvt.{rn,rz}[.satfinite][.relu].<d=tf32>.<t=f32>", by="cvt"),
-        _("cvt.{rn,rz}[.relu][.satfinite].<d={f16x2,bf16x2}>.<t=f32>", by="cvt"),
-        _("cvt.rn.satfinite[.relu].<d={e4m3x2,e5m2x2}>.<t={f32,f16x2}>", by="cvt"),
-        _("cvt.rn[.relu].<d=f16x2>.<t={e4m3x2,e5m2x2}>", by="cvt"),
+        _("cvt[.sat].<d={s,u}{8,16,32,64}>.<t={s,u}{8,16,32,64}>", by=cvt),
+        _(f"cvt.{ROUND}[.ftz][.sat].<d=f32>.<t={{s,u}}{{8,16,32,64}}>", by=cvt),
+        _(f"cvt.{ROUND}[.sat].<d={{f16,bf16,f64}}>.<t={{s,u}}{{8,16,32,64}}>", by=cvt),
+        _(f"cvt.{WHOLE}[.ftz][.sat].<d={{s,u}}{{8,16,32,64}}>.<t=f32>", by=cvt),
+        _(f"cvt.{WHOLE}[.sat].<d={{s,u}}{{8,16,32,64}}>.<t={{f16,bf16,f64}}>", by=cvt),
+        _(f"cvt[.{WHOLE}][.ftz][.sat].<d=f32>.<t=f32>", by=cvt),
+        _(f"cvt[.{WHOLE}][.sat].<d=f16>.<t=f16>", by=cvt),
+        _(f"cvt[.{WHOLE}][.sat].<d=bf16>.<t=bf16>", by=cvt),
+        _(f"cvt[.{WHOLE}][.sat].<d=f64>.<t=f64>", by=cvt),
+        _("cvt[.rn][.ftz][.sat].<d=f32>.<t={f16,bf16}>", by=cvt),
+        _("cvt[.rn][.ftz][.sat].<d=f64>.<t=f32>", by=cvt),
+        _("cvt[.rn][.sat].<d=f64>.<t={f16,bf16}>", by=cvt),
+        _(f"cvt.{ROUND}[.ftz][.sat].<d={{f16,bf16}}>.<t=f32>", by=cvt),
+        _("cvt.{rn,rz}.relu.<d={f16,bf16}>.<t=f32>", by=cvt),
+        _(f"cvt.{ROUND}[.ftz][.sat].<d=f32>.<t=f64>", by=cvt),
+        _(f"cvt.{ROUND}[.sat].<d={{f16,bf16}}>.<t=f64>", by=cvt),
+        _(f"cvt.{ROUND}[.sat].<d=f16>.<t=bf16>", by=cvt),
+        _(f"cvt.{ROUND}[.sat].<d=bf16>.<t=f16>", by=cvt),
+        _("cvt.rna[.satfinite].<d=tf32>.<t=f32>", by=cvt),
+        _("cvt.{rn,rz}[.satfinite][.relu].<d=tf32>.<t=f32>", by=cvt),
+        _("cvt.{rn,rz}[.relu][.satfinite].<d={f16x2,bf16x2}>.<t=f32>", by=cvt),
+        _("cvt.rn.satfinite[.relu].<d={e4m3x2,e5m2x2}>.<t={f32,f16x2}>", by=cvt),
+        _("cvt.rn[.relu].<d=f16x2>.<t={e4m3x2,e5m2x2}>", by=cvt),
         _("cvt.pack.sat.{s8,u8}.s32.b32", "=b32 b32 b32 b32"),
         _("cvt.pack.sat.{s16,u16}.s32", "=b32 b32 b32"),
     ),
     "Memory": (
-        _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by="ld", name="ld"),
-        _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by="st", name="st"),
-        _(f"{ATOM}.{{min,max}}{AFTER}{HINT}.<t={{u,s}}{{32,64}}>", by="atom"),
-        _(f"{ATOM}.add{AFTER}{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
-        _(f"{ATOM}.{{and,or,xor,exch,cas}}{AFTER}{HINT}.<t=b{{32,64}}>", by="atom"),
-        _(f"{ATOM}.{{inc,dec}}{AFTER}{HINT}.<t=u32>", by="atom"),
-        _(f"{ATOM}.cas{AFTER}{HINT}.<t=b16>", by="atom"),
-        _(f"{ATOM}.add(.noftz){AFTER}{HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom"),
-        _(f"{RED}.<op={{min,max}}>{AFTER}{HINT}.<t={{u,s}}{{32,64}}>", by="atom", name="atom.{op}.{t}"),
-        _(f"{RED}.add{AFTER}{HINT}.{{u,s}}<t={{32,64}}>", by="integer_atom", name="atom.add.u{t}"),
-        _(f"{RED}.<op={{and,or,xor}}>{AFTER}{HINT}.<t=b{{32,64}}>", by="atom", name="atom.{op}.{t}"),
-        _(f"{RED}.<op={{inc,dec}}>{AFTER}{HINT}.<t=u32>", by="atom", name="atom.{op}.{t}"),
-        _(f"{RED}.add(.noftz){AFTER}{HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by="atom", name="atom.add.{t}"),
+        _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by=ld, name="ld"),
+        _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by=st, name="st"),
+        _(f"{ATOM}.{{min,max}}{AFTER}{HINT}.<t={{u,s}}{{32,64}}>", by=atom),
+        _(f"{ATOM}.add{AFTER}{HINT}.{{u,s}}<t={{32,64}}>", by=integer_atom, name="atom.add.u{t}"),
+        _(f"{ATOM}.{{and,or,xor,exch,cas}}{AFTER}{HINT}.<t=b{{32,64}}>", by=atom),
+        _(f"{ATOM}.{{inc,dec}}{AFTER}{HINT}.<t=u32>", by=atom),
+        _(f"{ATOM}.cas{AFTER}{HINT}.<t=b16>", by=atom),
+        _(f"{ATOM}.add(.noftz){AFTER}{HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by=atom),
+        _(f"{RED}.<op={{min,max}}>{AFTER}{HINT}.<t={{u,s}}{{32,64}}>", by=atom, name="atom.{op}.{t}"),
+        _(f"{RED}.add{AFTER}{HINT}.{{u,s}}<t={{32,64}}>", by=integer_atom, name="atom.add.u{t}"),
+        _(f"{RED}.<op={{and,or,xor}}>{AFTER}{HINT}.<t=b{{32,64}}>", by=atom, name="atom.{op}.{t}"),
+        _(f"{RED}.<op={{inc,dec}}>{AFTER}{HINT}.<t=u32>", by=atom, name="atom.{op}.{t}"),
+        _(f"{RED}.add(.noftz){AFTER}{HINT}.<t={{f16,f16x2,bf16,bf16x2,f32,f64}}>", by=atom, name="atom.add.{t}"),
         _(
-            "cp.async(.{ca,cg})(.shared)(::cta)(.global)(.L2::cache_hint)(.L2::{64B,128B,256B})", by="cp_async",
+            "cp.async(.{ca,cg})(.shared)(::cta)(.global)(.L2::cache_hint)(.L2::{64B,128B,256B})", by=cp_async,
             name="cp.async",
         ),
         _("cp.async.commit_group"),
-        _("cp.async.wait_group", by="wait_group"),
+        _("cp.async.wait_group", by=wait_group),
         _("cp.async.wait_all"),
-        _("cvta(.to)(.<space={global,const}>)(.u64)", by="cvta", name="mov.b64"),
-        _("cvta[.to].{shared,local}(::cta)(.u64)", by="cvta"),
+        _("cvta(.to)(.<space={global,const}>)(.u64)", by=cvta, name="mov.b64"),
+        _("cvta[.to].{shared,local}(::cta)(.u64)", by=cvta),
         _(
-            "createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by="policy",
+            "createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by=policy,
             name="mov.b64", note="a number that nothing reads",
         ),
     ),
     "Control": (
-        _("bra(.uni)", by="bra"),
+        _("bra(.uni)", by=bra),
         _("ret(.uni)"),
         _("exit"),
         _("trap"),
@@ -217,56 +221,47 @@ TABLE = {
         _("vprintf", "b64 b64", note="what a call of it becomes"),
     ),
     "Barriers and warps": (
-        _("{bar,barrier}(.cta).sync(.aligned)", by="barrier", name="bar.sync"),
-        _("{bar,barrier}(.cta).arrive(.aligned)", by="barrier", name="bar.arrive"),
-        _("{bar,barrier}(.cta).red.popc(.aligned).u32", by="bar_red", name="bar.red.popc"),
-        _("{bar,barrier}(.cta).red.<op={and,or}>(.aligned).pred", by="bar_red", name="bar.red.{op}"),
+        _("{bar,barrier}(.cta).sync(.aligned)", by=barrier, name="bar.sync"),
+        _("{bar,barrier}(.cta).arrive(.aligned)", by=barrier, name="bar.arrive"),
+        _("{bar,barrier}(.cta).red.popc(.aligned).u32", by=bar_red, name="bar.red.popc"),
+        _("{bar,barrier}(.cta).red.<op={and,or}>(.aligned).pred", by=bar_red, name="bar.red.{op}"),
         _("bar.warp.sync", "b32"),
-        _("shfl(.sync).{up,down,bfly,idx}(.b32)", by="shfl"),
-        _("vote(.sync).{all,any,uni}(.pred)", by="vote"),
-        _("vote(.sync).ballot(.b32)", by="vote"),
+        _("shfl(.sync).{up,down,bfly,idx}(.b32)", by=shfl),
+        _("vote(.sync).{all,any,uni}(.pred)", by=vote),
+        _("vote(.sync).ballot(.b32)", by=vote),
         _("activemask(.b32)", "=b32"),
         _("match.any(.sync).<t=b{32,64}>", "=b32 t b32"),
-        _("elect(.sync)", by="elect"),
-        _("match.all(.sync).<t=b{32,64}>", by="match_all"),
+        _("elect(.sync)", by=elect),
+        _("match.all(.sync).<t=b{32,64}>", by=match_all),
         _("redux(.sync).{min,max}.<t={s,u}32>", "=t t b32"),
         _("redux(.sync).add.<t={s,u}32>", "=t t b32", name="redux.add.u32"),
         _("redux(.sync).{and,or,xor}.<t=b32>", "=t t b32"),
     ),
     "Matrices": (
-        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f32>.<a=f16>.<b=f16>.<c=f32>", by="mma"),
-        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f16>.<a=f16>.<b=f16>.<c=f16>", by="mma"),
-        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f32>.<a=bf16>.<b=bf16>.<c=f32>", by="mma"),
-        _(f"{MMA}.<shape=m16n8k{{4,8}}>(.row.col).<d=f32>.<a=tf32>.<b=tf32>.<c=f32>", by="mma"),
-        _(f"{MMA}.<shape={INTEGER_SHAPES}>(.row.col)[.satfinite].<d=s32>.<a={{s8,u8}}>.<b={{s8,u8}}>.<c=s32>", by="mma"),
-        _(f"{MMA}.<shape={{m8n8k4,m16n8k{{4,8,16}}}}>(.row.col).<d=f64>.<a=f64>.<b=f64>.<c=f64>", by="mma"),
-        _(f"{MMA}.<shape=m16n8k{{16,32}}>(.row.col).<d=f32>.<a={FLOAT8}>.<b={FLOAT8}>.<c=f32>", by="mma"),
-        _(f"{MMA}.<shape=m16n8k{{16,32}}>(.row.col).<d=f16>.<a={FLOAT8}>.<b={FLOAT8}>.<c=f16>", by="mma"),
-        _("ldmatrix(.sync)(.aligned)(.m8n8).<x=x{1,2,4}>[.trans](.shared)(::cta)(.b16)", by="ldmatrix"),
+        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f32>.<a=f16>.<b=f16>.<c=f32>", by=mma),
+        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f16>.<a=f16>.<b=f16>.<c=f16>", by=mma),
+        _(f"{MMA}.<shape=m16n8k{{8,16}}>(.row.col).<d=f32>.<a=bf16>.<b=bf16>.<c=f32>", by=mma),
+        _(f"{MMA}.<shape=m16n8k{{4,8}}>(.row.col).<d=f32>.<a=tf32>.<b=tf32>.<c=f32>", by=mma),
+        _(f"{MMA}.<shape={INTEGER_SHAPES}>(.row.col)[.satfinite].<d=s32>.<a={{s8,u8}}>.<b={{s8,u8}}>.<c=s32>", by=mma),
+        _(f"{MMA}.<shape={{m8n8k4,m16n8k{{4,8,16}}}}>(.row.col).<d=f64>.<a=f64>.<b=f64>.<c=f64>", by=mma),
+        _(f"{MMA}.<shape=m16n8k{{16,32}}>(.row.col).<d=f32>.<a={FLOAT8}>.<b={FLOAT8}>.<c=f32>", by=mma),
+        _(f"{MMA}.<shape=m16n8k{{16,32}}>(.row.col).<d=f16>.<a={FLOAT8}>.<b={FLOAT8}>.<c=f16>", by=mma),
+        _("ldmatrix(.sync)(.aligned)(.m8n8).<x=x{1,2,4}>[.trans](.shared)(::cta)(.b16)", by=ldmatrix),
     ),
     "Without an effect here": (
         _(
-            "{membar,fence}(.{proxy,async,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by="nothing",
+            "{membar,fence}(.{proxy,async,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,
             note="orders nothing in the rule of races",
         ),
-        _("nanosleep.u32", by="nothing"),
+        _("nanosleep.u32", by=nothing),
         _(
             "{prefetch,prefetchu,discard,applypriority}(.{global,local,const,param,L1,L2,L2::evict_{normal,last},128})*",
-            by="nothing",
+            by=nothing,
         ),
-        _("griddepcontrol.{launch_dependents,wait}", by="nothing"),
-        _("pmevent(.mask)", by="nothing"),
+        _("griddepcontrol.{launch_dependents,wait}", by=nothing),
+        _("pmevent(.mask)", by=nothing),
     ),
 }  # fmt: skip
-
-
-class Plan(NamedTuple):
-    """What to do with an opcode: the row, the handler's name, the operands as (is a destination, type)."""
-
-    row: Row
-    handler: str
-    operands: tuple[tuple[bool, str], ...]
-    words: dict[str, str | None]
 
 
 @functools.cache
@@ -278,15 +273,15 @@ def plan(opcode: str) -> Plan | None:
             words = found.groupdict()
             name = row.name.format(**words) if row.name else without_ignored(expression, found)
             operands = tuple(_operand(token, words) for token in row.operands.split())
-            return Plan(row, name, operands, words)
+            return Plan(row, Handler(name), operands, words)
     return None
 
 
-def handlers_of(row: Row) -> set[str]:
+def handlers_of(row: Row) -> set[Handler]:
     """The handlers that a row can ask for."""
-    if row.by == "nothing":
+    if row.by is nothing:
         return set()
-    names = {row.name.format(**words) if row.name else text for text, words in meanings(row.spelling)}
+    names = {Handler(row.name.format(**words) if row.name else text) for text, words in meanings(row.spelling)}
     return names | set(row.also)
 
 

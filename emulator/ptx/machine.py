@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 
-FOLDER = Path(__file__).parent / "machine"
+FOLDER = Path(__file__).resolve().parent / "machine"
 # Operations are loops over 32 lanes, for g++ to vectorise. It does so with sqrt and with choices between two results only if
 # neither errno nor the processor's exception flags, which nobody reads here, have to be right.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math")

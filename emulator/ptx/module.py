@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from flash_attest.emulator.errors import EmulatorError, Refused
+from flash_attest.emulator.errors import EmulatorError
 from flash_attest.emulator.ptx.decoded import Decoded, Head, decoded
 from flash_attest.emulator.ptx.machine import machine
 from flash_attest.emulator.ptx.program import Program
-from flash_attest.emulator.ptx.syntax import Parameter, Variable
+from flash_attest.emulator.ptx.storage import Storage
+from flash_attest.emulator.ptx.syntax import Parameter
 from flash_attest.emulator.runtime import watch
 from flash_attest.emulator.runtime.calls import Dims, memory_of, raise_observed, refuse_large, three
 
@@ -69,27 +70,12 @@ class Module:
     @functools.cached_property
     def variables(self) -> dict[str, tuple[int, int]]:
         """(address, bytes) of each .global and .const variable."""
-        return {name: (ctypes.addressof(memory), v.size) for name, (v, memory) in self._memory.items()}
+        return {variable.name: (self.storage.address(variable.name), variable.size) for variable in self.storage}
 
     @functools.cached_property
-    def _memory(self) -> dict[str, tuple[Variable, ctypes.Array]]:
-        made = {}
-        for name, variable in self.decoded.variables.items():
-            if variable.space in ("global", "const") and not variable.extern:
-                made[name] = variable, _aligned(max(variable.size, 1), max(variable.align, 256))
-        for name, (variable, memory) in made.items():
-            values = (variable.values or b"")[: variable.size]
-            ctypes.memmove(memory, values, len(values))
-            for at, symbol in variable.addresses:
-                if symbol.name not in made:
-                    raise Refused(f"{name} holds the address of {symbol.name}", self.source, variable.line)
-                address = ctypes.addressof(made[symbol.name][1]) + symbol.offset
-                ctypes.memmove(ctypes.addressof(memory) + at, struct.pack("<Q", address), 8)
-        return made
-
-    @functools.cached_property
-    def lines(self) -> list[str]:
-        return self.text.split("\n")
+    def storage(self) -> Storage:
+        """Where they lie. Raises Refused if one cannot be initialised."""
+        return Storage(self.decoded.variables, self.source)
 
 
 class Kernel:
@@ -152,7 +138,11 @@ class Kernel:
     @functools.cached_property
     def _program(self) -> Program:
         with _lock:
-            return Program(self.module, self.name)
+            module = self.module
+            module.decoded.code(
+                self.name
+            )  # what is wrong with the kernel is raised before what is wrong with a variable
+            return Program(module.decoded, self.name, module.storage, module.library, module.replicated)
 
     @property
     def _who(self) -> str:
@@ -242,10 +232,3 @@ def packed_argument(parameter: Parameter, argument: Any) -> bytes:
     if not -(2 ** (8 * size - 1)) <= argument < 2 ** (8 * size):
         raise ValueError(f"should have {8 * size} bits (.{kind}), is {argument!r}")
     return (argument % 2 ** (8 * size)).to_bytes(size, "little")
-
-
-def _aligned(size: int, align: int) -> ctypes.Array:
-    """Zeroed memory whose address is a multiple of `align`."""
-    whole = (ctypes.c_ubyte * (size + align))()
-    start = -ctypes.addressof(whole) % align
-    return (ctypes.c_ubyte * size).from_buffer(whole, start)

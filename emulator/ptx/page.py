@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flash_attest.emulator.ptx.instructions import AFTER, CACHE, HINT, HINTS, POINTER_SPACE, SCOPES, SPACE, TABLE, Row
+from flash_attest.emulator.ptx.instructions import AFTER, CACHE, HINT, HINTS, POINTER_SPACE, SCOPES, SPACE, TABLE
+from flash_attest.emulator.ptx.rows import Row
 from flash_attest.emulator.ptx.spelling import plain
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tracing-ptx.md"

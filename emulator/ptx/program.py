@@ -8,54 +8,54 @@ import re
 import struct
 import weakref
 from array import array
-from typing import TYPE_CHECKING
 
 from flash_attest.emulator.errors import Refused
 from flash_attest.emulator.observation import Site
+from flash_attest.emulator.ptx.decoded import Decoded
 from flash_attest.emulator.ptx.encode import Encoded
 from flash_attest.emulator.ptx.machine import handlers, machine
+from flash_attest.emulator.ptx.storage import Storage
 from flash_attest.emulator.runtime.symbols import Variable as Known
 from flash_attest.emulator.runtime.symbols import register
 
-if TYPE_CHECKING:
-    from flash_attest.emulator.ptx.module import Module
-
 
 class Program:
-    """A kernel in the machine, and what its records mean (runtime/symbols.py, Symbols)."""
+    """A kernel in the machine, and what its records mean (runtime/symbols.py, Symbols).
 
-    def __init__(self, module: Module, name: str):
-        code, self.places = module.decoded.code(name)
-        self.name, self.code, self.text, self.source = name, code, module, module.source
+    storage: the variables of its module. library: what records call the module. replicated: as of `load` (module.py). Raises
+    Refused, CompileError.
+    """
+
+    def __init__(self, text: Decoded, name: str, storage: Storage, library: str, replicated: bool):
+        code, self.places = text.code(name)
+        self.name, self.code, self.text, self.source = name, code, text, text.source
         known = handlers()
         for handler, line in code.first_needs.items():
             if handler not in known:
-                raise Refused(f"opcode {handler}", module.source, line)
-        self._memory = module._memory  # all of it: a variable may hold the address of another
-        self.address = self._made(code, [known[name] for name in code.handlers])
+                raise Refused(f"opcode {handler}", text.source, line)
+        self._storage = storage  # all variables: one may hold the address of another
+        self.address = self._made(code, [known[name] for name in code.handlers], replicated)
         weakref.finalize(self, machine().emulator_ptx_free, self.address)
-        library = f"{module.library}:{name}"
-        self.handle = machine().emulator_ptx_module(library.encode())
-        for variable, memory in self._memory.values():
-            machine().emulator_ptx_global(
-                self.handle, ctypes.addressof(memory), variable.size, variable.space == "const"
-            )
-        register(library, self)
+        own = f"{library}:{name}"
+        self.handle = machine().emulator_ptx_module(own.encode())
+        for variable in storage:
+            at = storage.address(variable.name)
+            machine().emulator_ptx_global(self.handle, at, variable.size, variable.space == "const")
+        register(own, self)
 
-    def _made(self, code: Encoded, numbers: list[int]) -> int:
+    def _made(self, code: Encoded, numbers: list[int], replicated: bool) -> int:
         instructions = array("i", code.code)
         for i in range(0, len(instructions), 4):
             instructions[i] = numbers[instructions[i]]
         constants = bytearray(code.constants)
         for at, name, offset in code.addresses:
-            value = struct.pack("<Q", ctypes.addressof(self._memory[name][1]) + offset)
-            constants[at : at + 256] = value * 32
+            constants[at : at + 256] = struct.pack("<Q", self._storage.address(name) + offset) * 32  # one for each lane
         layout, lib = code.layout, machine()
         address = lib.emulator_ptx_program(
             instructions.buffer_info()[0], len(code.lines), code.operands.buffer_info()[0], len(code.operands),
             bytes(constants), len(constants), code.register_bytes, layout.local_bytes, layout.shared_bytes,
         )  # fmt: skip
-        if self.text.replicated:
+        if replicated:
             lib.emulator_ptx_replicated(address)
         for variable in layout.shared:
             lib.emulator_ptx_shared_span(address, variable.start, variable.end)
@@ -94,7 +94,7 @@ class Program:
         return [Known(v.start, v.end, readable(v.name), self.name) for v in placed]
 
     def module(self, region: int) -> list[Known]:
-        variable, _ = list(self._memory.values())[region]
+        variable = list(self._storage)[region]
         return [Known(0, variable.size, readable(variable.name))]
 
 

@@ -13,7 +13,7 @@ from flash_attest.emulator.build_cache import built
 from flash_attest.emulator.compiler import COMMON, compiler, compiler_key, run
 from flash_attest.emulator.errors import CompileError
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).resolve().parent
 HEADERS = sorted(FOLDER.glob("*.h"))
 
 

@@ -10,8 +10,10 @@ import triton
 import triton.backends as triton_backends
 from triton.backends.driver import DriverBase
 
+from flash_attest.emulator import guards
 from flash_attest.emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MULTIPROCESSORS
-from flash_attest.emulator.guards import Clock
+from flash_attest.emulator.answers.device import Clock
+from flash_attest.emulator.answers.memory import GPU
 from flash_attest.emulator.triton.backend import TARGET, Backend
 from flash_attest.emulator.triton.launcher import Launcher
 
@@ -74,7 +76,7 @@ class Driver(DriverBase):
         return TARGET
 
     def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
+        return GPU if guards.is_answering() else torch.device("cpu")
 
     def get_current_device(self) -> int:
         return 0

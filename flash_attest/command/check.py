@@ -63,6 +63,7 @@ def parser_of_options() -> Parser:
         metavar="TARGET",
         help="FILE.py[:NAME], MODULE:NAME, a package with an adapter, or one of ours",
     )
+    add("--impl", metavar="A,B", help="of what the targets have, only these implementations")
     add("--list", action="store_true", help="print the names of ours and of adapters, and judge nothing")
     add(
         "--law",
@@ -135,7 +136,7 @@ def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests
     found += [f"--impl-from={place}" for place in chosen.imported]
     workers = options.workers or ("0" if options.case else "auto")
     valued = {
-        "--impl": ",".join(chosen.ours) or None,
+        "--impl": options.impl or ",".join(chosen.ours) or None,
         "--hypothesis-profile": options.profile,
         "--hypothesis-seed": options.seed,
         "--device": options.device,

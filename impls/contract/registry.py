@@ -48,6 +48,7 @@ class Entry:
     impl: Implementation | Absent | Unloadable
     file: str
     option: str = ""  # "--impl-from=my_file.py" for the replay command, quoted for the shell; "" for our own
+    threads: tuple[str, ...] = ()  # the names of the threads that importing the file has started
 
     @property
     def name(self) -> str:
@@ -164,7 +165,7 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
     for result in results:
         for impl in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(impl, (Implementation, Absent)):
-                entries.append(Entry(impl, _file_of(impl), option))
+                entries.append(Entry(impl, file_of_function(getattr(impl, "forward", None)), option))
             else:
                 problem = f"pytest_attention_impls returned {impl!r}: should be a list of Implementation"
                 entries.append(Entry(Unloadable("plugin", problem), "a plug-in", option))
@@ -259,8 +260,9 @@ def as_name(text: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in text.lower()) or "plugin"
 
 
-def _file_of(impl: Implementation) -> str:
+def file_of_function(function: object) -> str:
+    """The file that a function comes from, for messages."""
     try:
-        return inspect.getfile(inspect.unwrap(impl.forward))
+        return inspect.getfile(inspect.unwrap(function))
     except (TypeError, AttributeError):  # no Python function; or an Absent, which has none
         return "a plug-in"

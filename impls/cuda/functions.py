@@ -13,7 +13,7 @@ from flash_attest.impls.operators import namespace_of, registered
 
 from .algorithm import Algorithm, check
 
-NAMESPACE = namespace_of(__package__, "impls.cuda", "flash_attest_cuda")
+NAMESPACE = namespace_of(__package__, "flash_attest.impls.cuda", "flash_attest_cuda")
 
 
 def flash_attention_1(

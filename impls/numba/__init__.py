@@ -7,7 +7,7 @@ scores.py         scale, bias and mask; probabilities
 memory.py, elements.py   matrices in memory; elements of every dtype as float32
 problem.py        sizes, mask, strides, and all checks           tuning.py   the tiles that fit a device
 launch.py         launching a kernel on tensors                  on_gpu.py   the same on a GPU, where time counts
-device.py         a GPU, or the emulator
+shared_memory.py  more than a launch of Numba can ask for        device.py   a GPU, or the emulator
 attention.py      from tensors to tensors: check, allocate, launch
 functions.py      flash_attention_1 and flash_attention_2, with autograd, torch.compile and CUDA graphs
 declared.py       the Implementations that the suite judges

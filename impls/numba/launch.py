@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from numba.cuda.cudadrv.driver import binding, driver
 
 from .device import EMULATED
+from .shared_memory import allow_shared_memory
 from .tiles import THREADS
 
 MOST_BLOCKS = 2**31 - 1  # of a one-dimensional grid
@@ -45,12 +45,6 @@ def _emulate(kernel: Any, blocks: int, bytes_: int, passed: list[Any]) -> None:
 
 
 _allowed: set[tuple] = set()
-
-
-def allow_shared_memory(function: Any, bytes_: int) -> None:
-    """Allow a loaded kernel more than 48 KiB of dynamic shared memory, for which Numba's launch has no option."""
-    limit = binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    driver.cuKernelSetAttribute(limit, bytes_, function.handle, function.device.id)
 
 
 def flat(x: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ from numba.cuda.core import config
 
 from flash_attest.emulator.build_cache import cache_folder, key_of
 
-from .launch import allow_shared_memory
+from .shared_memory import allow_shared_memory
 from .tiles import THREADS
 
 # What turns a kernel into machine code: another version gets a folder of its own.

@@ -65,7 +65,7 @@ def lacking(mutant: Mutant) -> str:
 
 
 KERNELS = Family("cuda", IMPLS / "cuda", load_kernels, lacking)
-EXAMPLE = Family("cuda example", ROOT / "docs" / "examples", load_example, lacking)
+EXAMPLE = Family("cuda example", ROOT / "examples", load_example, lacking)
 
 
 def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):

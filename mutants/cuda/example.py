@@ -1,4 +1,4 @@
-"""Bugs of the CUDA forward of docs/examples, run under the tracer: most give correct results, on a CPU and on many GPUs."""
+"""Bugs of the CUDA forward of examples, run under the tracer: most give correct results, on a CPU and on many GPUs."""
 
 from __future__ import annotations
 

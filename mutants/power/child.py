@@ -20,7 +20,7 @@ from flash_attest.mutants.judging import EXAMPLES, contract_result, first_failur
 from flash_attest.mutants.mutant import CONTRACT, Mutant, build
 from flash_attest.mutants.power.peers import judge_peer
 from flash_attest.mutants.power.rules import PEERS
-from flash_attest.properties.calling import device_works
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.failures import Undecided
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN, Result

@@ -18,7 +18,7 @@ from flash_attest.impls import Implementation
 from flash_attest.impls.contract import call
 from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.mutants.judging import is_not_compiled
-from flash_attest.properties.calling import device_works
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.support import unsupported

@@ -13,11 +13,12 @@ from flash_attest.mutants.mutant import STREAMS, TRACED
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.search import trial_of
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.races.perturb import ALL, NONE
+from flash_attest.runner import alone
 
 LAYERS = {  # the law of each layer
     "trace": TRACED,
@@ -76,13 +77,13 @@ def case_for(impl: Implementation, device: str, sizes: tuple[int, int, int] | No
 
 
 def verdict_of(
-    cell: Cell, impl: Implementation, device: str, repeats: int, seed: int = 0, origin: str = ""
+    cell: Cell, impl: Implementation, device: str, repeats: int, seed: int = 0, origin: Origin = OURS
 ) -> tuple[str, str]:
     """fail, and "7: headline" (after 7 repeats, launches of copies, or cases); pass; refused or unknown, with the reason.
 
     "raises: headline" where the call raises, which every law sees.
 
-    origin: the option that has the implementation in another process.
+    origin: where another process finds the implementation.
     """
     impl = replace(impl, share=1.0)  # fewer repeats would be no measure
     case = case_for(impl, device, SANITIZED if cell.layer == "sanitizer" else None)
@@ -94,7 +95,8 @@ def verdict_of(
     def tried(n: int, at: Case) -> LawBroken | None:
         """What is found in so many repeats of a case."""
         try:
-            law.hold(trial_of(impl, at, Plan(device, repeats=n, seed=seed, perturbations=perturbations, origin=origin)))
+            plan = Plan(device, repeats=n, seed=seed, perturbations=perturbations, origin=origin, alone=alone.command)
+            law.hold(plan.trial(impl, at))
         except LawBroken as broken:
             if broken.__cause__ is not None and is_not_compiled(broken.__cause__):
                 raise Undecided(broken.headline) from broken

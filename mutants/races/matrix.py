@@ -22,9 +22,8 @@ from flash_attest.mutants.power.matrix import KILLS, Matrix
 from flash_attest.mutants.power.records import Entry
 from flash_attest.mutants.races.cells import Cell, case_for, cells, verdict_of
 from flash_attest.mutants.races.kinds import planted
-from flash_attest.properties.calling import device_works
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.search import trial_of
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.runner.plugin.process import prepare
 
@@ -113,13 +112,13 @@ def _turn(lock: FileLock, pipe: Connection, item: str):
 
 def _compile(mutant: Mutant) -> None:
     impl = build(mutant)
-    trial = trial_of(impl, case_for(impl, "cuda"), Plan("cuda"))
+    trial = Plan("cuda").trial(impl, case_for(impl, "cuda"))
     trial.run(backward=trial.backward)
 
 
 def _verdict(cell: Cell, mutant: Mutant, how: How) -> tuple[str, str]:
     try:
-        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.option(mutant))
+        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.origin(mutant))
     except EmulatorError as error:  # the edited file does not compile, so nothing was judged
         return UNKNOWN, (str(error).splitlines() or [""])[0]
     except Exception as error:

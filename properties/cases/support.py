@@ -8,7 +8,6 @@ from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
-from flash_attest.runner.untrusted.remote import remote_of
 
 # What a law may need beside features, and the reason that is shown where an implementation does not have it.
 OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
@@ -16,10 +15,6 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "backward": (lambda impl: impl.backward is not None, "there is no backward"),
     "autograd": (lambda impl: impl.backward == "autograd", "backward is a function, it always gives every gradient"),
     "dbias": (lambda impl: impl.gives_dbias, "gives no dbias"),
-    "same process": (
-        lambda impl: remote_of(impl) is None,
-        "with --untrusted the kernel runs in another process: inputs and outputs travel as bytes, through host memory",
-    ),
     "traced": (lambda impl: impl.traced, "declares no kernels that can be traced here (traced=True)"),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",
@@ -30,6 +25,10 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
         'outside="undefined": calls outside of `supports` promise nothing',
     ),
 }
+SAME_PROCESS = "same process"  # a need that the implementation does not decide: it depends on who calls it
+NOT_SAME_PROCESS = (
+    "with --untrusted the kernel runs in another process: inputs and outputs travel as bytes, through host memory"
+)
 FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.needs.items()}
 
 
@@ -41,10 +40,15 @@ def not_here(impl: Implementation, device: str) -> str | None:
     return f"runs on {', '.join(sorted(impl.devices))} only; this run judges on {device}{f': {lacks}' if lacks else ''}"
 
 
-def missing(impl: Implementation, needs: tuple[str, ...]) -> str | None:
-    """The first need that the implementation does not meet, as a reason; None if it meets all."""
+def missing(impl: Implementation, needs: tuple[str, ...], *, same_process: bool = True) -> str | None:
+    """The first need that the implementation does not meet, as a reason; None if it meets all.
+
+    same_process: whether it is called in the process that judges (Caller.same_process).
+    """
     for name in needs:
-        if name in FEATURE_NEEDS:
+        if name == SAME_PROCESS:
+            met, reason = same_process, NOT_SAME_PROCESS
+        elif name in FEATURE_NEEDS:
             feature, need = FEATURE_NEEDS[name]
             met, reason = any(feature.takes(impl.supports, value) for value in need.values), need.reason
         else:

@@ -68,7 +68,7 @@ def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
     longer = case.but(seqlen_q=max(case.seqlen_q, ROWS), seqlen_k=max(case.seqlen_k, ROWS), regime="spread")
     if unsupported(trial.impl, longer):
         return otherwise, []
-    asked = Trial(trial.impl, longer, trial.device)  # a case that is long enough to tell
+    asked = Trial(trial.impl, longer, trial.device, calls=trial.calls)  # a case that is long enough to tell
     lse = asked.run().lse
     if lse is None:
         return otherwise, []

@@ -21,11 +21,17 @@ FARTHEST = 4  # how many times its own size a kernel may read behind an input: f
 
 def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
     """How a call is wrong without an error; None if it raises, or is right. Forward alone, then with its backward."""
-    at = Trial(_converting(trial.impl) if probe.coarse else trial.impl, probe.case, trial.device, trial.meter)
+    at = Trial(
+        _converting(trial.impl) if probe.coarse else trial.impl,
+        probe.case,
+        trial.device,
+        trial.meter,
+        calls=trial.calls,
+    )
     x = probe.change(at.x)
     try:
         for backward in (False, True)[: 1 + at.backward]:
-            got = at.answer(_amid(at, x), backward=backward)
+            got = at.caller.answer(_amid(at, x), backward=backward)
             if got is None:
                 return None
             if not probe.answered:
@@ -72,7 +78,7 @@ def _amid(at: Trial, x: Inputs) -> Inputs:
     farthest = FARTHEST * max(scores, *(tensor.numel() for _, tensor in x.items()))
     margin = rounded_up(farthest, MARGIN)  # keeps the alignment, which a wide load needs
     flat = x.bias is not None and x.bias.dim() == 3
-    handed, _ = at.place(x.with_(bias=x.bias[None]) if flat else x, AROUND, margin)
+    handed, _ = at.caller.place(x.with_(bias=x.bias[None]) if flat else x, AROUND, margin)
     return handed.with_(bias=handed.bias[0]) if flat else handed
 
 

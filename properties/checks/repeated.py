@@ -44,10 +44,12 @@ def repeats_of(
 
     @cache
     def other() -> Inputs:
-        return trial.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
+        return trial.caller.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
 
     def launch(handed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        call = trial.launch if next(calls) else trial.call  # the first one looks at what a call leaves, too
+        call = (
+            trial.caller.launch if next(calls) else trial.caller.call
+        )  # the first one looks at what a call leaves, too
         results = dict(call(Inputs(**handed), backward=backward).items())
         see(results)
         return results
@@ -56,12 +58,12 @@ def repeats_of(
         trial.device,
         repeat=0,
         seed=trial.case.seed,
-        handed=dict(trial.laid_out(x).items()),
+        handed=dict(trial.caller.laid_out(x).items()),
         nbytes=x.nbytes,
-        other=lambda: trial.launch(other(), backward=backward),
+        other=lambda: trial.caller.launch(other(), backward=backward),
         large=trial.case.products > MOST_PRODUCTS,
     )
-    with trial.waited_for(backward):
+    with trial.caller.waited_for(backward):
         found = compare_repeats(launch, n, perturbations_of(trial), setting, inexact)
     trial.meter.under.update(name for active in found.under for name in active)
     return found

@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 
 from hypothesis.errors import Unsatisfiable
 
-from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.impls.contract.record import ContractError
+from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.clues import LeftOut, clues_of, leaving_out
-from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.search import ContextLost, check_context, search, trial_of
-from flash_attest.properties.law import Law
-from flash_attest.properties.trial import Meter
+from flash_attest.properties.judging.context import ContextLost
+from flash_attest.properties.judging.judgement import Judgement
+from flash_attest.properties.judging.search import Found, Search
 
 ALSO = "also wrong"  # how the line of another failure begins
 SEEDS = 2  # beside the case's own: random numbers may hide that another value of a feature is wrong, too
@@ -40,47 +39,44 @@ class Beside:
         return f"{ALSO} without {self.without}: {self.broken.headline}"
 
 
-def look_beside(
-    law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan, meter: Meter
-) -> Beside | None:
+def look_beside(judgement: Judgement, failure: Found) -> Beside | None:
     """Judge the law without the clue of a failure: one more search. None where there is no clue, or nothing is decided."""
     try:
-        left_out = LeftOut(clues_of(law, impl, case, _failing_as(law, impl, broken, plan)))
+        left_out = LeftOut(clues_of(judgement, failure.case, _failing_as(judgement, failure.broken)))
     except (ContextLost, ContractError):  # its `accepts` may raise for a case that was not asked about before
         return None
     if not left_out.clues:
         return None
-    others, own = replace(law, draws=leaving_out(law.draws, left_out)), Meter(clock=meter.clock)
+    own = Meter(clock=judgement.meter.clock)
+    others = replace(judgement.drawing_from(leaving_out(judgement.law.draws, left_out)), meter=own)
     try:
-        found, smallest, _ = search(others, impl, plan, own)
+        found = Search(others).run()
     except ContextLost as lost:
-        found, smallest = lost.broken, lost.case
+        found = Found(lost.broken, lost.case)
     except (Undecided, AnotherCase, Unsatisfiable, ContractError):
         return None
-    meter.cases += own.cases
-    if found is None and not own.cases:
+    judgement.meter.cases += own.cases
+    if found.broken is None and not own.cases:
         return None
-    return Beside(str(left_out), own.cases, found, smallest)
+    return Beside(str(left_out), own.cases, found.broken, found.case)
 
 
-def _failing_as(law: Law, impl: Implementation, broken: LawBroken, plan: Plan) -> Callable[[Case], bool]:
+def _failing_as(judgement: Judgement, broken: LawBroken) -> Callable[[Case], bool]:
     """-> whether a case fails, too: by an exception if the failure was one, by a wrong result if it was one."""
-    stop, test = time.perf_counter() + MOST_SECONDS, law.test_id(impl.name)
+    stop = time.perf_counter() + MOST_SECONDS
 
     def fails(case: Case) -> bool:
-        if unsupported(impl, case) or law.draws.excludes(case):
+        if not judgement.takes(case):
             return False
         for seed in dict.fromkeys((case.seed, *range(SEEDS))):
             if time.perf_counter() > stop:
                 return False
-            if str(case.but(seed=seed)) in plan.lost:
+            with_seed = case.but(seed=seed)
+            if str(with_seed) in judgement.plan.lost:
                 continue
-            trial = trial_of(impl, case.but(seed=seed), plan)
-            plan.write_down(f"{test} {trial.case}")
             try:
-                law.hold(trial)
+                judgement.hold_aside(with_seed)
             except LawBroken as found:
-                check_context(trial, found, test)
                 if type(found) is type(broken):
                     return True
             except (AnotherCase, Undecided):

@@ -15,6 +15,7 @@ from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, Feature
 from flash_attest.properties.cases.strategies import TOGETHER, Draws
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 
 # Below this length hardly anything is left to judge, so that a case of such a length is no clue by its length.
@@ -117,15 +118,16 @@ def heads_clue() -> Clue:
     )
 
 
-def clues_of(law: Law, impl: Implementation, case: Case, fails: Callable[[Case], bool]) -> tuple[Clue, ...]:
+def clues_of(judgement: Judgement, case: Case, fails: Callable[[Case], bool]) -> tuple[Clue, ...]:
     """The clues of a smallest failing case; () if it is as plain as the law's cases get.
 
     fails(case): whether another case fails in the same way. Values of a feature that fail as well are part of the clue.
     """
+    law, impl = judgement.law, judgement.impl
     empty, masks = may_have_empty_rows(case, impl.causal_alignment), {"causal", "bias"}
     found = [
         _of_empty_rows(impl) if empty else None,
-        *(_of_feature(law, impl, case, name, fails) for name in (*TOGETHER, "bias") if not empty or name not in masks),
+        *(_of_feature(judgement, case, name, fails) for name in (*TOGETHER, "bias") if not empty or name not in masks),
         *([] if empty else _of_bias(law, case, fails)),
         _of_headdim(impl, case, fails),
         *_of_heads(law, case),
@@ -135,8 +137,8 @@ def clues_of(law: Law, impl: Implementation, case: Case, fails: Callable[[Case],
     return tuple(found or _of_lengths(law, case))
 
 
-def _of_feature(law: Law, impl: Implementation, case: Case, name: str, fails: Callable[[Case], bool]) -> Clue | None:
-    feature, values = FEATURES[name], law.draws.values(name, impl)
+def _of_feature(judgement: Judgement, case: Case, name: str, fails: Callable[[Case], bool]) -> Clue | None:
+    feature, values = FEATURES[name], judgement.law.draws.values(name, judgement.impl)
     value = feature.value(case)
     if value not in values[1:] or fails(feature.changed(case, values[0])):
         return None

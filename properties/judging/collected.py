@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.checks.pictures import plural
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging import shrink
-from flash_attest.properties.law import Law
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.races.finding import Finding
 
 MOST_COLLECTING = 20.0  # seconds for further cases after the first that fails
@@ -73,7 +72,7 @@ class Collected:
                     item.finding, item.broken, item.case = finding, broken, case
             raise
 
-    def shrink(self, law: Law, impl: Implementation, run: Callable[[Case], None]) -> None:
+    def shrink(self, judgement: Judgement, run: Callable[[Case], None]) -> None:
         """Make the case of each finding smaller, what changes values first; a case may serve several."""
         stop, done = time.perf_counter() + shrink.MOST_SECONDS, set()
         while left := sorted((item.rank, n) for n, (key, item) in enumerate(self.items.items()) if key not in done):
@@ -88,7 +87,7 @@ class Collected:
                 return any(_key(finding) == key for finding in broken.found)
 
             # Which accesses there are hardly depends on random numbers.
-            shrink.smallest(law, impl, item.case, item.broken, again, same, seconds, seeds=1)
+            shrink.smallest(judgement, item.case, item.broken, again, same, seconds, seeds=1)
 
     @property
     def ranked(self) -> list[Item]:

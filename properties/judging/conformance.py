@@ -22,8 +22,8 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
+from flash_attest.properties.judging.context import ContextLost, check_context
 from flash_attest.properties.judging.plan import Lost, contract_test
-from flash_attest.properties.judging.search import ContextLost, check_context
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.state import watch
@@ -280,19 +280,19 @@ def _sizes(
 def _problems_of(impl: Implementation, case: Case, device: str, test: str) -> tuple[list[str], list[Change]]:
     """(what is wrong, what is not as it was before). Raises ContextLost."""
     trial = Trial(impl, case, device, judges_state=False)
-    handed, placed = trial.place(trial.x, fill=0.0)
+    handed, placed = trial.caller.place(trial.x, fill=0.0)
     try:
-        with trial.may_begin_again():
-            got = trial.call(handed, backward=impl.backward is not None)
+        with trial.caller.may_begin_again():
+            got = trial.caller.call(handed, backward=impl.backward is not None)
     except LawBroken as broken:
         check_context(trial, broken, test)
-        return _told(broken), trial.watch.changes
+        return _told(broken), trial.caller.watch.changes
     changed = [name for name, p in placed.items() if p.written()]
     found = [f"{name} is modified: inputs should come back as they were" for name in changed]
     if got.lse is not None and not changed:
         meaning = meaning_of_lse(trial, got.lse)
         found += [meaning.full] if meaning and meaning.another else []
-    return found, trial.watch.changes
+    return found, trial.caller.watch.changes
 
 
 def _told(broken: LawBroken) -> list[str]:

@@ -6,21 +6,19 @@ replay command. Neighbouring sizes and repeats are tried once, after shrinking.
 
 from __future__ import annotations
 
-import shlex
 import time
 
-from flash_attest.impls.contract.record import ContractError, Implementation
+from flash_attest.impls.contract.record import ContractError
 from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.strategies import edges
-from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from flash_attest.properties.judging.beside import Beside
-from flash_attest.properties.judging.plan import REPEATS, Plan
-from flash_attest.properties.judging.search import ContextLost, check_context, trial_of
+from flash_attest.properties.judging.context import ContextLost
+from flash_attest.properties.judging.judgement import Judgement
+from flash_attest.properties.judging.plan import REPEATS
+from flash_attest.properties.judging.search import Found
 from flash_attest.properties.judging.traced import is_traceable, trace_failure
-from flash_attest.properties.law import Law
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
-from flash_attest.properties.machine.gpus import has_gpu, visible_gpus
 from flash_attest.properties.progress import NOW
 
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
@@ -29,27 +27,19 @@ NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
 SECONDS_OF_LENGTHS = 20.0  # in which neighbouring lengths are begun: some laws' calls take seconds
 
 
-def explain(
-    law: Law,
-    impl: Implementation,
-    case: Case,
-    broken: LawBroken,
-    plan: Plan,
-    *,
-    flaky: bool = False,
-    again: bool = True,
-    beside: Beside | None = None,
-) -> str:
-    """The whole message. `flaky`: the failure came and went while shrinking; `again=False`: nothing can be launched.
+def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside: Beside | None = None) -> str:
+    """The whole message. This may add to the headline of the failure.
 
-    `beside`: what became of the law without what is special about this case.
+    again=False: nothing can be launched. beside: what became of the law without what is special about the case.
     """
+    law, impl, plan = judgement.law, judgement.impl, judgement.plan
+    broken, case, flaky = failure.broken, failure.case, failure.flaky
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
-    traceable = plan.goes_on and is_traceable(law, impl)
-    traced = trace_failure(law, impl, case) if traceable and again and plan.traces else None
+    traceable = plan.goes_on and is_traceable(judgement)
+    traced = trace_failure(judgement, case) if traceable and again and plan.traces else None
     if again and (flaky or not unsteady):  # a law about races has already repeated the call, more often
         try:
-            observed += _by_further_calls(law, impl, case, broken, plan, unsteady, traceable)
+            observed += _by_further_calls(judgement, failure, unsteady, traceable)
         except ContextLost as lost:
             observed.append(f"a further call loses the GPU: {lost.broken.headline}, with {lost.case}")
     if traced is not None:
@@ -64,14 +54,14 @@ def explain(
         "",
         *section("Rule", [] if isinstance(broken, Raises) else law.rule.splitlines()),
         *section("Observed", observed),
-        *_beside(law, impl, beside, plan),
+        *_beside(judgement, beside),
     ]
     guesses = broken.suggests.splitlines() if broken.suggests else []
     if not isinstance(broken, Raises):
         guesses.append(where_in_bugs("races" if unsteady else law.bug))
     parts += section("Suggests (read off the pattern, not proven)", guesses)
     often = ["(it does not fail on every run: try it several times)"] if flaky else []
-    parts += section("Replay", [replay_command(law, impl, case, plan.origin, plan.perturbations), *often])
+    parts += section("Replay", [judgement.replay(case), *often])
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -80,50 +70,34 @@ def where_in_bugs(kind: str) -> str:
     return f"bugs of this kind, and who had them: docs/bugs.md#{kind}"
 
 
-def replay_command(law: Law, impl: Implementation, case: Case, origin: str = "", perturbations: str = "") -> str:
-    """The command that runs this law on this implementation and this case alone, under the same perturbations."""
-    if perturbations and law.bug == "races":
-        origin = f"{origin} --perturb {shlex.quote(perturbations)}".strip()
-    return replay_of(law.test_id(impl.name), origin, str(case))
-
-
-def replay_of(test: str, origin: str = "", case: str = "") -> str:
-    """The command that runs one test, as a shell takes it. `origin` is quoted already (Entry.option)."""
-    given = f"--case {shlex.quote(case)}" if case else ""
-    device = "--device cpu" if has_gpu() and not visible_gpus() else ""  # it is hidden (gpus.py)
-    return " ".join(filter(None, ("pytest", shlex.quote(test), origin, device, given)))
-
-
-def _beside(law: Law, impl: Implementation, beside: Beside | None, plan: Plan) -> list[str]:
+def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:
     if beside is None or beside.broken is None:
         return section(f"Without {beside.without}", [f"right on {beside.cases} cases"]) if beside else []
-    again = replay_command(law, impl, beside.case, plan.origin, plan.perturbations)
-    lines = [beside.broken.headline, str(beside.case), again]
+    lines = [beside.broken.headline, str(beside.case), judgement.replay(beside.case)]
     return section(f"Also wrong without {beside.without}", lines)
 
 
-def _by_further_calls(
-    law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan, unsteady: bool, traceable: bool
-) -> list[str]:
+def _by_further_calls(judgement: Judgement, failure: Found, unsteady: bool, traceable: bool) -> list[str]:
     """Whether it fails again, and where it does not. Raises ContextLost."""
-    same, repeated = _repeats(law, impl, case, broken, plan)
+    same, repeated = _repeats(judgement, failure)
     if unsteady:
         return [] if same else repeated
     found = []
     if same:
-        found += _investigated(law, impl, case, broken, plan)
-        found += _neighbours(law, impl, case, plan)
+        found += _investigated(judgement, failure)
+        found += _neighbours(judgement, failure.case)
     return found + ([NO_RACE] if repeated == [SAME_AGAIN] and not traceable else repeated)
 
 
-def _investigated(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> list[str]:
+def _investigated(judgement: Judgement, failure: Found) -> list[str]:
     """What the check finds out by further calls. Its phrase is added to the headline."""
+    broken = failure.broken
     if broken.investigate is None:
         return []
     try:
         phrase, lines = broken.investigate()
     except LawBroken as another:
-        check_context(trial_of(impl, case, plan), another, law.test_id(impl.name))
+        judgement.check_context(judgement.trial(failure.case), another)
         return []
     except (Undecided, ContractError):
         return []
@@ -141,29 +115,18 @@ def section(title: str, lines: list[str]) -> list[str]:
     return [title, *(f"  {line}".rstrip() for line in lines), ""] if lines else []
 
 
-def _outcome(law: Law, impl: Implementation, case: Case, plan: Plan) -> Exception | None:
-    """LawBroken; None where the law holds; AnotherCase or Undecided where it says nothing."""
-    if str(case) in plan.lost:
+def _outcome(judgement: Judgement, case: Case) -> Exception | None:
+    """LawBroken; None where the law holds; AnotherCase or Undecided where it says nothing. Raises ContextLost."""
+    if str(case) in judgement.plan.lost:
         return AnotherCase()
-    test = law.test_id(impl.name)
-
-    def held() -> None:
-        plan.write_down(f"{test} {case}")
-        trial = trial_of(impl, case, plan)
-        try:
-            law.hold(trial)
-        except LawBroken as broken:
-            check_context(trial, broken, test)
-            raise
-
     try:
-        when_memory_suffices(plan.device, held)
+        when_memory_suffices(judgement.plan.device, lambda: judgement.hold_aside(case))
     except (LawBroken, AnotherCase, Undecided) as outcome:
         return outcome
     return None
 
 
-def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[str]:
+def _neighbours(judgement: Judgement, case: Case) -> list[str]:
     """Which other lengths are right and wrong, all else equal."""
     together = case.seqlen_q == case.seqlen_k
     fields = ("seqlen_q", "seqlen_k")
@@ -179,9 +142,9 @@ def _neighbours(law: Law, impl: Implementation, case: Case, plan: Plan) -> list[
                 other = case.but(**dict.fromkeys(fields if together else (name,), n))
             except CaseError:
                 continue
-            if unsupported(impl, other) or law.draws.excludes(other):
+            if not judgement.takes(other):
                 continue
-            outcome = _outcome(law, impl, other, plan)
+            outcome = _outcome(judgement, other)
             if outcome is None:
                 right.append(n)
             elif isinstance(outcome, LawBroken):
@@ -204,9 +167,10 @@ def _listed(numbers: list[int]) -> str:
     return " ".join(map(str, sorted(numbers)))
 
 
-def _repeats(law: Law, impl: Implementation, case: Case, broken: LawBroken, plan: Plan) -> tuple[bool, list[str]]:
+def _repeats(judgement: Judgement, failure: Found) -> tuple[bool, list[str]]:
     """Whether the case fails again with the same findings each time, and lines that say so."""
-    outcomes = [_outcome(law, impl, case, plan) for _ in range(REPEATS)]
+    broken = failure.broken
+    outcomes = [_outcome(judgement, failure.case) for _ in range(REPEATS)]
     undecided = [o for o in outcomes if isinstance(o, Undecided)]
     if undecided and None not in outcomes:  # none is right, as far as is known
         return False, [f"{len(undecided)} of {REPEATS} repeats are undecided: {undecided[0]}"]

@@ -14,18 +14,19 @@ from hypothesis.errors import Unsatisfiable
 
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.support import missing, not_here, unsupported
-from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Undecided
+from flash_attest.properties.cases.support import not_here, unsupported
+from flash_attest.properties.failures import AnotherCase, Reason, Undecided
 from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.beside import look_beside
+from flash_attest.properties.judging.beside import Beside, look_beside
 from flash_attest.properties.judging.clues import leaving_out
-from flash_attest.properties.judging.explain import explain, replay_command
+from flash_attest.properties.judging.context import ContextLost, lost_in
+from flash_attest.properties.judging.explain import explain
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.search import ContextLost, has_cases, lost_in, search
+from flash_attest.properties.judging.search import Found, Search, has_cases
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine.clock import Work
-from flash_attest.properties.trial import Meter
 
 
 @dataclass
@@ -44,9 +45,9 @@ class Outcome:
 def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     """The verdict of one law on one implementation. Never raises for what the implementation does."""
     started = time.perf_counter()
-    meter = Meter()
-    plan = replace(plan, device=device_of(law, impl, plan))
-    outcome = _outcome(law, impl, plan, meter)
+    judgement = Judgement(law, impl, plan)
+    judgement = replace(judgement, plan=replace(plan, device=judgement.device))
+    outcome, meter = _outcome(judgement), judgement.meter
     result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
     result.beside, result.findings = outcome.beside, list(outcome.findings)
     result.message, result.cases, result.worst_z = outcome.message, meter.cases, meter.worst_z
@@ -54,66 +55,59 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     result.seconds = time.perf_counter() - started
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
     if outcome.case is not None:
-        result.smallest = str(outcome.case)
-        result.replay = replay_command(law, impl, outcome.case, plan.origin, plan.perturbations)
+        result.smallest, result.replay = str(outcome.case), judgement.replay(outcome.case)
     return result
 
 
-def device_of(law: Law, impl: Implementation, plan: Plan) -> str:
-    """Where a law judges: every machine with a GPU has a CPU, too."""
-    return "cpu" if law.device == "cpu" and not missing(impl, law.needs) else plan.device
-
-
-def _outcome(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> Outcome:
-    if outcome := _not_judged(law, impl, plan):
+def _outcome(judgement: Judgement) -> Outcome:
+    if outcome := _not_judged(judgement):
         return outcome
-    contract, whole = conformance.Tried([]), (law, impl, plan)
+    whole, plan, meter, contract = judgement, judgement.plan, judgement.meter, conformance.Tried([])
     try:
         with meter.clock.counts(Work.RUNNING):
             if plan.try_contract:
-                contract = conformance.tried(impl, plan.device, plan.write_down, plan.lost)
+                contract = conformance.tried(judgement.impl, plan.device, plan.write_down, plan.lost)
         if not contract.judged or (plan.case and any(group.holds(plan.case) for group in contract.left_out)):
             return _contract_is_broken(contract)
         if contract.left_out:
-            impl, law = contract.narrowed(impl), replace(law, draws=leaving_out(law.draws, *contract.left_out))
+            narrowed = judgement.drawing_from(leaving_out(judgement.law.draws, *contract.left_out))
+            judgement = replace(narrowed, impl=contract.narrowed(judgement.impl))
         if plan.case is not None:
-            if reason := unsupported(impl, plan.case):
+            if reason := unsupported(judgement.impl, plan.case):
                 return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
-            if reason := law.draws.excludes(plan.case):
+            if reason := judgement.law.draws.excludes(plan.case):
                 return Outcome(REFUSED, reason, Reason.NO_CASE)
         with meter.clock.counts(Work.DRAWING):
-            broken, case, flaky = search(law, impl, plan, meter)
+            found = Search(judgement).run()
     except Undecided as undecided:
         return Outcome(UNKNOWN, str(undecided), undecided.why)
     except ContractError as error:
         return Outcome(FAIL, error.problems[0], message="\n".join(error.problems))
     except (AnotherCase, Unsatisfiable) as none:
-        if contract.left_out and plan.case is None and has_cases(*whole):  # what is left out may be what the law wants
+        if contract.left_out and plan.case is None and has_cases(whole):  # what is left out may be what the law wants
             return _contract_is_broken(contract)
-        found = "the law says nothing about this case"
+        why = "the law says nothing about this case"
         if isinstance(none, Unsatisfiable):
-            found = "no case that the law wants lies in what the implementation supports"
-        return Outcome(REFUSED, meter.note or found, Reason.NO_CASE)
+            why = "no case that the law wants lies in what the implementation supports"
+        return Outcome(REFUSED, meter.note or why, Reason.NO_CASE)
     except ContextLost as lost:
-        message = explain(law, impl, lost.case, lost.broken, plan, again=False)
-        return Outcome(FAIL, lost.broken.headline, message=message, case=lost.case, findings=_all(lost.broken))
-    if broken is None:
+        return _failed(judgement, Found(lost.broken, lost.case), again=False)
+    if found.broken is None:
         left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
         # What collects findings has not stopped at the first.
-        goes_on = plan.goes_on and plan.case is None and not flaky and not law.collects
-        beside = look_beside(law, impl, case, broken, plan, meter) if goes_on else None
-        again = not lost_in()
-        # This may add to the headline.
-        message = explain(law, impl, case, broken, plan, flaky=flaky, again=again, beside=beside)
-    line = beside.line if beside else ""
-    return Outcome(FAIL, broken.headline, message=message, case=case, beside=line, findings=_all(broken))
+        goes_on = plan.goes_on and plan.case is None and not found.flaky and not judgement.law.collects
+        beside = look_beside(judgement, found) if goes_on else None
+        return _failed(judgement, found, again=not lost_in(), beside=beside)
 
 
-def _all(broken: LawBroken) -> tuple[str, ...]:
-    """Everything that is wrong, in an order that stays."""
-    return tuple(sorted(broken.findings))
+def _failed(judgement: Judgement, failure: Found, *, again: bool, beside: Beside | None = None) -> Outcome:
+    """The outcome of a failure, with its message. again: whether anything can still be launched."""
+    message = explain(judgement, failure, again=again, beside=beside)  # this may add to the headline
+    broken, line = failure.broken, beside.line if beside else ""
+    findings = tuple(sorted(broken.findings))  # in an order that stays
+    return Outcome(FAIL, broken.headline, message=message, case=failure.case, beside=line, findings=findings)
 
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:
@@ -121,18 +115,19 @@ def _contract_is_broken(contract: conformance.Tried) -> Outcome:
     return Outcome(UNKNOWN, f"the contract is broken (see test_contract): {contract.problems[0]}", Reason.CONTRACT)
 
 
-def _not_judged(law: Law, impl: Implementation, plan: Plan) -> Outcome | None:
+def _not_judged(judgement: Judgement) -> Outcome | None:
     """The outcome where nothing is launched; None if the law is to be judged."""
-    if reason := not_here(impl, plan.device):
+    law, impl, device = judgement.law, judgement.impl, judgement.plan.device
+    if reason := not_here(impl, device):
         return Outcome(UNKNOWN, reason, Reason.OTHER_DEVICE)
     if lost_in():
         return Outcome(UNKNOWN, f"the GPU context of this process was lost in {lost_in()}", Reason.CONTEXT_LOST)
-    if reason := missing(impl, law.needs):
+    if reason := judgement.missing:
         return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
-    if law.device not in (None, plan.device):
+    if law.device not in (None, device):
         if law.device not in {*impl.devices, *impl.unavailable}:
             reason = f"the law applies on {law.device}, where this implementation never runs"
             return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
-        reason = f"law not applicable on {plan.device}, only on {law.device}"
+        reason = f"law not applicable on {device}, only on {law.device}"
         return Outcome(UNKNOWN, reason, Reason.LAW_OF_OTHER_DEVICE)
     return None

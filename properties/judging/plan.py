@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.calling.caller import Caller
+from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.judging.origin import OURS, Origin
+from flash_attest.properties.trial import Trial
 
 REPEATS = 3  # of a failing case, to see whether it comes and goes
 CALLED_WITH = ", called with "  # between a case and what the call in progress has otherwise, where it is written down
@@ -42,7 +46,23 @@ class Plan:
     goes_on: bool = True  # after a failure: without what is special about its case, and traced; False if only it counts
     traces: bool = True  # False where a plug-in's kernels would run on the GPU, which takes no CPU tensors
     lost: Mapping[str, Lost] = field(default_factory=dict)  # by case, as text (runner/isolation)
-    origin: str = ""  # how the implementation was found, for the replay command: "--impl-from my_file.py"
+    alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # as Trial has it
+    caller_of: Callable[[Implementation], type[Caller]] = lambda impl: Caller  # who calls an implementation
+    origin: Origin = OURS  # how the implementation was found
+
+    def trial(self, impl: Implementation, case: Case, meter: Meter | None = None) -> Trial:
+        """What a law gets. meter: what counts its calls; without it they do not count."""
+        return Trial(
+            impl,
+            case,
+            self.device,
+            Meter() if meter is None else meter,
+            repeats=self.repeats_for(impl),
+            perturbations=self.perturbations,
+            origin=self.origin,
+            alone=self.alone,
+            calls=self.caller_of(impl),
+        )
 
     def cases_for(self, impl: Implementation, share: float) -> int:
         """How many cases a law with this share draws for an implementation."""

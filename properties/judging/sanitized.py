@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.failures import Reason, Undecided, findings_of
 from flash_attest.properties.progress import NOW
-from flash_attest.properties.trial import MOST_LOOKS, Trial
+from flash_attest.properties.trial import Trial
 from flash_attest.races import sanitizer
 from flash_attest.races.finding import Finding, merge
 from flash_attest.races.sanitizer import Tool
-from flash_attest.runner import alone
 
 LIMIT = 180.0  # seconds for the tools, which run at once: a plug-in's Numba kernels are compiled in each process anew
+NOT_ALONE = "compute-sanitizer watches a process of its own, and no other process can find this implementation"
 TOGETHER = 4  # cases that a process runs one after another
 
 
@@ -67,7 +67,10 @@ def sanitized(
     if _refused:
         raise Undecided(_refused[0], Reason.NO_SANITIZER)
     first, cases = trials[0], [str(trial.case) for trial in trials]
-    target = alone.command(first.device, first.impl.name, cases, shlex.split(first.origin))
+    again = first.origin.again()
+    if first.alone is None or again is None:
+        raise Undecided(NOT_ALONE, Reason.NO_SANITIZER)
+    target = first.alone(first.device, first.impl.name, cases, again)
     watched = sanitizer.watch(program, target, kernels, tools, LIMIT, NOW.lives)
     findings: list[Finding] = []
     for each in watched:

@@ -2,210 +2,196 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
-from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.drawing import Drawing
-from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
 from flash_attest.properties.judging.collected import Collected, Enough, size
-from flash_attest.properties.judging.plan import CALLED_WITH, REPEATS, Plan
+from flash_attest.properties.judging.judgement import Judgement
+from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.shrink import smallest
-from flash_attest.properties.law import Law
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.progress import NOW
-from flash_attest.properties.trial import Meter, Trial
+from flash_attest.properties.trial import Trial
 
 
-class ContextLost(BaseException):
-    """The GPU context is lost: this process can launch nothing more, and Hypothesis must stop."""
+@dataclass(frozen=True)
+class Found:
+    """What a search ends with: the smallest failure and its case, or neither if the law holds.
 
-    def __init__(self, broken: LawBroken, case: Case):
-        super().__init__(broken.headline)
-        self.broken, self.case = broken, case
+    flaky: the case failed once and held once.
+    """
 
-
-_lost_in = _lost_case = ""  # the test, and its case, in which this process lost its GPU context
-
-
-def lost_in() -> str:
-    """The test in which this process lost its GPU context; "" while it has one."""
-    return _lost_in
+    broken: LawBroken | None = None
+    case: Case | None = None
+    flaky: bool = False
 
 
-def lost_case() -> str:
-    """The case in which it did."""
-    return _lost_case
+class Search:
+    """Runs a law on drawn cases, or on the given one, and remembers what came of each."""
 
+    def __init__(self, judgement: Judgement):
+        self.judgement = judgement
+        self.law, self.plan, self.meter = judgement.law, judgement.plan, judgement.meter
+        self.failures: list[tuple[LawBroken, Case]] = []
+        self.undecided: list[Undecided] = []
+        self.held: set[Case] = set()
+        self.collected = Collected()
+        self.beside_others: tuple[LawBroken, Case] | None = (
+            None  # what broke the law where cases were looked at together
+        )
 
-def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
-    """Raise ContextLost if nothing can be launched after this failure."""
-    if not trial.device_works():
-        global _lost_in, _lost_case
-        _lost_in, _lost_case = test, str(trial.case)
-        raise ContextLost(broken, trial.case) from None
+    def run(self) -> Found:
+        """The smallest failure. Raises Undecided, Unsatisfiable or ContextLost where there is no answer."""
+        if self.plan.case is not None:
+            return self._given(self.plan.case)
+        drawing = self.judgement.drawing
+        try:
+            if self.law.together:
+                self.beside_others = self._look_together(drawing.cases)
+            drawing.hold_each(self.collect if self.law.collects else self.holds)
+        except Enough:
+            return self.conclude()
+        except LawBroken as broken:
+            broken.observed += self.collected.lines
+            return self.conclude(broken)
+        except (FlakyFailure, FlakyReplay):  # Hypothesis ran a case again, and it ended in another way
+            return self._conclude_flaky()
+        return self.conclude()
 
-
-def trial_of(impl: Implementation, case: Case, plan: Plan, meter: Meter | None = None) -> Trial:
-    """What a law gets."""
-    meter = Meter() if meter is None else meter
-    return Trial(impl, case, plan.device, meter, plan.repeats_for(impl), plan.perturbations, plan.origin)
-
-
-def search(law: Law, impl: Implementation, plan: Plan, meter: Meter) -> tuple[LawBroken | None, Case | None, bool]:
-    """Run the law on drawn cases (or the given one): the smallest failure, its case, whether it comes and goes."""
-    failures: list[tuple[LawBroken, Case]] = []
-    undecided: list[Undecided] = []
-    held: set[Case] = set()
-    test = law.test_id(impl.name)
-
-    def holds(case: Case) -> None:
-        if str(case) in plan.lost:  # counts as right, so that the draws after it stay what they are
+    def holds(self, case: Case) -> None:
+        """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
+        if str(case) in self.plan.lost:  # counts as right, so that the draws after it stay what they are
             return
         unclear: Undecided | None = None
         try:
-            with meter.clock.counts(Work.LAW):
-                if undecided or failures:  # the case is looked at again, or a smaller one is searched
-                    holds_now(case)
+            with self.meter.clock.counts(Work.LAW):
+                if self.undecided or self.failures:  # the case is looked at again, or a smaller one is searched
+                    self._holds_now(case)
                 else:
-                    when_memory_suffices(plan.device, lambda: holds_now(case))
+                    when_memory_suffices(self.plan.device, lambda: self._holds_now(case))
         except Undecided as reason:
             unclear = Undecided(str(reason), reason.why)
         if unclear:  # without the frames of the first one, which hold tensors as long as Hypothesis keeps it
-            undecided.append(unclear)
+            self.undecided.append(unclear)
             raise unclear
 
-    def holds_now(case: Case) -> None:
-        plan.write_down(f"{test} {case}")
-        trial = trial_of(impl, case, plan, meter)
-        trial.write_down = lambda what: plan.write_down(f"{test} {case}{CALLED_WITH}{what}")
-        before = meter.counted()
+    def collect(self, case: Case) -> None:
+        """As `holds`, for a law whose findings of all cases are one set. Raises Enough once no more cases are needed."""
         try:
-            with trial.may_begin_again():
-                law.hold(trial)
-            meter.cases += 1
-            NOW.did(meter.cases)
-            held.add(case)
-        except LawBroken as broken:
-            meter.cases += 1
-            failures.append((broken, case))
-            NOW.found(str(case), broken.headline)
-            meter.clock.from_now_on(Work.SHRINKING)
-            check_context(trial, broken, test)
-            raise
-        except OutOfMemory:
-            meter.forget_since(before)
-            raise
-
-    if plan.case is not None:
-        try:
-            holds(plan.case)
-        except LawBroken as broken:
-            return broken, plan.case, False
-        return None, None, False
-    drawing, collected, beside_others = _drawing(law, impl, plan), Collected(), None
-
-    def draws(case: Case) -> None:
-        try:
-            collected.draws(case, holds, plan.goes_on)
+            self.collected.draws(case, self.holds, self.plan.goes_on)
         except Undecided:
-            if not collected.items and beside_others is None:  # what was found stays found, whatever is left open
+            if not self.collected.items and self.beside_others is None:  # a finding stays one, whatever is undecided
                 raise
             raise Enough from None
 
-    try:
-        if law.together:
-            beside_others = _look_together(law, impl, plan, drawing.cases, meter)
-        drawing.hold_each(draws if law.collects else holds)
-    except Enough:
-        pass
-    except LawBroken as broken:
-        broken.observed += collected.lines
-        if not any(case in held for _, case in failures):
-            case = next(c for b, c in reversed(failures) if b is broken)
-            return *smallest(law, impl, case, broken, holds), False
-        return *_not_on_every_run(*_unsteady(failures, held)), True
-    except (FlakyFailure, FlakyReplay):
-        if undecided and not failures:  # memory sufficed in one run of the case and not in the other
-            raise undecided[0] from None
-        broken, case = _unsteady(failures, held)
-        if case not in held and _fails_again(holds, case):  # only not at the same line of the law each time
-            return *smallest(law, impl, case, broken, holds), False
-        return *_not_on_every_run(broken, case), True
-    if collected.items:
-        collected.shrink(law, impl, holds)
-        return *collected.broken, False
-    if beside_others:  # and no case has shown it by itself
-        return *_not_on_every_run(*beside_others), True
-    return None, None, False
+    def conclude(self, broken: LawBroken | None = None) -> Found:
+        """The answer after the cases. broken: the failure that ended the search, if one did."""
+        if broken is not None:
+            if any(case in self.held for _, case in self.failures):
+                return _not_on_every_run(*self._unsteady())
+            return self._smallest(broken, next(c for b, c in reversed(self.failures) if b is broken))
+        if self.collected.items:
+            self.collected.shrink(self.judgement, self.holds)
+            return Found(*self.collected.broken)
+        if self.beside_others:  # and no case has shown it by itself
+            return _not_on_every_run(*self.beside_others)
+        return Found()
 
+    def _conclude_flaky(self) -> Found:
+        """The answer where a case ended in two ways."""
+        if self.undecided and not self.failures:  # memory sufficed in one run of the case and not in the other
+            raise self.undecided[0] from None
+        broken, case = self._unsteady()
+        if case not in self.held and self._fails_again(case):  # only not at the same line of the law each time
+            return self._smallest(broken, case)
+        return _not_on_every_run(broken, case)
 
-def _unsteady(failures: list[tuple[LawBroken, Case]], held: set[Case]) -> tuple[LawBroken, Case]:
-    """The smallest failure for a case that held, too; the smallest of all if there is none."""
-    return min(failures, key=lambda found: (found[1] not in held, size(found[1])))
-
-
-def _not_on_every_run(broken: LawBroken, case: Case) -> tuple[LawBroken, Case]:
-    """The failure of a case that failed once and held once. That is the finding; trying again would hide it."""
-    broken.headline = f"not on every run: {broken.headline}"
-    return broken, case
-
-
-def _look_together(
-    law: Law, impl: Implementation, plan: Plan, cases: list[Case], meter: Meter
-) -> tuple[LawBroken, Case] | None:
-    """law.together for the cases that will be judged: what broke the law there, and the last case that was looked at."""
-    test, begun = law.test_id(impl.name), []
-
-    def trials() -> Iterator[Trial]:
-        for case in cases:
-            if str(case) not in plan.lost:
-                plan.write_down(f"{test} {case}")
-                begun.append(trial_of(impl, case, plan, meter))
-                yield begun[-1]
-
-    with meter.clock.counts(Work.LAW):
+    def _given(self, case: Case) -> Found:
         try:
-            law.look_together(trials())
+            self.holds(case)
         except LawBroken as broken:
-            if not begun[-1].device_works():  # no case can be judged after this one
-                meter.cases += 1
-                NOW.found(str(begun[-1].case), broken.headline)
-                check_context(begun[-1], broken, test)
-            return broken, begun[-1].case
-        except Undecided:  # each case is judged by itself
-            pass
-    return None
+            return Found(broken, case)
+        return Found()
+
+    def _holds_now(self, case: Case) -> None:
+        self.judgement.write_down(case)
+        trial = self.judgement.trial(case)
+        before = self.meter.counted()
+        try:
+            with trial.caller.may_begin_again():
+                self.law.hold(trial)
+            self.meter.cases += 1
+            NOW.did(self.meter.cases)
+            self.held.add(case)
+        except LawBroken as broken:
+            self.meter.cases += 1
+            self.failures.append((broken, case))
+            NOW.found(str(case), broken.headline)
+            self.meter.clock.from_now_on(Work.SHRINKING)
+            self.judgement.check_context(trial, broken)
+            raise
+        except OutOfMemory:
+            self.meter.forget_since(before)
+            raise
+
+    def _smallest(self, broken: LawBroken, case: Case) -> Found:
+        return Found(*smallest(self.judgement, case, broken, self.holds))
+
+    def _unsteady(self) -> tuple[LawBroken, Case]:
+        """The smallest failure for a case that held, too; the smallest of all if there is none."""
+        return min(self.failures, key=lambda failure: (failure[1] not in self.held, size(failure[1])))
+
+    def _fails_again(self, case: Case) -> bool:
+        """Whether the law is broken each time."""
+        for _ in range(REPEATS):
+            try:
+                self.holds(case)
+                return False
+            except LawBroken:
+                continue
+            except (AnotherCase, Undecided):
+                return False
+        return True
+
+    def _look_together(self, cases: list[Case]) -> tuple[LawBroken, Case] | None:
+        """law.together for the cases that will be judged: what broke the law there, and the last case that was looked at."""
+        begun: list[Trial] = []
+
+        def trials() -> Iterator[Trial]:
+            for case in cases:
+                if str(case) not in self.plan.lost:
+                    self.judgement.write_down(case)
+                    begun.append(self.judgement.trial(case))
+                    yield begun[-1]
+
+        with self.meter.clock.counts(Work.LAW):
+            try:
+                self.law.look_together(trials())
+            except LawBroken as broken:
+                if not begun[-1].caller.device_works():  # no case can be judged after this one
+                    self.meter.cases += 1
+                    NOW.found(str(begun[-1].case), broken.headline)
+                    self.judgement.check_context(begun[-1], broken)
+                return broken, begun[-1].case
+            except Undecided:  # each case is judged by itself
+                pass
+        return None
 
 
-def has_cases(law: Law, impl: Implementation, plan: Plan) -> bool:
+def has_cases(judgement: Judgement) -> bool:
     """Whether any case can be drawn. Nothing is launched."""
     try:
-        return bool(_drawing(law, impl, plan).cases)
+        return bool(judgement.drawing.cases)
     except Unsatisfiable:
         return False
 
 
-def _fails_again(holds: Callable[[Case], None], case: Case) -> bool:
-    """Whether the law is broken each time."""
-    for _ in range(REPEATS):
-        try:
-            holds(case)
-            return False
-        except LawBroken:
-            continue
-        except (AnotherCase, Undecided):
-            return False
-    return True
-
-
-def _drawing(law: Law, impl: Implementation, plan: Plan) -> Drawing:
-    """The cases of this law, implementation and plan."""
-    number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
-    strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
-    return Drawing(strategy, number, plan.cases_for(impl, law.share))
+def _not_on_every_run(broken: LawBroken, case: Case) -> Found:
+    """The failure of a case that failed once and held once. That is the finding; trying again would hide it."""
+    broken.headline = f"not on every run: {broken.headline}"
+    return Found(broken, case, flaky=True)

@@ -14,8 +14,8 @@ from flash_attest.properties.cases.bias_masks import HIDING
 from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.features import BIAS_DETAILS, NO_BIAS
 from flash_attest.properties.cases.strategies import TOGETHER
-from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 
 SEEDS = 4  # beside the case's own
@@ -23,8 +23,7 @@ MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel the case stays large
 
 
 def smallest(
-    law: Law,
-    impl: Implementation,
+    judgement: Judgement,
     case: Case,
     broken: LawBroken,
     run: Callable[[Case], None],
@@ -39,7 +38,7 @@ def smallest(
     """
     stop, trials = time.perf_counter() + (MOST_SECONDS if seconds is None else seconds), 0
     same = same or (lambda found: type(found) is type(broken))
-    steps = steps_from(law, impl, case)
+    steps = steps_from(judgement, case)
     while (step := next(steps, None)) is not None:
         for seed in dict.fromkeys((case.seed, *range(seeds))):
             if trials >= MOST_TRIALS or time.perf_counter() > stop:
@@ -50,21 +49,21 @@ def smallest(
             except LawBroken as found:
                 if same(found):
                     broken, case = found, step.but(seed=seed)
-                    steps = steps_from(law, impl, case)
+                    steps = steps_from(judgement, case)
                     break
             except (AnotherCase, Undecided):
                 break
     return broken, case
 
 
-def steps_from(law: Law, impl: Implementation, case: Case) -> Iterator[Case]:
+def steps_from(judgement: Judgement, case: Case) -> Iterator[Case]:
     """Simpler cases one step away, the largest steps first, that the law wants and the implementation supports."""
-    for changes in _changes(law, impl, case):
+    for changes in _changes(judgement.law, judgement.impl, case):
         try:
             step = case.but(**changes)
         except CaseError:
             continue
-        if step != case and unsupported(impl, step) is None and law.draws.excludes(step) is None:
+        if step != case and judgement.takes(step):
             yield step
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flash_attest.emulator.errors import EmulatorError
-from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.checks.pictures import plural
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 from flash_attest.properties.trial import Trial
 from flash_attest.races.finding import Finding
@@ -31,12 +31,12 @@ def not_traced(why: str) -> Traced:
     return Traced(lines=[f"not traced: {why}"])
 
 
-def is_traceable(law: Law, impl: Implementation) -> bool:
+def is_traceable(judgement: Judgement) -> bool:
     """Whether a failure can be traced: there are kernels that can, and the law has not traced them.
 
     Not where the law makes calls outside of the promise: a finding would be that of any of them.
     """
-    return impl.traced and not {"traced", "outside"} & {*law.needs}
+    return judgement.impl.traced and not {"traced", "outside"} & {*judgement.law.needs}
 
 
 def is_too_large(case: Case) -> bool:
@@ -44,15 +44,15 @@ def is_too_large(case: Case) -> bool:
     return case.products > MOST_PRODUCTS
 
 
-def trace_failure(law: Law, impl: Implementation, case: Case) -> Traced:
+def trace_failure(judgement: Judgement, case: Case) -> Traced:
     """Trace a failing case on the CPU."""
     if is_too_large(case):
         return not_traced(TOO_LARGE)
-    stopped = ""
+    law, stopped = judgement.law, ""
     try:
         with tracing(seed=case.seed) as found:
             try:
-                _make_calls(law, Trial(impl, case, "cpu", repeats=2))
+                _make_calls(law, Trial(judgement.impl, case, "cpu", repeats=2))
             except (Raises, Undecided) as error:
                 stopped = str(error).partition("\n")[0]
             except (LawBroken, AnotherCase):

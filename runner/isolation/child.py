@@ -83,9 +83,7 @@ def run(
         _settle(printed, stack)
         for descriptor in (requests, answers):
             os.set_inheritable(descriptor, False)
-        os.register_at_fork(
-            after_in_child=lambda: _close(requests, answers)
-        )  # what it forks says nothing to the parent
+        _close_in_forks(requests, answers)
         send(answers, start())
         while (request := receive(requests)) is not None:
             _forget(printed, stack)
@@ -162,6 +160,15 @@ def _forget(printed: IO | None, stack: IO) -> None:
     for file in filter(None, (printed, stack)):
         os.ftruncate(file.fileno(), 0)
         os.lseek(file.fileno(), 0, os.SEEK_SET)
+
+
+def _close_in_forks(*descriptors: int) -> None:
+    """What this process forks says nothing to its parent: these descriptors are closed there.
+
+    Only in its own children: theirs may have opened files under the same numbers.
+    """
+    mine = os.getpid()
+    os.register_at_fork(after_in_child=lambda: os.getppid() == mine and _close(*descriptors))
 
 
 def _close(*descriptors: int) -> None:

@@ -106,12 +106,13 @@ def _smallest(
 
     same: what `Isolated.ended_by` gives for a step -> the like of `found`; None if it is something else.
     """
-    seen, left = set(), steps_from(law, impl, case)
+    judgement = isolated.judge.judgement(law, impl)
+    seen, left = set(), steps_from(judgement, case)
     while (step := next(left, None)) is not None and len(seen) < MOST_TRIALS and time.perf_counter() < stop:
         if step in seen:
             continue
         seen.add(step)
         limit = max(1.0, (stop - time.perf_counter()) / 2)  # a step that does not return leaves time for others
         if again := same(isolated.ended_by(law, impl, step, min(limit, isolated.limit or limit))):
-            case, found, left = step, again, steps_from(law, impl, step)
+            case, found, left = step, again, steps_from(judgement, step)
     return case, found

@@ -6,7 +6,8 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from unittest import mock
 
 from flash_attest.impls.contract import registry
@@ -19,7 +20,6 @@ START_LATER = (
     "importing its file starts threads, which the process that judges, forked from this one, does not have "
     "(start them in the first call)"
 )
-_threads: dict[str, list[str]] = {}  # by option, the threads that a file has started
 
 
 def problem_of(argument: str, limit: float) -> str:
@@ -46,20 +46,17 @@ def problem_of(argument: str, limit: float) -> str:
 
 
 def imported(argument: str) -> list[Entry]:
-    """As registry.from_file, in this process, with nothing that runs when it exits. Remembers the threads that it starts."""
+    """As registry.from_file, in this process, with nothing that runs when it exits, and with the threads that it starts."""
     before = set(threading.enumerate())
     with no_exit_handlers():
         entries = registry.from_file(argument)
-    if started := [thread.name for thread in threading.enumerate() if thread not in before]:
-        _threads[registry.option_of(argument)] = started
-    return entries
+    started = tuple(thread.name for thread in threading.enumerate() if thread not in before)
+    return [replace(entry, threads=started) for entry in entries]
 
 
-def threads_of(option: str) -> list[str]:
-    """A fact for a message about calls that do not return. option: as entries have it (--impl-from=...)."""
-    if names := _threads.get(option):
-        return [f"{START_LATER}: {', '.join(names)}"]
-    return []
+def started(threads: Sequence[str]) -> list[str]:
+    """A fact for a message about calls that do not return: the threads that an import has started (Entry.threads)."""
+    return [f"{START_LATER}: {', '.join(threads)}"] if threads else []
 
 
 @contextlib.contextmanager

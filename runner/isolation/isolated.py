@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.calling import device_works
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import Case, parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.explain import replay_command
-from flash_attest.properties.judging.judge import device_of
+from flash_attest.properties.judging.context import lost_case, lost_in
 from flash_attest.properties.judging.plan import Lost, contract_test
-from flash_attest.properties.judging.search import lost_case, lost_in
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law
 from flash_attest.runner.isolation import crashes, importing, tracing
@@ -156,7 +154,7 @@ class Isolated:
 
     def replay(self, law: Law, impl: Implementation, case: Case) -> str:
         """The command that judges one case again."""
-        return replay_command(law, impl, case, self.judge.options.get(impl.name, ""), self.judge.plan.perturbations)
+        return self.judge.judgement(law, impl).replay(case)
 
     def forget_troubles(self) -> None:
         """For who judges for hours, and decides itself how many calls that do not return, or processes, are too many."""
@@ -244,7 +242,7 @@ class Isolated:
         return JudgingProcess(partial(self.start, device), self.answer, limit, self.keeps_streams, kept=bool(plug_in))
 
     def _threads_of(self, impl: Implementation) -> list[str]:
-        return importing.threads_of(self.judge.options.get(impl.name, ""))
+        return importing.started(self.judge.threads.get(impl.name, ()))
 
     def _process_for(self, impl: Implementation, law: Law | None) -> Place:
         """What the process judges that this is asked of: a plug-in, or "" for all others; and the device."""
@@ -254,7 +252,7 @@ class Isolated:
 
     def _place(self, impl: Implementation, law: Law | None = None) -> Place:
         plan = self.judge.plan
-        return impl.name, device_of(law, impl, plan) if law else plan.device
+        return impl.name, self.judge.judgement(law, impl).device if law else plan.device
 
     def _of(self, impl: Implementation, law: Law | None) -> dict:
         """What each request says of the implementation."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.judging.explain import where_in_bugs
-from flash_attest.properties.judging.judge import device_of
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.traced import (
     TOO_LARGE,
     Traced,
@@ -33,9 +33,10 @@ MOST_TRACED = 3
 def add_trace(isolated: Isolated, law: Law, impl: Implementation, result: Result) -> None:
     """Add to a failure on a GPU what the trace of its case finds. Only the first failures are traced."""
     judge = isolated.judge
+    judgement = judge.judgement(law, impl)
     if result.verdict != FAIL or not result.smallest or not judge.plan.goes_on or law.name in impl.known_failures:
         return
-    if not is_traceable(law, impl) or not judge.sees_gpu(impl) or device_of(law, impl, judge.plan) == "cpu":
+    if not is_traceable(judgement) or not judge.sees_gpu(impl) or judgement.device == "cpu":
         return  # nothing can be traced, or the judging process has done it
     if is_too_large(parse_case(result.smallest)):
         traced = not_traced(TOO_LARGE)
@@ -65,5 +66,6 @@ def _traced(isolated: Isolated, law: Law, impl: Implementation, case: str) -> Tr
 
 def answer(law: Law, impl: Implementation, case: str) -> dict:
     """In the other process: the fields of Traced."""
-    NOW.begins(f"{law.test_id(impl.name)} {case}")
-    return asdict(trace_failure(law, impl, parse_case(case)))
+    judgement = Judgement(law, impl)
+    NOW.begins(f"{judgement.test} {case}")
+    return asdict(trace_failure(judgement, parse_case(case)))

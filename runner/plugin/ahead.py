@@ -75,7 +75,7 @@ def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None
         try:
             trial.run(backward=trial.backward)
         except (LawBroken, Undecided):
-            if not trial.device_works():
+            if not trial.caller.device_works():
                 return
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.failures import Reason
-from flash_attest.properties.judging.explain import replay_of
+from flash_attest.properties.judging.judgement import replay_of
+from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.plan import CALLED_WITH, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.runner.plugin import sources
@@ -17,6 +18,7 @@ from flash_attest.runner.plugin.last_case import last_case_in
 KEY = "attest"  # a result
 GPU_KEY = "attest_gpu_name"  # the name of the GPU, which only a judging process may ask for
 SHARD_KEY = "attest_shard"  # what is known about the part of the run
+PLANNED_KEY = "attest_planned"  # how many laws there are to judge, in somebody's repository
 
 
 def result_of(report, key: str = KEY) -> dict | None:
@@ -55,7 +57,7 @@ def died(report, directory: Path, entries: Iterable[Entry]) -> dict | None:
     known = f"the last case launched was {case}" if case else "it had launched no case"
     reason = f"worker {report.attest_worker} died; {known}"
     option = next((entry.option for entry in entries if entry.name == impl), "")
-    replay = replay_of(report.nodeid, option, case.partition(" ")[2].partition(CALLED_WITH)[0])
+    replay = replay_of(OwnRun(option), report.nodeid, case.partition(" ")[2].partition(CALLED_WITH)[0])
     report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
     return Result(impl, chapter, law, UNKNOWN, reason, Reason.WORKER_DIED, message=reason, replay=replay).as_dict()
 

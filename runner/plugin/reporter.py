@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from rich.console import Console
 
-from flash_attest.properties.cases.case import CaseError, parse_case
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.judging.origin import Checked, Origin, OwnRun
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import UNKNOWN, Result
-from flash_attest.properties.law import laws
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.isolation.isolated import Isolated
-from flash_attest.runner.judge import Judge, compare_with_known, conclude
+from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin import ahead, resume, saved, shard, sources, times
 from flash_attest.runner.plugin.chosen import Chosen
+from flash_attest.runner.plugin.conclude import conclude
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.last_case import last_case_in
+from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.plugin.order import by_implementation, judges
 from flash_attest.runner.plugin.outcomes import (
     GPU_KEY,
@@ -37,21 +37,26 @@ from flash_attest.runner.plugin.outcomes import (
     raised_in,
     result_of,
 )
-from flash_attest.runner.plugin.process import prepare, prepare_to_fork
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, environment, print_table
 from flash_attest.runner.plugin.resume import ResumeError
+from flash_attest.runner.start import judge_of
 from flash_attest.runner.untrusted.entries import header
 
+ENTRY = "FLASH_ATTEST_ENTRY"  # which command runs pytest, set by flash_attest/command/check.py
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 
-class Reporter(Chosen):
+class Reporter:
     """One for each pytest process. On a worker it only judges; on the controller it also writes."""
 
     def __init__(self, config: pytest.Config):
-        super().__init__(config)
-        self.report = Report(Path(config.getoption("--report")), self._tell)
-        self.shard_facts: dict = self.shard._asdict() if self.shard else {}
+        self.config = config
+        self.options = Options(config)
+        self.options.check()
+        self.chosen = Chosen(config, self.options)
+        self.worker = self.options.worker
+        self.report = Report(Path(self.options.given("report")), self._tell)
+        self.shard_facts: dict = self.options.shard._asdict() if self.options.shard else {}
         self.started = time.perf_counter()
         self._judge: Judge | Isolated | None = None
         self._ahead: list = []  # processes that compile kernels before laws need them
@@ -60,32 +65,27 @@ class Reporter(Chosen):
     def judge(self) -> Judge | Isolated:
         """Made on first use, as it needs torch."""
         if self._judge is None:
-            option = self.config.getoption
-            try:
-                case = parse_case(option("--case")) if option("--case") else None
-            except CaseError as error:
-                raise pytest.UsageError(str(error)) from None
-            plan = Plan(
-                device=self.device(),
-                examples=settings.default.max_examples,
-                seed=self.seed,
-                repeats=self.repeats,
-                perturbations=self.perturbations,
-                case=case,
-                small=self.profile.small,
+            options = self.options
+            self._judge = judge_of(
+                options.plan(),
+                self.chosen.entries,
+                self.report.directory,
+                isolated=options.isolated,
+                limit=options.case_timeout,
+                name=options.worker_name,
+                is_worker=self.worker is not None,
+                keeps_streams=options.keeps_streams,
+                origin_of=self.origin_of,
             )
-            name = self.worker["workerid"] if self.worker else "main"
-            judge = Judge(plan, self.entries, self.report.directory, name)
-            prepare_to_fork()
-            start = partial(prepare, is_worker=self.worker is not None)
-            if self.isolated:
-                objects = [*laws().values(), *(entry.impl for entry in self.entries)]
-                keeps_streams = option("capture") == "no"
-                self._judge = Isolated(judge, start, objects, self.case_timeout, keeps_streams)
-            else:
-                judge.device_name = start(plan.device)["device_name"]
-                self._judge = judge
         return self._judge
+
+    def origin_of(self, entry: Entry) -> Origin:
+        """The way back to a case of this implementation, for messages and for other processes."""
+        if os.environ.get(ENTRY) != "check":
+            return OwnRun(entry.option)
+        target = shlex.split(entry.option)[-1].removeprefix("--impl-from=") if entry.option else entry.name
+        beside = [other for other in self.chosen.entries if other.option == entry.option]
+        return Checked(target, entry.name if entry.option and len(beside) > 1 else "", entry.option)
 
     def judge_for(self, item: pytest.Item):
         """What the `judge` fixture gives to one test."""
@@ -98,7 +98,7 @@ class Reporter(Chosen):
             item.user_properties.append((KEY, all_plain(result.as_dict())))
             if name := self.judge.device_name:
                 item.user_properties.append((GPU_KEY, name))
-            if self.shard:
+            if self.options.shard:
                 item.user_properties.append((SHARD_KEY, self.shard_facts))
             conclude(result)
 
@@ -111,7 +111,7 @@ class Reporter(Chosen):
     @functools.cached_property
     def kept(self) -> dict[tuple[str, str], Result]:
         """(law, impl) -> what an earlier run has decided, which the controller has put into the new results.json."""
-        if not self.config.getoption("--resume"):
+        if not self.options.given("resume"):
             return {}
         there = saved.read(self.report.directory)["results"]
         return {(record["law"], record["impl"]): Result.of_dict(record) for record in there if record["before"]}
@@ -120,23 +120,23 @@ class Reporter(Chosen):
 
     def pytest_sessionstart(self) -> None:
         """Refuses invalid options before anything runs."""
-        option = self.config.getoption
-        if option("--device") == "cuda":
-            self.device()
-        if option("--impl") is not None or option("--impl-from") or self.untrusted:
-            _ = self.entries
-        if option("--case"):
+        given = self.options.given
+        if given("device") == "cuda":
+            _ = self.options.device
+        if given("impl") is not None or given("impl-from") or self.chosen.untrusted:
+            _ = self.chosen.entries
+        if given("case"):
             _ = self.judge
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Last, so that what -k and -m leave is split, and no part of it is empty by their choice."""
-        if self.shard:
-            items[:], elsewhere, self.shard_facts = shard.split(items, self.shard, self.device())
+        if self.options.shard:
+            items[:], elsewhere, self.shard_facts = shard.split(items, self.options.shard, self.options.device)
             if elsewhere:
                 config.hook.pytest_deselected(items=elsewhere)
         if any(judges(item) for item in items):
-            items[:] = by_implementation(items, [entry.name for entry in self.entries])
+            items[:] = by_implementation(items, [entry.name for entry in self.chosen.entries])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Not called where workers collect."""
@@ -155,7 +155,7 @@ class Reporter(Chosen):
             return
         try:
             facts, kept = all_plain(self._environment(planned)), []
-            if self.config.getoption("--resume"):
+            if self.options.given("resume"):
                 kept = resume.kept(resume.earlier(self.report.directory), facts)
             self.report.start(facts, len(planned), kept)
         except (FolderError, ResumeError) as error:
@@ -169,24 +169,27 @@ class Reporter(Chosen):
 
     def _compile_ahead(self, laws_of: list[str]) -> None:
         """On a GPU. laws_of: the implementation of each law that is to be judged."""
-        if self.device() == "cuda" and not self.untrusted:
-            self._ahead = ahead.start(laws_of, self._workers())
+        if self.options.device == "cuda" and not self.chosen.untrusted:
+            self._ahead = ahead.start(laws_of, self.options.workers)
 
     def _environment(self, planned: set[str]) -> dict:
-        option = self.config.getoption
-        digests = {file: sources.of_plugin(file) for file in {entry.file for entry in self.plugins}}
+        given = self.options.given
+        digests = {file: sources.of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
         return environment(
-            self.device(),
-            seed=self.seed,
-            profile=self.profile_name,
-            cases_per_law=settings.default.max_examples,
-            repeats=self.repeats,
+            self.options.device,
+            seed=self.options.seed,
+            profile=self.options.profile_name,
+            cases_per_law=self.options.profile.cases,
+            repeats=self.options.repeats,
             command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
-            options={name: option(name) for name in resume.OPTIONS},
-            machine=resume.machine(self.device()),
+            options={name: given(name.replace("_", "-")) for name in resume.OPTIONS},
+            machine=resume.machine(self.options.device),
             tests=resume.digest_of(planned),
-            sources={"the suite": sources.of_suite(), **{entry.name: digests[entry.file] for entry in self.plugins}},
-            **({"shard": self.shard_facts} if self.shard else {}),
+            sources={
+                "the suite": sources.of_suite(),
+                **{entry.name: digests[entry.file] for entry in self.chosen.plugins},
+            },
+            **({"shard": self.shard_facts} if self.options.shard else {}),
         )
 
     def _tell(self, text: str) -> None:
@@ -199,18 +202,18 @@ class Reporter(Chosen):
     def pytest_report_header(self) -> list[str]:
         if self.worker is not None or self.config.getoption("collectonly"):
             return []
-        part = f" shard {self.shard} of the laws" if self.shard else ""
+        part = f" shard {self.options.shard} of the laws" if self.options.shard else ""
         return [
-            f"flash-attest: judges{part} on {self.device()}, profile {self.profile_name} "
-            f"({settings.default.max_examples} cases a law), seed {self.seed}, report in {self.report.directory}/",
+            f"flash-attest: judges{part} on {self.options.device}, profile {self.options.profile_name} "
+            f"({self.options.profile.cases} cases a law), seed {self.options.seed}, report in {self.report.directory}/",
             *self._not_isolated(),
-            *([header()] if self.untrusted else []),
+            *([header()] if self.chosen.untrusted else []),
         ]
 
     def _not_isolated(self) -> list[str]:
-        if self.isolated:
+        if self.options.isolated:
             return []
-        why = " (the plug-ins use CUDA when they are imported)" if self.may_isolate else ""
+        why = " (the plug-ins use CUDA when they are imported)" if self.options.may_isolate else ""
         return [f"flash-attest: laws are judged in the pytest process, which a crash ends{why}"]
 
     @pytest.hookimpl(tryfirst=True)
@@ -230,7 +233,7 @@ class Reporter(Chosen):
             return
         result = result_of(report) if report.when == "call" else None
         if hasattr(report, "attest_worker"):
-            result = died(report, self.report.directory, self.entries)
+            result = died(report, self.report.directory, self.chosen.entries)
         elif result is None and report.failed:
             result = raised_in(report)
         if result is not None:
@@ -248,7 +251,7 @@ class Reporter(Chosen):
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
-        self.report.finish(ended, seconds=round(time.perf_counter() - self.started, 1), workers=self._workers())
+        self.report.finish(ended, seconds=round(time.perf_counter() - self.started, 1), workers=self.options.workers)
         if exitstatus == pytest.ExitCode.OK and self._not_green():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -257,8 +260,8 @@ class Reporter(Chosen):
             return
         out = terminalreporter
         if not self.report.planned:
-            if self.shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
-                out.write_line(f"not green: no law is left for shard {self.shard}", yellow=True)
+            if self.options.shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+                out.write_line(f"not green: no law is left for shard {self.options.shard}", yellow=True)
             return
         for remark in getattr(self._judge, "remarks", ()):
             out.write_line(remark, yellow=True)
@@ -274,9 +277,9 @@ class Reporter(Chosen):
             out.write_line(f"report: {self.report.directory}/index.html and results.json")
         if progress := self._progress():
             out.write_line(progress, yellow=True)
-        if self.shard:
+        if self.options.shard:
             of_all = f"{len(self.report.results)} of {self.shard_facts.get('tests_of_all', 'all')} verdicts"
-            out.write_line(f"shard {self.shard}: {of_all}; flash-attest merge joins the reports")
+            out.write_line(f"shard {self.options.shard}: {of_all}; flash-attest merge joins the reports")
         if reason := self._not_green():
             out.write_line(f"not green: {reason}", yellow=True)
 
@@ -287,13 +290,9 @@ class Reporter(Chosen):
             return ""
         return f"{facts['state']}: {facts['decided']} of {facts['planned']} decided; --resume goes on from there"
 
-    def _workers(self) -> int:
-        """How many processes judged."""
-        return len(self.config.getoption("tx", None) or [None])
-
     def _not_green(self) -> str:
-        option = self.config.getoption
-        asked_for = bool(option("--impl") or option("--impl-from"))
+        given = self.options.given
+        asked_for = bool(given("impl") or given("impl-from"))
         if not self.report.environment["complete"]:
             return f"{self.report.planned - len(self.report.results)} of {self.report.planned} were not judged"
-        return not_green(self.report.results, asked_for=asked_for, replayed=bool(option("--case")))
+        return not_green(self.report.results, asked_for=asked_for, replayed=bool(given("case")))

@@ -20,6 +20,7 @@ from flash_attest.properties.cases.support import missing, not_here
 from flash_attest.properties.law import Law
 from flash_attest.runner.parts import Shard
 from flash_attest.runner.plugin.order import judges
+from flash_attest.runner.untrusted.caller import caller_of
 
 # The weight of a test that launches nothing, as its law is refused or its implementation does not run here.
 NOTHING = 0.01
@@ -31,7 +32,7 @@ def weight(law: Law | None, impl: object, device: str) -> float:
         return NOTHING
     if law is None:
         return 1.0
-    if law.device == "cuda" != device or missing(impl, law.needs):
+    if law.device == "cuda" != device or missing(impl, law.needs, same_process=caller_of(impl).same_process):
         return NOTHING
     return law.share
 

@@ -19,6 +19,7 @@ from flash_attest.emulator import triton as emulated_triton
 from flash_attest.places import ROOMS
 from flash_attest.properties.machine.gpus import cores, emulate_if_no_gpu, visible_gpus
 from flash_attest.runner.compiled_modules import keep_modules_compiled
+from flash_attest.runner.plugin import hookspecs, table
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 
 keep_modules_compiled()
@@ -44,63 +45,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup(
         "flash-attest",
         "flash-attest: judging implementations of attention; --hypothesis-profile "
-        f"says how many cases a law gets ({', '.join(f'{name} {profile.cases}' for name, profile in PROFILES.items())}), "
+        f"says how many cases a law gets ({table.CASES}), "
         "--hypothesis-seed which (0, or random)",
     )
-    group.addoption("--impl", metavar="A,B", help="judge these implementations only (an unknown name lists the known)")
-    group.addoption(
-        "--impl-from", metavar="FILE.py[:NAME]", action="append", default=[],
-        help="judge the Implementation in this file (NAME, else IMPL or IMPLS); may be given again; "
-        "with = for a file outside this folder (--impl-from=/elsewhere/mine.py)",
-    )  # fmt: skip
-    group.addoption(
-        "--untrusted", action="store_true",
-        help="import the files of --impl-from, and call what is in them, in a kernel process only, which holds neither the "
-        "oracle nor an expected value (docs/for-generated-kernels.md)",
-    )  # fmt: skip
-    group.addoption(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to judge; auto: cuda if there is one"
-    )
-    group.addoption(
-        "--case", metavar='"FIELD=VALUE ..."', help='replay one case, as in --case "seqlen_q=65 headdim=64"'
-    )
-    group.addoption(
-        "--shard",
-        metavar="I/N",
-        help="judge the I-th of N parts of the laws (flash-attest merge joins them)",
-    )
-    group.addoption(
-        "--repeats", type=int, metavar="N",
-        help=f"how often test_races repeats a call ({PROFILES[DEFAULT].repeats}, on a CPU "
-        f"{PROFILES[DEFAULT].repeats_on_cpu}; smoke: {PROFILES['smoke'].repeats}), times an implementation's share",
-    )  # fmt: skip
-    group.addoption(
-        "--perturb", metavar="NAMES",
-        help="under which perturbations test_races repeats calls, as in stress,cold; none for none (all that the device has; "
-        "an unknown name lists the known; docs/races.md)",
-    )  # fmt: skip
-    group.addoption(
-        "--case-timeout", type=float, default=120.0, metavar="SECONDS",
-        help="the limit for a call of an implementation, ten times as long while something compiles (120; 0: no limit)",
-    )  # fmt: skip
-    group.addoption(
-        "--no-isolation", action="store_true",
-        help="judge in the pytest process, for a debugger: a kernel that crashes ends the run",
-    )  # fmt: skip
-    group.addoption(
-        "--report", default="attest-report", metavar="DIR",
-        help="where results.json and index.html go (attest-report); with = for a folder outside this one",
-    )  # fmt: skip
-    group.addoption(
-        "--resume", action="store_true",
-        help="go on where the run stopped whose report is in the folder of --report: what it decided is not judged again",
-    )  # fmt: skip
+    for option in table.SUITE:
+        option.add(group)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    from flash_attest.runner.plugin import hookspecs
-
-    pluginmanager.add_hookspecs(hookspecs)
+    hookspecs.add_to(pluginmanager)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -117,12 +70,6 @@ def pytest_configure(config: pytest.Config) -> None:
         if said:
             config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
     emulate_if_no_gpu(config.getoption("--device"))
-    repeats = config.getoption("--repeats")
-    if repeats is not None and repeats < 1:
-        raise pytest.UsageError(f"--repeats {repeats}: should be at least 1")
-    limit = config.getoption("--case-timeout")
-    if not 0 <= limit < float("inf"):
-        raise pytest.UsageError(f"--case-timeout {limit:g}: should be a number of seconds, or 0 for no limit")
     from flash_attest.runner.plugin.reporter import Reporter
 
     config.attest = Reporter(config)
@@ -134,7 +81,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     from flash_attest.impls import Implementation
 
-    entries = metafunc.config.attest.entries
+    entries = metafunc.config.attest.chosen.entries
     if hasattr(metafunc.function, "law"):  # what could not be loaded says so once, in test_contract
         entries = [entry for entry in entries if isinstance(entry.impl, Implementation)]
     metafunc.parametrize("impl", [entry.impl for entry in entries], ids=[entry.name for entry in entries])
@@ -149,15 +96,9 @@ def judge(request: pytest.FixtureRequest):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = yield
-    from flash_attest.runner.judge import LawFails
+    from flash_attest.runner.plugin.conclude import shows_message
 
-    if call.excinfo is not None and isinstance(call.excinfo.value, LawFails):
-        message = str(call.excinfo.value)
-        report.longrepr.reprtraceback.reprentries = []
-        report.longrepr.reprtraceback.extraline = message
-        report.longrepr.reprcrash.message = message.splitlines()[0]  # the short summary shows this line
-        report.sections = []
-    return report
+    return shows_message(report, call)
 
 
 # --- chapters have one name each: flash_attest.properties.test_causal --------------------------------------------------
@@ -206,5 +147,5 @@ def pytest_configure_node(node) -> None:
     gpus = visible_gpus()
     number = int(node.gateway.id.removeprefix("gw"))
     node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
-    node.workerinput["attest_seed"] = node.config.attest.seed
-    node.workerinput["attest_unloadable"] = node.config.attest.unloadable
+    node.workerinput["attest_seed"] = node.config.attest.options.seed
+    node.workerinput["attest_unloadable"] = node.config.attest.chosen.unloadable

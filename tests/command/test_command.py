@@ -76,7 +76,8 @@ def test_version(capsys):
     ("name", "words", "meant"),
     [
         ("sweep", ["--minute", "0"], "--minutes"), ("bench", ["--head-dim", "64"], "--headdim"),
-        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--regime", "x"], "--regimes"), ("check", ["--laws=a"], "--law"),
+        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--regime", "x"], "--regimes"),
+        ("check", ["--laws=a"], "--law"),
         ("times", ["--slow", "3"], "--slowest"), ("laws", ["--jsn"], "--json"), ("doctor", ["--jsno"], "--json"),
     ],
 )  # fmt: skip

@@ -63,7 +63,7 @@ def test_a_module_is_no_file(tmp_path, monkeypatch):
 def test_a_module_is_loaded_once_and_an_absent_one_is_named():
     (entry,) = registry.from_file("flash_attest.impls.torch_math:IMPL")
     assert entry.impl is torch_math.IMPL and entry.option == "--impl-from=flash_attest.impls.torch_math:IMPL"
-    with pytest.raises(RegistryError, match="--impl-from no_such.module:IMPL: there is no module no_such"):
+    with pytest.raises(RegistryError, match=r"--impl-from no_such\.module:IMPL: there is no module no_such"):
         registry.from_file("no_such.module:IMPL")
 
 

@@ -55,7 +55,7 @@ def test_results_show_the_share(tmp_path):
     """A run judges one tenth of its twin's cases."""
     file = tmp_path / "twins.py"
     file.write_text(
-        "from dataclasses import replace\nfrom impls import torch_math\n"
+        "from dataclasses import replace\nfrom flash_attest.impls import torch_math\n"
         "IMPLS = [replace(torch_math.IMPL, name='whole'), replace(torch_math.IMPL, name='tenth', share=0.1)]\n"
     )
     run = python("-m", "pytest", f"--impl-from={file}", "--device", "cpu", "--hypothesis-profile", "default",

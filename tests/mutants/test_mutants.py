@@ -22,7 +22,7 @@ from flash_attest.mutants import (
     edited_source,
     elsewhere,
 )
-from flash_attest.mutants.judging import first_failure, judge_mutant, plan
+from flash_attest.mutants.judging import first_failure, judge_mutant, of_mutant, plan
 from flash_attest.mutants.mutant import ROOT, TRACED, build
 from flash_attest.mutants.numba import barriers
 from flash_attest.mutants.numba.build import NUMBA
@@ -69,7 +69,8 @@ def check_first_line(mutant, line):
 def holds_without_the_edit(mutant, case):
     """The law catches the edit and nothing else: without it, the law holds on the same case. Raises LawBroken."""
     unedited = replace(mutant, edits=())
-    trial = Trial(build(unedited), case, mutant.device, repeats=plan().repeats, origin=by_name.option(unedited))
+    how = of_mutant(unedited, plan())
+    trial = Trial(build(unedited), case, how.device, repeats=how.repeats, origin=how.origin, alone=how.alone)
     laws()[mutant.law].function(trial)
 
 
@@ -164,7 +165,7 @@ def test_law_holds_where_nothing_is_mutated(law, request):
         impl = next(impl for impl in cuda.IMPLS if impl.name == "cuda_fa2")
     if "traced" in law.needs:
         request.getfixturevalue("gxx")
-        (impl,) = (entry.impl for entry in from_file(str(ROOT / "docs/examples/flash_forward.py")))
+        (impl,) = (entry.impl for entry in from_file(str(ROOT / "examples/flash_forward.py")))
     if law.device == "cuda" and not torch.cuda.is_available():
         pytest.skip("shows on a GPU only: there is none")
     result = judge(law, impl, replace(plan(examples=20), device=law.device or "cpu"))

@@ -47,7 +47,7 @@ def test_an_error_after_the_call_belongs_to_its_last_phase(backward, phase):
         raise RuntimeError("CUDA error: misaligned address")
 
     t = Trial(implementation(torch_math.forward, lse="natural", backward="autograd"), trial().case, "cpu")
-    found = broken(lambda: t.call(t.stored(t.x), backward=backward, then=fail))
+    found = broken(lambda: t.caller.call(t.caller.stored(t.x), backward=backward, then=fail))
     assert found.headline == f"{phase} raises RuntimeError: CUDA error: misaligned address"
 
 

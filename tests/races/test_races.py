@@ -261,7 +261,7 @@ def test_a_seed_is_one_order_of_warps_and_not_that_of_the_first_call(waits_for_i
 @pytest.mark.parametrize("repeat", range(5))
 def test_no_order_disturbs_a_correct_kernel(gxx, repeat):
     """Its barriers are passed by all threads, whichever come first; the traced build gives the same bits as the plain one."""
-    (entry,) = from_file(str(ROOT / "docs/examples/flash_forward.py"))
+    (entry,) = from_file(str(ROOT / "examples/flash_forward.py"))
     q, k, v = (torch.randn(2, 65, 3, 20, generator=torch.Generator().manual_seed(n)) for n in range(3))
     want = entry.impl.forward(q, k, v)
     with ORDER.applied(Setting("cpu", repeat, 7)):

@@ -26,7 +26,7 @@ from flash_attest.sweep.records import DRAWN, FOUND, Finding, Run
 from flash_attest.sweep.store import Store
 from tests.places import ROOT
 
-EXAMPLE = ROOT / "docs/examples"
+EXAMPLE = ROOT / "examples"
 # The barrier that keeps the next tile from being loaded over the last one: from the second tile of keys on.
 BARRIER = "__syncthreads();  // V, P and alpha are still being read"
 NAME = "racy"
@@ -34,7 +34,7 @@ WHOLE = Shard(1, 1)
 
 
 def racy(folder: Path) -> Path:
-    """A plug-in whose kernel is that of docs/examples without this barrier."""
+    """A plug-in whose kernel is that of examples without this barrier."""
     source = (EXAMPLE / "flash_forward.cu").read_text()
     assert source.count(BARRIER) == 1
     (folder / "flash_forward.cu").write_text(source.replace(BARRIER, BARRIER.removeprefix("__syncthreads();  ")))

@@ -1,4 +1,4 @@
-"""docs/examples/flash_forward.cu is correct and has no race, and the tracer shows that each of its barriers is needed.
+"""examples/flash_forward.cu is correct and has no race, and the tracer shows that each of its barriers is needed.
 
 In a copy of the source without one __syncthreads the place of the race is known: between a line before that barrier and one
 after it.
@@ -18,7 +18,7 @@ from flash_attest.races.tracing import trace, tracing
 from tests.oracle.calls import attention, budget
 from tests.places import ROOT
 
-EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLES = ROOT / "examples"
 CU = EXAMPLES / "flash_forward.cu"
 SOURCE = CU.read_text().splitlines()
 BARRIERS = [n for n, line in enumerate(SOURCE, 1) if line.strip().startswith("__syncthreads();")]
@@ -42,7 +42,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def example():
-    """docs/examples/flash_forward.py as a module."""
+    """examples/flash_forward.py as a module."""
     spec = importlib.util.spec_from_file_location("flash_forward_example", EXAMPLES / "flash_forward.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

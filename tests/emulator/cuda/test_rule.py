@@ -1,4 +1,4 @@
-"""The emulator against the rule of races, on random small programs (cuda_sources/programs.py)."""
+"""The emulator against the rule of races, on random small programs (cuda/sources/programs.py)."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_what_is_lacking_is_a_warning_where_others_import_numba(monkeypatch):
 
 
 def test_importing_the_emulator_imports_neither_numba_nor_torch():
-    assert run("import emulator.numba, sys; print('numba' in sys.modules, 'torch' in sys.modules)") == [
+    assert run("import flash_attest.emulator.numba, sys; print('numba' in sys.modules, 'torch' in sys.modules)") == [
         "False",
         "False",
     ]

@@ -12,6 +12,7 @@ from flash_attest.impls.contract.registry import from_file
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.traced import trace_failure
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
@@ -72,12 +73,12 @@ def test_a_trace_that_breaks_off_says_why(plugins):
         right.forward(q, k, v)
         raise ValueError("q is on the CPU")
 
-    (line,) = trace_failure(law, replace(right, forward=_with_clusters(right.forward)), case).lines
+    (line,) = trace_failure(Judgement(law, replace(right, forward=_with_clusters(right.forward))), case).lines
     assert line.startswith("not traced: ") and "num_ctas=2" in line
-    (line,) = trace_failure(law, replace(right, forward=raises), case).lines
+    (line,) = trace_failure(Judgement(law, replace(right, forward=raises)), case).lines
     after = "until forward raises ValueError: q is on the CPU: no race, and no access out of bounds"
     assert line == f"traced (1 launch) {after}"
-    (line,) = trace_failure(replace(law, device="cuda"), right, case).lines
+    (line,) = trace_failure(Judgement(replace(law, device="cuda"), right), case).lines
     assert line == "a plain call of this case, traced (1 launch): no race, and no access out of bounds"
 
 
@@ -103,6 +104,6 @@ def test_a_run_with_the_interpreter_says_so(tmp_path):
 
 
 def test_with_the_interpreter_nothing_is_activated():
-    program = "import emulator.triton as e; print(e.activate(), e.is_active())"
+    program = "import flash_attest.emulator.triton as e; print(e.activate(), e.is_active())"
     assert python("-c", program, TRITON_INTERPRET="1").stdout.split() == ["False", "False"]
     assert python("-c", program).stdout.split() == ["True", "True"]

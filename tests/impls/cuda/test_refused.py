@@ -9,7 +9,8 @@ import torch
 from torch import zeros
 from torch.autograd import forward_ad
 
-from flash_attest.impls import Absent, contract
+from flash_attest.impls import Absent
+from flash_attest.impls.contract import record as contract
 from flash_attest.impls.cuda import algorithm, declared, flash_attention_1, host
 from flash_attest.impls.cuda.problem import integers
 from tests.impls.cuda.calls import F16, F32, LEFT, each, inputs, on_a_gpu

@@ -11,18 +11,18 @@ import torch
 
 from flash_attest.impls import torch_math
 from flash_attest.impls.contract.record import LARGEST_HEADDIM
+from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.cases import gpu_ring, sparse_memory
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.sparse_memory import BEFORE, BEHIND, spread
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.failures import Reason, Undecided
-from flash_attest.properties.judging import search
+from flash_attest.properties.judging import context
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
-from flash_attest.properties.trial import Trial
 from tests.properties.cases import drawing
 
 SHAPE = (2, 5, 3, 8)
@@ -166,7 +166,7 @@ def test_an_error_in_every_drawn_case_is_no_failure():
 
     def rejected(trial):
         if not trial.meter.refusals:
-            trial.answer(trial.stored(trial.x))
+            trial.caller.answer(trial.caller.stored(trial.x))
         trial.needs(False)
 
     result = judge(replace(LAW, function=rejected), raising(1, ValueError), Plan(examples=2, try_contract=False))
@@ -181,8 +181,8 @@ def test_an_error_after_which_the_device_does_not_work_is_a_failure(monkeypatch)
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         return torch_math.forward(q, k, v, **options)
 
-    monkeypatch.setattr(Trial, "device_works", lambda self: False)
+    monkeypatch.setattr(Caller, "device_works", lambda self: False)
     for name in ("_lost_in", "_lost_case"):
-        monkeypatch.setattr(search, name, "")  # put back afterwards: this process has lost nothing
+        monkeypatch.setattr(context, name, "")  # put back afterwards: this process has lost nothing
     result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=20))
     assert result.verdict == FAIL and "illegal memory access" in result.reason

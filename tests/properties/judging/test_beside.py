@@ -10,6 +10,7 @@ from flash_attest.properties.cases.case import Case, parse_case
 from flash_attest.properties.cases.strategies import Draws
 from flash_attest.properties.judging.clues import LeftOut, clues_of, leaving_out
 from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS
 from flash_attest.properties.law import laws
@@ -133,7 +134,7 @@ def test_a_given_case_is_not_searched_beside():
 
 
 def words(law, case, fails=lambda case: False, impl=torch_math.IMPL):
-    return str(LeftOut(clues_of(law, impl, case, fails)))
+    return str(LeftOut(clues_of(Judgement(law, impl), case, fails)))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_lengths_that_differ_for_nothing_are_no_clue():
     Case(headdim=1, causal=True, bias="matrix", bias_mask="dead_row"), Case(headdim=1, batch=2, nheads=2, nheads_k=2),
 ])  # fmt: skip
 def test_no_drawn_case_has_what_is_left_out(case):
-    left_out = LeftOut(clues_of(OUT, torch_math.IMPL, case, lambda case: False))
+    left_out = LeftOut(clues_of(Judgement(OUT, torch_math.IMPL), case, lambda case: False))
     seen = []
     law = replace(OUT, draws=leaving_out(OUT.draws, left_out), function=lambda trial: seen.append(trial.case))
     assert judge(law, torch_math.IMPL, PLAN).verdict == PASS
@@ -185,7 +186,7 @@ def test_no_drawn_case_has_what_is_left_out(case):
 
 
 def test_the_condition_of_the_law_is_kept():
-    left_out = LeftOut(clues_of(OUT, torch_math.IMPL, Case(headdim=1, causal=True), lambda case: False))
+    left_out = LeftOut(clues_of(Judgement(OUT, torch_math.IMPL), Case(headdim=1, causal=True), lambda case: False))
     draws = leaving_out(Draws.of(where=lambda case: case.batch == 1), left_out)
     assert draws.excludes(Case(batch=2)) and draws.excludes(Case(causal=True)) and draws.excludes(Case()) is None
 

@@ -205,7 +205,7 @@ def refusing(accepts, forward=torch_math.forward):
 def test_a_contract_without_a_case_is_unknown_and_so_are_its_laws():
     impl = refusing(lambda case: f"regime {case.regime} is too hard")
     before = Judge.__new__(Judge)
-    before.plan, before.options = Plan(examples=3), {}
+    before.plan, before.origins = Plan(examples=3), {}
     results = [before.contract(impl), judge(LAW, impl, before.plan)]
     reason = "there is no case to try the contract with: regime spread is too hard [for seqlen_q=64 "
     assert [(r.verdict, r.why, r.reason[: len(reason)]) for r in results] == 2 * [(UNKNOWN, Reason.NO_CASE, reason)]

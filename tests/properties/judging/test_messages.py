@@ -24,7 +24,10 @@ from flash_attest.properties.checks.visible_keys import LEGEND
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging.explain import explain
 from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.judgement import Judgement
+from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.search import Found
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN, Result
 from flash_attest.properties.trial import Trial
 from flash_attest.runner.judge import Judge
@@ -48,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 BREAK_A_RULE = [name for name in FAILURES if name != "exception"]
-PLAN = Plan(examples=60, repeats=40, origin="--impl-from my_attention.py")
+PLAN = Plan(examples=60, repeats=40, origin=OwnRun("--impl-from my_attention.py"))
 
 
 @cache
@@ -222,7 +225,7 @@ def test_intermittent_failure_is_never_reported_as_no_race():
     case = Case(seqlen_q=65, seqlen_k=65, headdim=1, causal=True)
     with pytest.raises(LawBroken) as caught:
         law.function(Trial(impl, case, "cpu"))
-    message = explain(law, impl, case, caught.value, PLAN, flaky=True)
+    message = explain(Judgement(law, impl, PLAN), Found(caught.value, case, flaky=True))
     assert "not a race" not in message
 
 
@@ -236,7 +239,7 @@ def test_intermittent_failure_is_not_investigated():
         return attention(q, k, v, torch.ones(65, 65, dtype=torch.bool).tril())[:2]
 
     impl = implementation(correct_again, supports=dict(causal="optional"))
-    message = explain(law, impl, case, caught.value, PLAN, flaky=True)
+    message = explain(Judgement(law, impl, PLAN), Found(caught.value, case, flaky=True))
     assert message.splitlines()[0] == "query 64 sees 64 keys, should see 65" and LEGEND not in message
     assert "0 of 3 repeats fail" in message
 

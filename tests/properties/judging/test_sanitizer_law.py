@@ -12,13 +12,15 @@ from flash_attest.impls.contract.registry import from_file
 from flash_attest.properties import test_races
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import LawBroken, Reason
-from flash_attest.properties.judging import sanitized, search
+from flash_attest.properties.judging import context, sanitized
 from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.progress import NOW
 from flash_attest.races.sanitizer import Tool
+from flash_attest.runner import alone
 from flash_attest.runner.plugin.outcomes import not_green
 from tests.places import ROOT
 from tests.races.fake_sanitizer import fake
@@ -52,7 +54,7 @@ def have_kernels(monkeypatch, kernels_of) -> None:
 
 
 def judged(impl=torch_math.IMPL, **plan):
-    return judge(LAW, impl, Plan(**{"examples": 4, "try_contract": False, **plan}))
+    return judge(LAW, impl, Plan(**{"examples": 4, "try_contract": False, "alone": alone.command, **plan}))
 
 
 def test_a_plug_in_is_found_in_the_other_process(installed, monkeypatch):
@@ -60,7 +62,7 @@ def test_a_plug_in_is_found_in_the_other_process(installed, monkeypatch):
     monkeypatch.setattr(test_races.sanitized, "__defaults__", ([Tool.RACECHECK],))
     installed()
     (entry,) = from_file(PLUGIN)
-    result = judged(entry.impl, case=CASE, origin=f"--impl-from={PLUGIN}")
+    result = judged(entry.impl, case=CASE, origin=OwnRun(f"--impl-from={PLUGIN}"))
     assert (result.verdict, result.reason) == (PASS, "nothing reported for 1 case of forward")
 
 
@@ -119,13 +121,13 @@ def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
 @pytest.fixture
 def programs(monkeypatch):
     """The cases of each time that the tools were started."""
-    started, command = [], sanitized.alone.command
+    started, command = [], alone.command
 
     def noted(device, name, cases, options):
         started.append(cases)
         return command(device, name, cases, options)
 
-    monkeypatch.setattr(sanitized.alone, "command", noted)
+    monkeypatch.setattr(alone, "command", noted)
     return started
 
 
@@ -145,14 +147,14 @@ def test_a_case_beside_one_with_a_finding_is_watched_alone(installed, programs):
 
 def test_what_no_case_shows_by_itself_is_a_finding(installed, monkeypatch):
     """Scratch that a small case allocates and a larger one overruns, say."""
-    command, log = sanitized.alone.command, (LOGS / "racecheck.log").read_text()
+    command, log = alone.command, (LOGS / "racecheck.log").read_text()
 
     def reported_of_several(device, name, cases, options):
         installed(runs=False, **({"racecheck": log} if len(cases) > 1 else {}))
         return command(device, name, cases, options)
 
     installed()
-    monkeypatch.setattr(sanitized.alone, "command", reported_of_several)
+    monkeypatch.setattr(alone, "command", reported_of_several)
     result = judged()
     assert result.verdict == FAIL and result.reason.startswith("not on every run: race: shared memory, ")
     observed = lines(result.message)
@@ -191,11 +193,11 @@ def test_a_gpu_that_is_lost_beside_other_cases_is_a_failure_with_its_case(instal
     installed(runs=False)
 
     def kernels_of(trial):
-        monkeypatch.setattr(type(trial), "device_works", lambda self: False)
+        monkeypatch.setattr(type(trial.caller), "device_works", lambda self: False)
         raise LawBroken("forward raises RuntimeError: an illegal memory access")
 
     have_kernels(monkeypatch, kernels_of)
-    monkeypatch.setattr(search, "_lost_in", "")
+    monkeypatch.setattr(context, "_lost_in", "")
     result = judged()
     assert (result.verdict, result.cases) == (FAIL, 1) and "seqlen_q=65 seqlen_k=65" in result.smallest
 

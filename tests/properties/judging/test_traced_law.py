@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("gxx")
 
 @pytest.fixture(scope="module")
 def flash():
-    (entry,) = from_file(str(ROOT / "docs/examples/flash_forward.py"))
+    (entry,) = from_file(str(ROOT / "examples/flash_forward.py"))
     return entry.impl
 
 

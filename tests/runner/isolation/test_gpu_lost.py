@@ -12,7 +12,8 @@ from dataclasses import replace
 import pytest
 
 from flash_attest.impls import Implementation
-from flash_attest.properties import calling, trial
+from flash_attest.properties import trial
+from flash_attest.properties.calling import raised
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from tests.plugins import good
@@ -32,7 +33,7 @@ def gpu(monkeypatch):
             raise RuntimeError(error[0])
         return build(case, device)
 
-    monkeypatch.setattr(calling, "device_error", lambda device: error[0])
+    monkeypatch.setattr(raised, "device_error", lambda device: error[0])
     monkeypatch.setattr(trial, "build", build_on_gpu)
     return error
 

@@ -40,7 +40,6 @@ def test_a_plugin_is_imported_in_another_process_first(source, words, tmp_path):
 
 def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tmp_path, monkeypatch):
     """They do not live on in the process that judges, which is forked."""
-    monkeypatch.setattr(importing, "_threads", {})
     plugin, stop = tmp_path / "pooled.py", threading.Event()
     monkeypatch.setattr(threading, "stop_of_this_test", stop, raising=False)
     plugin.write_text(
@@ -51,7 +50,7 @@ def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tm
     stop.set()
     hangs = replace(hostile(endless), name="hangs")
     with isolated(tmp_path, hangs, limit=0.5, case=LONG) as judging:
-        judging.judge.options["hangs"] = entry.option
+        judging.judge.threads["hangs"] = entry.threads
         found = judging.law(LAW, hangs)
     assert found.why is Reason.TIMED_OUT and f"\n  {importing.START_LATER}: pool_0\n" in found.message
 

@@ -19,7 +19,8 @@ import json, os, sys
 os.environ["CUDA_VISIBLE_DEVICES"] = "99"
 from pathlib import Path
 from flash_attest.impls.contract.registry import from_file
-from flash_attest.properties import calling, trial
+from flash_attest.properties import trial
+from flash_attest.properties.calling import raised
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.properties.law import laws
@@ -35,7 +36,7 @@ build = trial.build
 def start(device):
     if device == "cpu":
         return prepare(device, is_worker=True)
-    trial.build, calling.device_error = lambda case, device: build(case, "cpu"), lambda device: ""  # only calls need it
+    trial.build, raised.device_error = lambda case, device: build(case, "cpu"), lambda device: ""  # only calls need it
     return {}
 
 

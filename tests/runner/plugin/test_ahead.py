@@ -89,7 +89,8 @@ def test_a_run_on_a_gpu_starts_them(monkeypatch):
     monkeypatch.setattr(ahead, "start", lambda impls, workers: [*impls, workers])
 
     def started(device="cuda", untrusted=False):
-        run = SimpleNamespace(device=lambda: device, untrusted=untrusted, _workers=lambda: 3, _ahead=[])
+        options, chosen = SimpleNamespace(device=device, workers=3), SimpleNamespace(untrusted=untrusted)
+        run = SimpleNamespace(options=options, chosen=chosen, _ahead=[])
         Reporter._compile_ahead(run, ["triton_a"])
         return run._ahead
 

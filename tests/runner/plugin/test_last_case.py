@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flash_attest.runner.plugin import last_case
 from flash_attest.runner.plugin.last_case import SIZE, LastCase, last_case_in
+from tests.places import ROOT
 
 
 def test_the_text_written_last_is_in_the_file(tmp_path):
@@ -30,7 +31,7 @@ for n in range(100):
     kept.write(f"case {{n}}")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    ended = subprocess.run([sys.executable, "-c", code], cwd=last_case.__file__.rpartition("/properties/")[0])
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT)
     assert ended.returncode == -signal.SIGKILL and last_case_in(tmp_path / "last.txt") == "case 99"
 
 

@@ -9,14 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
-import conftest
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
-from flash_attest.runner.plugin import resume, sources
+from flash_attest.runner.plugin import resume, sources, table
 from flash_attest.runner.plugin.resume import ResumeError, earlier, kept
 from tests.places import PLUGINS, ROOT
 from tests.runs import attest, attest_each, command, environment, results
@@ -78,9 +76,7 @@ def test_a_report_of_an_older_version_is_not_gone_on_from():
 
 def test_every_option_is_compared_or_known_not_to_matter():
     """device, repeats: what they come to is compared. The others say where a report goes, or how long to wait."""
-    names: list[str] = []
-    group = SimpleNamespace(addoption=lambda name, **_: names.append(name.lstrip("-").replace("-", "_")))
-    conftest.pytest_addoption(SimpleNamespace(getgroup=lambda *_: group))
+    names = [option.name.replace("-", "_") for option in table.SUITE]
     others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}
     assert set(names) - set(resume.OPTIONS) <= others
 
@@ -113,7 +109,9 @@ CHANGED = (
 
 @pytest.mark.parametrize("changed", CHANGED)
 def test_a_plugin_is_its_file_what_it_imports_and_its_kernels(tmp_path, monkeypatch, changed):
-    (tmp_path / "plugin.py").write_text("import math, torch, attest_helper_a\nfrom impls import Implementation\n")
+    (tmp_path / "plugin.py").write_text(
+        "import math, torch, attest_helper_a\nfrom flash_attest import Implementation\n"
+    )
     (tmp_path / "attest_helper_a.py").write_text(
         "from attest_helper_b import function\nfrom attest_sizes import BLOCK\nimport attest_kernels.k\n"
     )
@@ -149,7 +147,7 @@ def test_a_plugin_of_another_process_is_what_its_text_imports(tmp_path):
 
 
 def test_the_suite_is_its_rooms():
-    assert sources.is_ours(str(ROOT / "oracle/masks.py")) and sources.is_ours(str(ROOT / "conftest.py"))
+    assert sources.is_ours(str(ROOT / "oracle/masks.py")) and sources.is_ours(str(ROOT / "runner/plugin/suite.py"))
     assert not sources.is_ours(str(ROOT / "tests/trials.py")) and not sources.is_ours(pytest.__file__)
     assert sources.of_suite() == sources.of_suite()
 

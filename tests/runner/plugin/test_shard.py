@@ -14,7 +14,7 @@ from flash_attest.impls import torch_math
 from flash_attest.properties.law import laws
 from flash_attest.runner.parts import Shard, parse
 from flash_attest.runner.plugin.merge import MergeError, merged
-from flash_attest.runner.plugin.options import shard_option
+from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
 from flash_attest.runner.plugin.shard import NOTHING, cut, split, weight
@@ -57,7 +57,7 @@ def test_a_shard_is_read(text, shard):
 def test_a_wrong_shard_is_a_usage_error_that_names_it_and_the_form(text):
     config = SimpleNamespace(getoption={"--shard": text}.get)
     with pytest.raises(pytest.UsageError) as error:
-        shard_option(config)
+        _ = Options(config).shard
     assert str(error.value) == f"--shard {text}: should be i/n with 1 <= i <= n, as in --shard 1/4"
 
 

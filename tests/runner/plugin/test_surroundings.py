@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from flash_attest import packages
-from flash_attest.properties.judging.explain import replay_of
+from flash_attest.properties.judging.judgement import replay_of
+from flash_attest.properties.judging.origin import OURS, OwnRun
 from tests.places import PLUGINS, ROOT
 from tests.runs import attest, environment, results
 
@@ -59,8 +60,8 @@ def test_what_is_looked_for_is_in_requirements():
 
 def test_a_replay_line_is_quoted():
     test = "properties/test_forward.py::test_out[a]"
-    assert replay_of(test) == f"pytest '{test}'"
-    assert replay_of(test, "--impl-from=a.py", "seqlen_q=1 headdim=2") == (
+    assert replay_of(OURS, test) == f"pytest '{test}'"
+    assert replay_of(OwnRun("--impl-from=a.py"), test, "seqlen_q=1 headdim=2") == (
         f"pytest '{test}' --impl-from=a.py --case 'seqlen_q=1 headdim=2'"
     )
 
@@ -121,8 +122,9 @@ def test_an_existing_report_folder_may_follow_a_space(tmp_path):
 def checkout(into: Path) -> Path:
     """A copy of what a run needs."""
     into.mkdir(parents=True)
-    for room in ("oracle", "impls", "properties", "races", "emulator"):
-        shutil.copytree(ROOT / room, into / room, ignore=shutil.ignore_patterns("__pycache__"))
+    rooms = [path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()]
+    for room in ("flash_attest", *rooms):
+        shutil.copytree(ROOT / room, into / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("conftest.py", "tox.ini", "pyproject.toml"):
         shutil.copy(ROOT / name, into / name)
     return into

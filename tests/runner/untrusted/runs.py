@@ -10,6 +10,7 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import Result
 from flash_attest.properties.law import laws
+from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.entries import from_file
 
 HERE = Path(__file__).parent
@@ -23,7 +24,8 @@ def untrusted(file: str) -> dict[str, object]:
 
 def judged(impl: object, law: str, examples: int = 8) -> Result:
     """The verdict of one law; the contract, which comes before it in a run, is taken as kept."""
-    return judge(laws()[law], impl, Plan(examples=examples, repeats=4, try_contract=False, goes_on=False))
+    how = Plan(examples=examples, repeats=4, try_contract=False, goes_on=False, caller_of=caller_of)
+    return judge(laws()[law], impl, how)
 
 
 def trusted_verdict(name: str, law: str) -> str:

@@ -15,6 +15,7 @@ from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging.conformance import tried
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
+from flash_attest.runner.untrusted.caller import RemoteCaller
 from flash_attest.runner.untrusted.entries import from_file
 from flash_attest.runner.untrusted.records import declared, record_of
 from flash_attest.runner.untrusted.remote import remote_of
@@ -69,7 +70,7 @@ def test_gradients_of_some_inputs_are_asked_for(both):
 
 def test_nothing_runs_out_of_the_pages_that_an_empty_input_shares(both):
     law = laws()["test_no_queries_give_no_gradient"]
-    law.hold(Trial(both[1], Case(seqlen_q=0, seqlen_k=3, headdim=8), "cpu"))
+    law.hold(Trial(both[1], Case(seqlen_q=0, seqlen_k=3, headdim=8), "cpu", calls=RemoteCaller))
 
 
 MISTAKES = HERE / "mistakes.py"
@@ -95,12 +96,15 @@ def mistakes():
 )
 def test_laws_about_memory_keep_their_meaning(mistakes, name, law):
     case = Case(batch=2, seqlen_q=4, seqlen_k=4, nheads=3, nheads_k=3, headdim=16)
-    assert isinstance(broken(laws()[law].hold, Trial(mistakes[name], case, "cpu")), LawBroken)
-    laws()[law].hold(Trial(mistakes["right"], case, "cpu"))
+    assert isinstance(broken(laws()[law].hold, Trial(mistakes[name], case, "cpu", calls=RemoteCaller)), LawBroken)
+    laws()[law].hold(Trial(mistakes["right"], case, "cpu", calls=RemoteCaller))
 
 
 def test_an_exception_has_its_name_its_text_and_its_line(mistakes):
-    found = broken(laws()["test_out_matches_the_definition"].hold, Trial(mistakes["raises"], Case(headdim=16), "cpu"))
+    found = broken(
+        laws()["test_out_matches_the_definition"].hold,
+        Trial(mistakes["raises"], Case(headdim=16), "cpu", calls=RemoteCaller),
+    )
     assert found.headline == "forward raises Unhappy: about this"
     assert found.observed[0].startswith(f"at {MISTAKES}:") and "in raises: raise Unhappy" in found.observed[0]
 

@@ -8,6 +8,7 @@ from flash_attest.properties.judging.verdict import FAIL, PASS
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 from flash_attest.runner.untrusted import sandbox
+from flash_attest.runner.untrusted.caller import RemoteCaller
 from flash_attest.runner.untrusted.remote import remote_of
 from tests.runner.untrusted import tricks
 from tests.runner.untrusted.runs import judged, trusted_verdict, untrusted
@@ -89,8 +90,8 @@ def test_the_kernel_process_reaches_no_file_and_no_process_outside(impls, name):
 def test_a_kernel_process_that_ends_is_named_and_replaced(impls, name):
     case = Case(seqlen_q=2, seqlen_k=2, headdim=16, dtype=torch.float32)
     law = laws()[DEFINITION]
-    assert ENDS[name] in broken(law.hold, Trial(impls[name], case, "cpu")).headline
-    law.hold(Trial(impls["calls_pytorch"], case, "cpu"))
+    assert ENDS[name] in broken(law.hold, Trial(impls[name], case, "cpu", calls=RemoteCaller)).headline
+    law.hold(Trial(impls["calls_pytorch"], case, "cpu", calls=RemoteCaller))
     assert not tricks.MARK.exists()
 
 

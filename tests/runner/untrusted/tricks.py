@@ -49,7 +49,7 @@ def reads_the_expected_value_in_frames(q, k, v):
 def finds_the_oracle_through_gc(q, k, v):
     """Finds a function of the oracle among all objects of the process, and calls it."""
     for each in gc.get_objects():
-        if isinstance(each, dict) and each.get("__name__") == "oracle":
+        if isinstance(each, dict) and each.get("__name__") == "flash_attest.oracle":
             return each["attention"](q, k, v, each["Variant"](softmax_scale=q.shape[-1] ** -0.5)).out.to(q.dtype)
     return wrong(q, k, v)
 
@@ -66,7 +66,7 @@ def imports_the_oracle(q, k, v):
 def writes_to_the_oracle(q, k, v):
     """Has the suite's comparison allow everything."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("properties.") and hasattr(module, "check_budget"):
+        if name.startswith("flash_attest.properties.") and hasattr(module, "check_budget"):
             module.check_budget = lambda *args, **options: None
     return wrong(q, k, v)
 

@@ -1,4 +1,4 @@
-"""flash_forward.cu as an Implementation: pytest --impl-from docs/examples/flash_forward.py --device cpu."""
+"""flash_forward.cu as an Implementation: pytest --impl-from examples/flash_forward.py --device cpu."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.impls import ContractError
 from flash_attest.impls.contract import call
-from flash_attest.impls.contract.call import Call, Inputs
+from flash_attest.impls.contract.call import Inputs, Phase
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import (
     LawBroken,
@@ -30,8 +30,11 @@ MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compil
 
 
 @contextmanager
-def judged(made: Call, case: Case, device: str, clock: Clock) -> Iterator[None]:
-    """A block that has the implementation work: what it raises there breaks the law, or leaves it undecided."""
+def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) -> Iterator[None]:
+    """A block in which the implementation works: what it raises there breaks the law, or leaves it undecided.
+
+    phase: says what the implementation is doing when it raises.
+    """
     try:
         with clock.counts(Work.RUNNING), NOW.call():
             yield
@@ -45,7 +48,7 @@ def judged(made: Call, case: Case, device: str, clock: Clock) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
             raise
         if is_out_of_memory(error) and device_works(device):  # a library that finds no GPU may say so, too
-            words = f": {made.phase.value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
+            words = f": {phase().value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
             raise OutOfMemory(f"out of memory on {case}{words}") from error
         first, *others = words_of(error).strip().splitlines() or [""]
         # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
@@ -54,7 +57,7 @@ def judged(made: Call, case: Case, device: str, clock: Clock) -> Iterator[None]:
             first = f"{first or 'no text'}: {cause}"
         announced = others[:MESSAGE_LINES] if first.endswith(":") else []
         raise Raises(
-            f"{made.phase.value} raises {type(error).__name__}{first and f': {first}'}",
+            f"{phase().value} raises {type(error).__name__}{first and f': {first}'}",
             *announced,
             *frames_of(error),
             "the implementation declares that it supports this case: support it, or declare less",

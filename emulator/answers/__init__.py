@@ -1,0 +1,9 @@
+"""What torch answers while its GPU is the emulator: ../guards.py puts these tables in place.
+
+memory.py    which tensors the program keeps on the host, and who gets told where a tensor really is
+tensors.py   torch.Tensor, and the functions of torch that make tensors
+device.py    torch.cuda, torch.accelerator: the device, its streams and events
+random.py    torch.Generator, torch.cuda's random numbers
+operators.py torch.library: operators that are registered for CUDA only
+autocast.py  torch.autocast("cuda")
+"""

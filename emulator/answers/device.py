@@ -1,0 +1,254 @@
+"""torch.cuda and torch.accelerator: one device, on which everything has ended when a launch returns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from flash_attest.emulator.ampere import (
+    CAPABILITY,
+    DEVICE,
+    MAX_SHARED,
+    MAX_THREADS,
+    MEMORY,
+    MULTIPROCESSORS,
+    STATIC_SHARED,
+)
+from flash_attest.emulator.answers.memory import GPU, is_gpu, not_covered
+from flash_attest.emulator.answers.random import RANDOM
+from flash_attest.emulator.answers.tensors import LEGACY
+
+NAME = "emulated sm_80"
+MAJOR, MINOR = CAPABILITY
+gpu_is_there = torch.cuda.is_available  # what torch says itself
+
+
+class Device(contextlib.ContextDecorator):
+    """torch.cuda.device, device_of, stream: there is one of each."""
+
+    def __init__(self, device: Any = 0, *_: object) -> None:
+        if isinstance(device, (int, str, torch.device)) and not (type(device) is int and device < 0):
+            is_gpu(device)  # raises for another one
+        self.idx, self.prev_idx = 0, 0
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class Stream:
+    """A stream on which everything has ended. Entered, it is the current stream."""
+
+    cuda_stream = stream_id = device_index = 0
+    device = GPU
+    priority = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """All streams are the same one."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def record_event(self, event: Clock.Event | None = None) -> Clock.Event:
+        event = Clock.Event(enable_timing=True) if event is None else event
+        event.record(self)
+        return event
+
+    def _nothing(self, *_: object) -> None:
+        """Nothing is left running."""
+
+    synchronize = wait_stream = wait_event = _nothing
+
+
+class Clock:
+    """In place of torch.cuda, for triton.testing.do_bench: kernels have ended when a launch returns."""
+
+    class Event:
+        def __init__(self, enable_timing: bool = False, *_: object, **__: object) -> None:
+            self.seconds: float | None = None
+
+        def record(self, stream: object = None) -> None:
+            self.seconds = time.perf_counter()
+
+        def elapsed_time(self, end: Clock.Event) -> float:
+            """Milliseconds, of this CPU."""
+            if self.seconds is None or end.seconds is None:
+                raise RuntimeError("both events should be recorded before their time is asked for")
+            return max(1e-6, (end.seconds - self.seconds) * 1e3)
+
+        def query(self) -> bool:
+            return True
+
+        def synchronize(self) -> None:
+            """Nothing is left running."""
+
+        def wait(self, stream: object = None) -> None:
+            """Nothing is left running."""
+
+    @staticmethod
+    def synchronize(device: object = None) -> None:
+        """Nothing is left running."""
+
+    @staticmethod
+    def current_device() -> int:
+        return 0
+
+
+def _properties(device: object = None) -> SimpleNamespace:
+    return SimpleNamespace(
+        name=NAME, major=MAJOR, minor=MINOR, multi_processor_count=MULTIPROCESSORS,
+        warp_size=DEVICE["WARP_SIZE"], shared_memory_per_block=STATIC_SHARED,
+        shared_memory_per_block_optin=MAX_SHARED,
+        shared_memory_per_multiprocessor=DEVICE["MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"],
+        regs_per_multiprocessor=DEVICE["MAX_REGISTERS_PER_BLOCK"], max_threads_per_block=MAX_THREADS,
+        max_threads_per_multi_processor=DEVICE["MAX_THREADS_PER_MULTI_PROCESSOR"],
+        total_memory=MEMORY, L2_cache_size=DEVICE["L2_CACHE_SIZE"], is_integrated=0, is_multi_gpu_board=0,
+    )  # fmt: skip
+
+
+def _free_and_total(device: object = None) -> tuple[int, int]:
+    """Bytes. As tensors lie in the memory of this machine, no more is free than there."""
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        free = MEMORY
+    return min(free, MEMORY), MEMORY
+
+
+def compiled_kernel(
+    kernel_source: str,
+    kernel_name: str,
+    compute_capability: str | None = None,
+    cuda_include_dirs: list | None = None,
+    nvcc_options: list | None = None,
+) -> Callable[..., None]:
+    """torch.cuda._compile_kernel: CUDA C++ in a string -> kernel(grid, block, args, shared_mem, stream)."""
+    import hashlib  # these three, as few programs compile CUDA C++
+
+    from flash_attest.emulator.build_cache import cache_folder, write
+    from flash_attest.emulator.cuda import load
+
+    path = cache_folder() / f"{kernel_name}-{hashlib.sha256(kernel_source.encode()).hexdigest()[:16]}.cu"
+    write(path, kernel_source)
+    options = [str(option).removeprefix("-D") for option in nvcc_options or () if str(option).startswith("-D")]
+    defines = {name: value or 1 for name, _, value in (option.partition("=") for option in options)}
+    kernel = load(path, kernel_name, defines=defines, include=cuda_include_dirs or ())[kernel_name]
+
+    def launch(
+        grid: tuple = (1, 1, 1), block: tuple = (1, 1, 1), args: Any = None, shared_mem: int = 0, stream: Any = None
+    ) -> None:
+        kernel.launch(grid, block, shared_mem)(*(args or ()))
+
+    return launch
+
+
+def _always(answer: Any = None) -> Any:
+    """A function of its own for each name: torch.compile keeps a table of torch's functions by identity."""
+    return lambda *_, **__: answer
+
+
+def _own(kind: type) -> type:
+    """A class of its own for a name, as above."""
+    return type(kind.__name__, (kind,), {"__doc__": kind.__doc__})
+
+
+def _nothing(*names: str) -> dict[str, Any]:
+    """There is nothing to do: nothing is left running, and there is one device."""
+    return {name: _always() for name in names}
+
+
+NOTHING = (
+    "init", "_lazy_init", "synchronize", "set_device", "set_stream", "empty_cache", "ipc_collect", "set_sync_debug_mode",
+    "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
+    "set_per_process_memory_fraction",
+)  # fmt: skip
+CUDA = {
+    **_nothing(*NOTHING),
+    **RANDOM,
+    **{f"{name}Tensor": getattr(torch, f"{name}Tensor") for name in LEGACY},
+    "is_available": _always(True),
+    "is_initialized": _always(True),
+    "_is_in_bad_fork": _always(False),
+    "device_count": _always(1),
+    "current_device": _always(0),
+    "get_device_name": _always(NAME),
+    "get_device_capability": _always((MAJOR, MINOR)),
+    "get_device_properties": _properties,
+    "get_arch_list": _always([f"sm_{MAJOR}{MINOR}"]),
+    "get_sync_debug_mode": _always(0),
+    "can_device_access_peer": _always(False),
+    "is_bf16_supported": _always(True),
+    "is_tf32_supported": _always(True),
+    "mem_get_info": _free_and_total,
+    "is_current_stream_capturing": _always(False),
+    "device": Device,
+    "device_of": _own(Device),
+    "stream": _own(Device),
+    "StreamContext": _own(Device),
+    "Stream": Stream,
+    "ExternalStream": _own(Stream),
+    "Event": Clock.Event,
+    "current_stream": lambda device=None: Stream(),
+    "default_stream": lambda device=None: Stream(),
+    "_compile_kernel": compiled_kernel,
+}
+# The memory that a program would take on a GPU, its graphs, its load are nobody's to know here.
+KEPT = ("CudaError", "DeferredCudaCallError", "OutOfMemoryError", "AcceleratorError", "check_error", "cudaStatus")
+
+
+def _refused(module: ModuleType, answered: dict[str, Any], kept: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The other functions and classes of a module: asked, they say that there is no answer."""
+    refused = {}
+    for name in module.__all__:
+        value = getattr(module, name, None)
+        if name in answered or name in kept or not callable(value) or name.endswith("Storage"):
+            continue
+        refuse = not_covered(f"{module.__name__}.{name}")
+        is_class = isinstance(value, type)
+        refused[name] = type(name, (), {"__init__": refuse, "__module__": module.__name__}) if is_class else refuse
+    return refused
+
+
+CUDA.update(_refused(torch.cuda, CUDA, KEPT))
+ACCELERATOR = {
+    "is_available": _always(True),
+    "device_count": _always(1),
+    "current_accelerator": _always(torch.device("cuda")),
+    "current_device_index": _always(0),
+    "current_device_idx": _always(0),
+    "device_index": _own(Device),
+    "current_stream": lambda device=None: Stream(),
+    "get_memory_info": lambda device=None: _free_and_total(),
+    **_nothing(
+        "synchronize", "set_stream", "set_device_index", "set_device_idx", "empty_cache", "reset_peak_memory_stats",
+        "reset_accumulated_memory_stats",
+    ),
+}  # fmt: skip
+ACCELERATOR = {name: answer for name, answer in ACCELERATOR.items() if hasattr(torch.accelerator, name)}
+ACCELERATOR.update(_refused(torch.accelerator, ACCELERATOR, ("Graph",)))
+NVTX = {"range_push": _always(0), "range_pop": _always(0), "range_start": _always(0), **_nothing("range_end", "mark")}
+VERSION = {"cuda": "12.8"}
+BUILT = {"is_built": _always(True)}

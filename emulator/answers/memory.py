@@ -1,0 +1,101 @@
+"""Where a tensor is: on the emulated GPU, unless the program made it on the host. Its memory is the CPU's in both cases.
+
+The host is remembered for storages, so views, parameters and `x.data` share the answer. What is computed from host tensors
+gets a storage of its own and counts as on the GPU: torch's operators do not report what they make.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from flash_attest.emulator.errors import NotCovered
+
+GPU = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+TOLD_THE_TRUTH = frozenset({"torch", "flash_attest"})  # packages that work with the tensors as what they are
+MOST = 4096  # storages remembered before the freed ones are dropped
+
+_real_device = torch._C.TensorBase.device.__get__
+_host: dict[int, StorageWeakRef] = {}
+
+
+def real_device(tensor: torch.Tensor) -> torch.device:
+    """Where torch itself has it."""
+    return _real_device(tensor)
+
+
+def put_on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Count the memory of a CPU tensor as the host's. -> the tensor."""
+    if isinstance(tensor, torch.Tensor) and real_device(tensor) == CPU and tensor.layout == torch.strided:
+        storage = tensor.untyped_storage()
+        if len(_host) > MOST:
+            for key in [key for key, reference in list(_host.items()) if reference.expired()]:
+                _host.pop(key, None)
+        # The reference keeps the address from being used by another storage.
+        _host[storage._cdata] = StorageWeakRef(storage)
+    return tensor
+
+
+def on_host(tensor: torch.Tensor) -> bool:
+    """Whether its memory counts as the host's."""
+    if not _host or tensor.layout != torch.strided or real_device(tensor) != CPU:
+        return False
+    return tensor.untyped_storage()._cdata in _host
+
+
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Whether it counts as on the emulated GPU."""
+    return real_device(tensor) == CPU and not on_host(tensor)
+
+
+def asked_by_torch(depth: int = 2) -> bool:
+    """Whether the code that asks belongs to torch or to this suite. depth: frames from here to that code.
+
+    torch would hand a device that it is told to C++, which has no GPU.
+    """
+    return sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] in TOLD_THE_TRUTH
+
+
+def means_the_host(device: Any) -> bool:
+    """Whether the caller of the caller's caller, who names the CPU, means the host: in torch it may be the device that a
+    tensor said to have there. (nn.Module hands on what its user says.)
+    """
+    name = sys._getframe(3).f_globals.get("__name__", "")
+    if name.partition(".")[0] in TOLD_THE_TRUTH and name != "torch.nn.modules.module":
+        return False
+    return torch.device(device).type == "cpu"
+
+
+def is_gpu(device: Any) -> bool:
+    """Whether the argument names the emulated GPU. Raises RuntimeError if it names another GPU."""
+    if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
+        return False
+    if isinstance(device, str):
+        if device.partition(":")[0] != "cuda":
+            return False
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        if device.type != "cuda":
+            return False
+        device = device.index or 0
+    if device > 0:
+        raise RuntimeError(f"cuda:{device}: the emulated machine has one GPU, cuda:0")
+    return device == 0
+
+
+def real(device: Any) -> Any:
+    """The device to ask torch for, where a program asks for this one."""
+    return CPU if is_gpu(device) else device
+
+
+def not_covered(name: str) -> Any:
+    """A function that raises NotCovered with this name."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotCovered(f"{name} has no answer where the GPU is emulated: run this on a GPU, or leave it out there")
+
+    return refuse

@@ -1,0 +1,34 @@
+"""What the table of opcodes is made of (instructions.py): its rows, and what a row says about one opcode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from flash_attest.emulator.ptx.handlers import Handler
+from flash_attest.emulator.ptx.syntax import Instruction
+
+if TYPE_CHECKING:
+    from flash_attest.emulator.ptx.encode import Encoder
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; instructions.py explains how it is written."""
+
+    spelling: str
+    operands: str = ""
+    by: Callable[[Encoder, Instruction, Plan], None] | None = None  # reads the operands, and emits
+    name: str = ""  # of the handler; {t} is what <t=...> matched
+    also: tuple[Handler, ...] = ()  # other handlers that `by` emits
+    note: str = ""
+
+
+class Plan(NamedTuple):
+    """What to do with an opcode: the row, the handler, the operands as (is a destination, type)."""
+
+    row: Row
+    handler: Handler
+    operands: tuple[tuple[bool, str], ...]
+    words: dict[str, str | None]

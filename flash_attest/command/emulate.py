@@ -1,0 +1,148 @@
+"""`flash-attest emulate`: a program that wants a GPU runs without one.
+
+flash-attest emulate -- pytest tests/                 tests that were written for a GPU, unchanged
+flash-attest emulate --trace -- python train.py       each launch traced; findings are reported at the end
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+NAME = "emulate"
+SUMMARY = "run a program that wants a GPU without one; with --trace, check each access of its kernels"
+AT_START = Path(__file__).resolve().parent.parent / "at_start"
+MOST_TESTS = 3  # named with a finding
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command of the arguments. -> its exit status; 1 if it is 0 and there are findings; 2 for a wrong command."""
+    parser = argparse.ArgumentParser(
+        prog=f"flash-attest {NAME}",
+        usage=f"flash-attest {NAME} [--trace] [--seed N] [--limit SECONDS] -- COMMAND ...",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--trace", action="store_true", help="check every access of every launch; exit status 1 for a finding"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="with --trace: 0 runs threads in order, else in a random order"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="with --trace: seconds for one launch, above: a deadlock"
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="pytest ..., python ..., script.py ..."
+    )
+    options = parser.parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        parser.error(f"there is no command: flash-attest {NAME} -- pytest tests/")
+    with contextlib.ExitStack() as stack:
+        folder = (
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flash-attest-"))) if options.trace else None
+        )
+        if folder is not None:
+            (folder / "options.json").write_text(json.dumps({"seed": options.seed, "limit": options.limit}))
+        with _emulating(folder):
+            status = _run(command)
+        if folder is None:
+            return status
+        return _report(folder, status)
+
+
+@contextlib.contextmanager
+def _emulating(folder: Path | None) -> Iterator[None]:
+    """In this process, and in those that it starts: PYTHONPATH has them import sitecustomize (at_start/)."""
+    path = os.pathsep.join(filter(None, [str(AT_START), os.environ.get("PYTHONPATH", "")]))
+    environment = {"PYTHONPATH": path} | ({"FLASH_ATTEST_TRACE": str(folder)} if folder else {})
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        importlib.import_module("flash_attest.emulated")
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _run(command: list[str]) -> int:
+    """Pytest, modules and scripts in this process, which is set up already; anything else as a process of its own."""
+    program, *arguments = command
+    name = Path(program).name
+    if name in ("pytest", "py.test"):
+        return _in_this_process("pytest", arguments, module=True)
+    if program.endswith(".py"):
+        return _in_this_process(program, arguments)
+    if name.startswith("python"):
+        if arguments[:1] == ["-m"] and len(arguments) > 1:
+            sys.path.insert(0, os.getcwd())
+            return _in_this_process(arguments[1], arguments[2:], module=True)
+        if arguments and not arguments[0].startswith("-"):
+            return _in_this_process(arguments[0], arguments[1:])
+        command = [sys.executable, *arguments] if name == program else command
+    try:
+        return subprocess.run(command).returncode
+    except OSError as error:
+        print(f"{program}: {error.strerror}: should be pytest, python, a script or a program", file=sys.stderr)
+        return 2
+
+
+def _in_this_process(what: str, arguments: list[str], module: bool = False) -> int:
+    """Run a module or a script as Python does. -> the status that it exits with."""
+    sys.argv = [what, *arguments]
+    try:
+        if module:
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        elif not Path(what).is_file():
+            print(f"{what}: there is no such file", file=sys.stderr)
+            return 2
+        else:
+            sys.path.insert(0, str(Path(what).resolve().parent))
+            runpy.run_path(what, run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return 130  # as a shell reports it
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _report(folder: Path, status: int) -> int:
+    """Print each finding once, with its lines and the tests that have it."""
+    from flash_attest.races import recording  # here, as it imports torch
+
+    sys.stdout.flush()
+    recorded = recording.read(folder)
+    for finding in recorded.findings:
+        print(f"\n{finding}")
+        if tests := recorded.tests[finding.key]:
+            more = f" and {len(tests) - MOST_TESTS} more" if len(tests) > MOST_TESTS else ""
+            print(f"  in {', '.join(tests[:MOST_TESTS])}{more}")
+    count = {0: "no finding", 1: "1 finding"}.get(len(recorded.findings), f"{len(recorded.findings)} findings")
+    launches = "1 launch" if recorded.launches == 1 else f"{recorded.launches} launches"
+    print(f"\ntraced: {launches}, {count}" if recorded.launches else "\ntraced: no kernel ran in the emulator")
+    return status or int(bool(recorded.findings))
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(sys.argv[1:]))

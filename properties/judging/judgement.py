@@ -1,0 +1,96 @@
+"""One law that is judged on one implementation: what the search, the shrinking and the message have in common."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.calling.meter import Meter
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.drawing import Drawing
+from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.support import missing, unsupported
+from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.judging.context import check_context
+from flash_attest.properties.judging.origin import Origin
+from flash_attest.properties.judging.plan import CALLED_WITH, Plan
+from flash_attest.properties.law import Law
+from flash_attest.properties.machine.gpus import has_gpu, visible_gpus
+from flash_attest.properties.trial import Trial
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A law, an implementation, how to judge it, and what that has cost so far."""
+
+    law: Law
+    impl: Implementation
+    plan: Plan = field(default_factory=Plan)
+    meter: Meter = field(default_factory=Meter)
+
+    @property
+    def test(self) -> str:
+        """The id of the law's test: properties/test_causal.py::test_name[impl]"""
+        return self.law.test_id(self.impl.name)
+
+    @property
+    def missing(self) -> str | None:
+        """What the law needs, and the implementation, or who calls it, does not have; None if nothing."""
+        return missing(self.impl, self.law.needs, same_process=self.plan.caller_of(self.impl).same_process)
+
+    @property
+    def device(self) -> str:
+        """Where the law judges: every machine with a GPU has a CPU, too."""
+        return "cpu" if self.law.device == "cpu" and not self.missing else self.plan.device
+
+    @property
+    def drawing(self) -> Drawing:
+        """The cases to draw."""
+        law, impl, plan = self.law, self.impl, self.plan
+        number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
+        strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
+        return Drawing(strategy, number, plan.cases_for(impl, law.share))
+
+    def takes(self, case: Case) -> bool:
+        """Whether the implementation supports the case and the law wants it."""
+        return unsupported(self.impl, case) is None and self.law.draws.excludes(case) is None
+
+    def drawing_from(self, draws: Draws) -> Judgement:
+        """The same with other cases to draw."""
+        return replace(self, law=replace(self.law, draws=draws))
+
+    def trial(self, case: Case) -> Trial:
+        """What the law gets. It counts."""
+        trial = self.plan.trial(self.impl, case, self.meter)
+        trial.write_down = lambda what: self.write_down(f"{case}{CALLED_WITH}{what}")
+        return trial
+
+    def write_down(self, text: object) -> None:
+        """Keep what is about to be launched, should the process die."""
+        self.plan.write_down(f"{self.test} {text}")
+
+    def hold_aside(self, case: Case) -> None:
+        """Run the law on a case that does not count. Raises as Law.hold does, or ContextLost."""
+        self.write_down(case)
+        trial = self.plan.trial(self.impl, case)
+        try:
+            self.law.hold(trial)
+        except LawBroken as broken:
+            self.check_context(trial, broken)
+            raise
+
+    def check_context(self, trial: Trial, broken: LawBroken) -> None:
+        """Raise ContextLost if nothing can be launched after this failure."""
+        check_context(trial, broken, self.test)
+
+    def replay(self, case: Case) -> str:
+        """The command that judges this case alone, under the same perturbations."""
+        perturbations = self.plan.perturbations if self.law.bug == "races" else ""
+        return replay_of(self.plan.origin, self.test, str(case), perturbations)
+
+
+def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = "") -> str:
+    """The command that judges one law again on this device. test: its id, as Law.test_id has it."""
+    device = "cpu" if has_gpu() and not visible_gpus() else ""  # the GPU is hidden (machine/gpus.py)
+    return origin.replay(test, case, perturbations, device)

@@ -1,0 +1,104 @@
+"""Where an implementation comes from: how a person judges one case of it again, and how another process finds it."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DECORATED = "--decorated"  # before the arguments that collect decorated tests
+
+
+class Origin(ABC):
+    """How an implementation was found. Each kind is a frozen dataclass with two methods."""
+
+    @abstractmethod
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """The command that judges one law again, as a shell takes it: the line under Replay.
+
+        test: the id of the law's test, as Law.test_id has it. case: as --case has it; "": all cases. perturbations, device:
+        "" where the command need not name them.
+        """
+
+    @abstractmethod
+    def again(self) -> list[str] | None:
+        """The pytest arguments with which another process finds the implementation; None: it cannot be found again."""
+
+
+@dataclass(frozen=True)
+class OwnRun(Origin):
+    """Found by a run of the suite itself. option: --impl-from=FILE or -p MODULE, quoted for a shell; "" for one of ours."""
+
+    option: str = ""
+
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """pytest 'properties/test_causal.py::test_name[mine]' --impl-from=mine.py --case '...'"""
+        return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, case))
+
+    def again(self) -> list[str]:
+        """The same option."""
+        return shlex.split(self.option)
+
+
+@dataclass(frozen=True)
+class Checked(Origin):
+    """Judged by `flash-attest check`.
+
+    target: what the command was given. name: of the implementation, where the target has several; "" where it has one.
+    option: how pytest finds it, as in OwnRun.
+    """
+
+    target: str
+    name: str = ""
+    option: str = ""
+
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """flash-attest check mine.py --law test_name --case '...'"""
+        named = f"--impl {self.name}" if self.name else ""
+        law = f"--law {_law_in(test).removeprefix('test_')}"
+        return _joined(
+            "flash-attest check", shlex.quote(self.target), named, law, *_options("--", perturbations, device, case)
+        )
+
+    def again(self) -> list[str]:
+        """The same option."""
+        return shlex.split(self.option)
+
+
+@dataclass(frozen=True)
+class DecoratedTest(Origin):
+    """Under @attention_laws in somebody's repository.
+
+    tests: the name of each law -> the id of its test, tests/test_attn.py::test_attention[name], from the folder in which
+    pytest was started. collected: the pytest arguments that collect these tests in that repository.
+    """
+
+    tests: Mapping[str, str]
+    collected: tuple[str, ...]
+
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """pytest 'tests/test_attn.py::test_attention[name]' --attest-case '...'"""
+        item = self.tests.get(_law_in(test), test)
+        return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, case))
+
+    def again(self) -> list[str]:
+        """The other process collects the same tests (runner/alone.py)."""
+        return [DECORATED, *self.collected]
+
+
+OURS = OwnRun()
+
+
+def _law_in(test: str) -> str:
+    """ "properties/test_causal.py::test_name[mine]" -> "test_name" """
+    return test.rpartition("::")[2].partition("[")[0]
+
+
+def _options(prefix: str, perturbations: str, device: str, case: str) -> list[str]:
+    given = (("perturb", perturbations), ("device", device), ("case", case))
+    return [f"{prefix}{name} {shlex.quote(value)}" for name, value in given if value]
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(filter(None, parts))

@@ -1,0 +1,98 @@
+"""Traces every launch of a process, and of the processes that it starts, into a folder: `flash-attest emulate --trace`.
+
+Each process appends to files of its own, so findings of one that is killed are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flash_attest.emulator.observation import Observation
+from flash_attest.emulator.runtime.watch import LIMIT, watching
+from flash_attest.races.finding import Finding, merge
+
+OPTIONS = "options.json"
+_recorder: Recorder | None = None
+
+
+@dataclass
+class Recorded:
+    """What the processes found: findings, each once; where (the tests, by the key of a finding); the number of launches."""
+
+    findings: list[Finding] = field(default_factory=list)
+    tests: dict[tuple, list[str]] = field(default_factory=dict)
+    launches: int = 0
+
+    def add(self, finding: Finding, test: str) -> None:
+        merge(self.findings, [finding])
+        tests = self.tests.setdefault(finding.key, [])
+        if test and test not in tests:
+            tests.append(test)
+
+
+class Recorder:
+    """Switches tracing on for this process."""
+
+    def __init__(self, folder: Path, seed: int = 0, limit: float = LIMIT):
+        self.folder, self.seed, self.limit = folder, seed, limit
+        self._block: contextlib.ExitStack | None = None
+
+    def resume(self) -> None:
+        self._block = contextlib.ExitStack()
+        self._block.enter_context(watching(self._observe, self.seed, 0.0, self.limit))
+
+    def pause(self) -> None:
+        if self._block is not None:
+            self._block.close()
+        self._block = None
+
+    def _observe(self, observations: list[Observation]) -> None:
+        """Called after every launch; by a forked process with a number of its own."""
+        with (self.folder / f"{os.getpid()}.launches").open("ab") as file:
+            file.write(b".")
+        if observations:
+            test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+            with (self.folder / f"{os.getpid()}.findings").open("ab") as file:
+                for observation in observations:
+                    file.write(pickle.dumps((Finding.of(observation), test)))
+
+
+def start(folder: str | Path) -> None:
+    """Trace the launches of this process from now on, with the options that lie in the folder."""
+    global _recorder
+    if _recorder is None:
+        folder = Path(folder)
+        options = json.loads((folder / OPTIONS).read_text()) if (folder / OPTIONS).exists() else {}
+        _recorder = Recorder(folder, **options)
+        _recorder.resume()
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """In this block the process is not recorded, so that it can trace for itself."""
+    recorder = _recorder
+    if recorder is None:
+        yield
+        return
+    recorder.pause()
+    try:
+        yield
+    finally:
+        recorder.resume()
+
+
+def read(folder: Path) -> Recorded:
+    """What the processes have written."""
+    recorded = Recorded()
+    for path in sorted(folder.glob("*.findings")):
+        with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end; or cut off
+            while True:
+                recorded.add(*pickle.load(file))
+    recorded.launches = sum(path.stat().st_size for path in folder.glob("*.launches"))
+    return recorded

@@ -1,0 +1,80 @@
+"""A process that is forked early and judges from then on: what has used CUDA cannot fork another process that uses it.
+
+In somebody's repository other tests of the same pytest process use the GPU. The host is forked before they run; it starts,
+watches and replaces the judging processes, and this process only sends it questions.
+"""
+
+from __future__ import annotations
+
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import UNKNOWN, Result
+from flash_attest.properties.law import Law
+from flash_attest.runner.isolation.child import as_result, record_of
+from flash_attest.runner.isolation.endings import Ending
+from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.isolation.parent import JudgingProcess
+from flash_attest.runner.judge import contract_result
+
+NO_LIMIT = 0.0  # the host watches over the time of calls
+
+
+class Host:
+    """Judges as `Isolated` does, in a process that exists from `begin` to `close`."""
+
+    def __init__(self, isolated: Isolated, impls: list[Implementation], laws: dict[str, Law]):
+        self.isolated, self.laws = isolated, laws
+        self.impls = {impl.name: impl for impl in impls}
+        self.device_name = ""
+        self.remarks: list[str] = []
+        self._process = JudgingProcess(dict, self._answer, NO_LIMIT, isolated.keeps_streams)
+        self._ended = ""  # how the host ended, if it did
+
+    def begin(self) -> None:
+        """Fork it. Call before this process uses CUDA."""
+        ending = self._process.begin()
+        if ending is not None:
+            self._ended = ending.words
+
+    def law(self, law: Law, impl: Implementation) -> Result:
+        """The verdict of a law."""
+        answer = self._ask({"impl": impl.name, "law": law.name})
+        if isinstance(answer, str):
+            return Result(impl.name, law.chapter, law.name, UNKNOWN, answer, Reason.WORKER_DIED)
+        return answer
+
+    def contract(self, impl: Implementation) -> Result:
+        """The verdict of the contract check."""
+        answer = self._ask({"impl": impl.name, "law": ""})
+        return contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED) if isinstance(answer, str) else answer
+
+    def close(self) -> None:
+        """End the host and all that it started."""
+        if not self._ended:
+            self._process.ask({"close": True})
+            self._process.end()
+
+    def _ask(self, question: dict) -> Result | str:
+        if not self._ended:
+            answer = self._process.ask(question)
+            if not isinstance(answer, Ending):
+                self.device_name = answer["device_name"] or self.device_name
+                self.remarks = answer["remarks"]
+                return as_result(answer["result"])
+            self._ended = answer.words
+        return f"the process that hosts the judging ended: {self._ended}"
+
+    # --- in the host ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, question: dict) -> dict:
+        if question.get("close"):
+            self.isolated.close()
+            return {}
+        impl = self.impls[question["impl"]]
+        law = self.laws[question["law"]] if question["law"] else None
+        result = self.isolated.contract(impl) if law is None else self.isolated.law(law, impl)
+        return {
+            "result": record_of(result),
+            "device_name": self.isolated.device_name,
+            "remarks": self.isolated.remarks,
+        }

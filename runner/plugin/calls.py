@@ -1,0 +1,48 @@
+"""A run of pytest that calls one implementation on some cases, and judges nothing (runner/alone.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from flash_attest.impls import Implementation
+
+
+class Calls:
+    """A plug-in of pytest that calls an implementation once for each case, in place of a run."""
+
+    def __init__(self, device: str, name: str, cases: list[str]):
+        self.device, self.name, self.cases = device, name, cases
+        self.problem = f"{name} was not called"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """After the plug-in of the suite, which has the emulator take kernels before Triton and Numba are imported."""
+        if hasattr(session.config, "attest"):
+            entries = session.config.attest.chosen.entries
+            self._call(next(entry.impl for entry in entries if entry.name == self.name))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """In somebody's repository: when the tests under @attention_laws have been collected."""
+        from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+        from flash_attest.runner.plugin.own import bound_law_of
+
+        emulate_if_no_gpu(self.device)
+        bound = filter(None, map(bound_law_of, session.items))
+        self._call(next(law.impl for law in bound if law.impl.name == self.name))
+
+    def _call(self, impl: Implementation) -> None:
+        from flash_attest.properties.cases.case import parse_case  # imports torch, which conftest.py leaves for later
+        from flash_attest.properties.failures import LawBroken, Undecided
+        from flash_attest.properties.trial import Trial
+
+        try:
+            for case in self.cases:
+                trial = Trial(impl, parse_case(case), self.device, judges_state=False)
+                trial.run(backward=trial.backward)
+            self.problem = ""
+        except (LawBroken, Undecided) as error:
+            self.problem = str(error)
+        pytest.exit("called", returncode=0)

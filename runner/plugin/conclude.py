@@ -1,0 +1,32 @@
+"""How a verdict becomes the outcome of a pytest test."""
+
+from __future__ import annotations
+
+import pytest
+
+from flash_attest.properties.judging.verdict import FAIL, REFUSED, UNKNOWN, Result
+
+
+class LawFails(Exception):
+    """A verdict of fail on its way to pytest's report, which shows the message and no traceback."""
+
+
+def conclude(result: Result) -> None:
+    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail, xfail if known."""
+    if result.verdict == FAIL and result.known:
+        pytest.xfail(f"known: {result.known} ({result.reason})")
+    if result.verdict == FAIL:
+        raise LawFails(result.message or result.reason)
+    if result.verdict in (REFUSED, UNKNOWN):
+        pytest.skip(f"{result.verdict}: {result.reason}")
+
+
+def shows_message(report: pytest.TestReport, call: pytest.CallInfo) -> pytest.TestReport:
+    """The report of a test; of a law that fails it shows the message and no traceback."""
+    if call.excinfo is not None and isinstance(call.excinfo.value, LawFails):
+        message = str(call.excinfo.value)
+        report.longrepr.reprtraceback.reprentries = []
+        report.longrepr.reprtraceback.extraline = message
+        report.longrepr.reprcrash.message = message.splitlines()[0]  # the short summary shows this line
+        report.sections = []
+    return report

@@ -1,0 +1,208 @@
+"""A run of pytest in somebody's repository: judges the tests under @attention_laws, and sums up their verdicts at the end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flash_attest.decorator import BoundLaw
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.registry import Entry, file_of_function
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.origin import DecoratedTest
+from flash_attest.properties.judging.plain_text import all_plain
+from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
+from flash_attest.properties.law import laws
+from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+from flash_attest.runner.isolation.host import Host
+from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.judge import Judge, compare_with_known
+from flash_attest.runner.plugin.conclude import conclude, shows_message
+from flash_attest.runner.plugin.folder import FolderError
+from flash_attest.runner.plugin.options import OwnOptions
+from flash_attest.runner.plugin.outcomes import EXCUSED, GPU_KEY, KEY, PLANNED_KEY, not_green, result_of
+from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, environment
+from flash_attest.runner.start import judge_of
+
+# What the last line counts, in this order.
+WORDS = (
+    HOLDS := "hold", FAILS := "do not", KNOWN := "are known failures", NOT_APPLYING := "do not apply",
+    ELSEWHERE := "need what this machine lacks", UNDECIDED := "could not be decided",
+)  # fmt: skip
+
+
+class Own:
+    """One for each pytest process. Where tests run it judges; on the controller of pytest-xdist it reports."""
+
+    def __init__(self, config: pytest.Config, items: list[pytest.Item]):
+        self.config = config
+        self.options = OwnOptions(config)
+        self.options.check()
+        self.worker = self.options.worker
+        self.bound = {item: law for item in items if (law := bound_law_of(item)) is not None}
+        self.item: pytest.Item | None = None  # the test that runs now
+        self._judge: Judge | Isolated | Host | None = None
+        self.results: list[dict] = []
+        self.started = time.perf_counter()
+        self.report: Report | None = None
+        self.device_name = ""
+        self.entries = self._entries()
+        for law in self.bound.values():
+            law.judged = self._judged
+
+    # --- where tests run ----------------------------------------------------------------------------------------------
+
+    def _entries(self) -> list[Entry]:
+        """The implementations of all tests. Two of one name could not be told apart."""
+        by_name: dict[str, tuple[Implementation, str]] = {}
+        for item, law in self.bound.items():
+            where = item.nodeid.partition("[")[0]
+            impl, first = by_name.setdefault(law.impl.name, (law.impl, where))
+            if impl is not law.impl:
+                raise pytest.UsageError(
+                    f"two implementations are named {impl.name!r}: of {first} and of {where}; give one of them name=..."
+                )
+        return [Entry(impl, file_of_function(impl.forward)) for impl, _ in by_name.values()]
+
+    def pytest_collection_finish(self) -> None:
+        """The process that judges is forked before any test uses CUDA."""
+        if self.bound and not self.config.getoption("collectonly"):
+            _ = self.judge
+
+    @property
+    def judge(self) -> Judge | Isolated | Host:
+        """What judges."""
+        if self._judge is None:
+            options, isolated = self.options, self.options.isolated
+            if not isolated:  # a process of its own would do so itself
+                emulate_if_no_gpu(options.given("device"))
+            judge = judge_of(
+                options.plan(),
+                self.entries,
+                Path(tempfile.mkdtemp(prefix="attest-")),
+                isolated=isolated,
+                limit=options.case_timeout,
+                name=options.worker_name,
+                is_worker=self.worker is not None,
+                keeps_streams=options.keeps_streams,
+                origin_of=self._origin_of,
+            )
+            if isinstance(judge, Isolated):
+                judge = Host(judge, [entry.impl for entry in self.entries], laws())
+                judge.begin()
+            self._judge = judge
+        return self._judge
+
+    def _origin_of(self, entry: Entry) -> DecoratedTest:
+        """How a command in this folder names the tests of an implementation, and how another process collects them."""
+        config, tests = self.config, {}
+        for item, law in self.bound.items():
+            if law.impl is entry.impl:
+                path = os.path.relpath(item.path, config.invocation_params.dir)
+                tests.setdefault(law.test_name, f"{path}::{item.nodeid.partition('::')[2]}")
+        settings = ("-c", str(config.inipath)) if config.inipath else ()
+        files = dict.fromkeys(str(item.path) for item, law in self.bound.items() if law.impl is entry.impl)
+        return DecoratedTest(tests, (*files, f"--rootdir={config.rootpath}", *settings))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self.item = item
+
+    def _judged(self, bound: BoundLaw) -> None:
+        """Judge a law for the test that runs."""
+        law, impl = bound.law, bound.impl
+        result = self.judge.contract(impl) if law is None else self.judge.law(law, impl)
+        compare_with_known(result, impl)
+        result.made_plain()
+        self.item.user_properties += [
+            (KEY, all_plain(result.as_dict())), (GPU_KEY, self.judge.device_name), (PLANNED_KEY, len(self.bound))
+        ]  # fmt: skip
+        conclude(result)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo):
+        report = yield
+        return shows_message(report, call)
+
+    # --- where results arrive -------------------------------------------------------------------------------------------
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """On the controller, or where there are no workers."""
+        result = result_of(report) if self.worker is None and report.when == "call" else None
+        if result is None:
+            return
+        self.device_name = result_of(report, GPU_KEY) or self.device_name
+        self.results.append(result)
+        if self.options.given("report"):
+            self._write(result, planned=result_of(report, PLANNED_KEY))
+
+    def _write(self, result: dict, planned: int) -> None:
+        """Add a result to the report, which is begun with the first one."""
+        if self.report is None:
+            self.report = Report(Path(self.options.given("report")))
+            options = self.options
+            facts = environment(
+                options.device, seed=options.seed, profile=options.profile_name, cases_per_law=options.profile.cases,
+                repeats=options.repeats, command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
+            )  # fmt: skip
+            try:
+                self.report.start(all_plain(facts), planned)
+            except FolderError as error:
+                raise pytest.UsageError(str(error).replace("--report", "--attest-report")) from None
+        if self.device_name:
+            self.report.environment["device_name"] = self.device_name
+        self.report.add(result)
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self._judge is not None:
+            self._judge.close()
+        if self.worker is not None:
+            return
+        if self.report is not None:
+            ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
+            seconds = round(time.perf_counter() - self.started, 1)
+            self.report.finish(ended, seconds=seconds, workers=self.options.workers)
+        if exitstatus == pytest.ExitCode.OK and self._not_green():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _not_green(self) -> str:
+        return not_green(self.results, asked_for=False, replayed=bool(self.options.case))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.worker is not None or not self.results:
+            return
+        for name in sorted({result["impl"] for result in self.results}):
+            terminalreporter.write_line(
+                f"flash-attest: {name}: {_counted([r for r in self.results if r['impl'] == name])}"
+            )
+        for remark in getattr(self._judge, "remarks", ()):
+            terminalreporter.write_line(f"flash-attest: {remark}", yellow=True)
+        if self.report is not None:
+            terminalreporter.write_line(f"flash-attest: report: {self.report.directory}/index.html and results.json")
+        if reason := self._not_green():
+            terminalreporter.write_line(f"flash-attest: not green: {reason}", yellow=True)
+
+
+def bound_law_of(item: pytest.Item) -> BoundLaw | None:
+    """The law that a test gets, if it is one under @attention_laws."""
+    callspec = getattr(item, "callspec", None)
+    given = callspec.params.values() if callspec else ()
+    return next((value for value in given if isinstance(value, BoundLaw)), None)
+
+
+def _counted(results: list[dict]) -> str:
+    """ "44 laws hold; 1 does not; 3 do not apply; 2 need another device; 1 could not be decided" """
+    counts = Counter(_group(result) for result in results)
+    return "; ".join(f"{n} {words}" for words in WORDS if (n := counts[words]))
+
+
+def _group(result: dict) -> str:
+    if result["verdict"] == UNKNOWN:
+        return ELSEWHERE if result["why"] in EXCUSED | {Reason.OTHER_DEVICE.value} else UNDECIDED
+    return {PASS: HOLDS, REFUSED: NOT_APPLYING}.get(result["verdict"], KNOWN if result["known"] else FAILS)

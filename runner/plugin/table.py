@@ -1,0 +1,123 @@
+"""The options of a run, each in one place. A checkout's pytest has them as they are, any other with the prefix --attest-."""
+
+# This imports nothing of torch, which takes seconds: every run of pytest reads it, and --help.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from flash_attest.runner.profiles import DEFAULT, PROFILES
+
+CASES = ", ".join(f"{name} {profile.cases}" for name, profile in PROFILES.items())
+OWN_PREFIX = "attest-"  # of the plug-in in somebody's repository, before each name
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its name without dashes, and what argparse is told. ini: whether a repository's settings may have it."""
+
+    name: str
+    help: str
+    metavar: str | None = None
+    default: Any = None
+    choices: tuple[str, ...] | None = None
+    type: type | None = None
+    flag: bool = False
+    again: bool = False  # may be given more than once
+    ini: bool = False
+
+    def add(self, group: pytest.OptionGroup, prefix: str = "") -> None:
+        """Add it to pytest's options."""
+        how: dict[str, Any] = {"help": self.help, "default": self.default}
+        if self.flag:
+            how |= {"action": "store_true", "default": False}
+        else:
+            how |= {
+                name: value for name in ("metavar", "choices", "type") if (value := getattr(self, name)) is not None
+            }
+        if self.again:
+            how |= {"action": "append", "default": []}
+        group.addoption(f"--{prefix}{self.name}", **how)
+
+
+DEVICE = Option("device", "where to judge; auto: cuda if there is one", choices=("auto", "cpu", "cuda"), default="auto")
+CASE = Option("case", 'replay one case, as in --{0}case "seqlen_q=65 headdim=64"', metavar='"FIELD=VALUE ..."')
+REPEATS = Option(
+    "repeats",
+    f"how often test_races repeats a call ({PROFILES[DEFAULT].repeats}, on a CPU {PROFILES[DEFAULT].repeats_on_cpu}; "
+    f"smoke: {PROFILES['smoke'].repeats}), times an implementation's share",
+    metavar="N",
+    type=int,
+)
+PERTURB = Option(
+    "perturb",
+    "under which perturbations test_races repeats calls, as in stress,cold; none for none (all that the device has; "
+    "an unknown name lists the known; docs/races.md)",
+    metavar="NAMES",
+)
+CASE_TIMEOUT = Option(
+    "case-timeout",
+    "the limit for a call of an implementation, ten times as long while something compiles (120; 0: no limit)",
+    metavar="SECONDS",
+    type=float,
+    default=120.0,
+    ini=True,
+)
+NO_ISOLATION = Option(
+    "no-isolation", "judge in the pytest process, for a debugger: a kernel that crashes ends the run", flag=True
+)
+
+SUITE = (
+    Option("impl", "judge these implementations only (an unknown name lists the known)", metavar="A,B"),
+    Option(
+        "impl-from",
+        "judge the Implementation in this file (NAME, else IMPL or IMPLS); may be given again; with = for a file outside "
+        "this folder (--impl-from=/elsewhere/mine.py)",
+        metavar="FILE.py[:NAME]",
+        again=True,
+    ),
+    Option(
+        "untrusted",
+        "import the files of --impl-from, and call what is in them, in a kernel process only, which holds neither the "
+        "oracle nor an expected value (docs/for-generated-kernels.md)",
+        flag=True,
+    ),
+    DEVICE,
+    CASE,
+    Option("shard", "judge the I-th of N parts of the laws (flash-attest merge joins them)", metavar="I/N"),
+    REPEATS,
+    PERTURB,
+    CASE_TIMEOUT,
+    NO_ISOLATION,
+    Option(
+        "report",
+        "where results.json and index.html go (attest-report); with = for a folder outside this one",
+        metavar="DIR",
+        default="attest-report",
+    ),
+    Option(
+        "resume",
+        "go on where the run stopped whose report is in the folder of --report: what it decided is not judged again",
+        flag=True,
+    ),
+)
+OWN = (
+    Option(
+        "profile",
+        f"how many cases each law of @attention_laws gets ({CASES})",
+        choices=tuple(PROFILES),
+        metavar="NAME",
+        ini=True,
+    ),
+    Option("seed", "which cases: a whole number (0)", metavar="N", type=int, ini=True),
+    DEVICE,
+    CASE,
+    REPEATS,
+    PERTURB,
+    CASE_TIMEOUT,
+    NO_ISOLATION,
+    Option("report", "write results.json and index.html there (no report)", metavar="DIR", ini=True),
+)

@@ -1,0 +1,43 @@
+"""Starts judging: in processes of its own where that is possible, else in this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.judging.origin import Origin, OwnRun
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.law import laws
+from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.judge import Judge
+from flash_attest.runner.plugin.process import prepare, prepare_to_fork
+
+
+def judge_of(
+    plan: Plan,
+    entries: list[Entry],
+    folder: Path,
+    *,
+    isolated: bool,
+    limit: float,
+    name: str = "main",
+    is_worker: bool = False,
+    keeps_streams: bool = False,
+    origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
+) -> Judge | Isolated:
+    """What judges these entries by this plan.
+
+    folder: where the case that was launched last is written down, in a file with this name. limit: seconds for a call, 0 for
+    none. is_worker: whether other processes judge beside this one. keeps_streams: what kernels print goes where this process
+    prints.
+    """
+    judge = Judge(plan, entries, folder, name, origin_of)
+    prepare_to_fork()
+    start = partial(prepare, is_worker=is_worker)
+    if not isolated:
+        judge.device_name = start(plan.device)["device_name"]
+        return judge
+    objects = [*laws().values(), *(entry.impl for entry in entries)]
+    return Isolated(judge, start, objects, limit, keeps_streams)

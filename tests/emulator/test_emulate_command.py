@@ -1,0 +1,162 @@
+"""`flash-attest emulate`: test files and scripts that want a GPU run unchanged, here and in the processes that they start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from flash_attest.command import emulate
+from tests.places import ROOT
+
+GPU_STYLE = ROOT / "tests" / "emulator" / "gpu_style"
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU the command changes nothing")
+ASKS = "import sys, torch; sys.exit(0 if torch.cuda.is_available() and torch.ones(1, device='cuda').is_cuda else 7)"
+
+
+@pytest.fixture
+def emulated(tmp_path):
+    """emulated(arguments of the command) -> what became of it, run in a folder with the files for a GPU."""
+    folder = tmp_path / "theirs"
+    shutil.copytree(GPU_STYLE, folder)
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        path = os.pathsep.join(filter(None, [str(ROOT), environment.pop("PYTHONPATH", "")]))
+        return subprocess.run(
+            [sys.executable, "-m", "flash_attest.command.emulate", *arguments],
+            cwd=folder, capture_output=True, text=True, env={**os.environ, **environment, "PYTHONPATH": path},
+        )  # fmt: skip
+
+    run.folder = folder
+    return run
+
+
+@pytest.mark.parametrize(
+    "file, modules, passed",
+    [
+        ("test_vector_add.py", ["triton"], "5 passed"),
+        ("test_softmax.py", ["triton"], "7 passed"),
+        ("test_layer_norm.py", ["triton"], "11 passed, 1 skipped"),
+        ("test_numba_and_cuda.py", ["numba.cuda"], "4 passed"),
+    ],
+)
+def test_tests_for_a_gpu_run_unchanged(emulated, file, modules, passed):
+    for module in modules:
+        pytest.importorskip(module)
+    done = emulated("--", "pytest", "-q", "-p", "no:cacheprovider", file)
+    assert done.returncode == 0 and passed in done.stdout, done.stdout + done.stderr
+
+
+def test_without_it_they_are_skipped_or_fail(emulated):
+    pytest.importorskip("triton")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_layer_norm.py", "test_softmax.py"],
+        cwd=emulated.folder, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "passed" not in done.stdout and "skipped" in done.stdout
+
+
+def test_a_trace_names_the_race_once_with_its_lines_and_test(emulated):
+    pytest.importorskip("triton")
+    (emulated.folder / "test_racy.py").write_text(
+        "from racy import test_it_runs\n\ndef test_again():\n    test_it_runs()\n"
+    )
+    done = emulated("--trace", "--", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "test_racy.py")
+    assert "2 passed" in done.stdout and done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.count("race: scratch") == 1 and "traced: 2 launches, 1 finding" in done.stdout
+    assert "racy.py:13  thread 96 of block 0 reads   sums = tl.load(scratch + i)[None, :]" in done.stdout
+    assert "test_racy.py::test_it_runs" in done.stdout and "test_racy.py::test_again" in done.stdout
+
+
+def test_a_script_is_traced_and_the_processes_that_it_starts(emulated):
+    pytest.importorskip("triton")
+    done = emulated("--trace", "--seed", "5", "racy.py")
+    assert done.returncode == 1 and "race: scratch" in done.stdout and "traced: 2 launches, 1 finding" in done.stdout
+    (emulated.folder / "starts.py").write_text(
+        "import subprocess, sys\nsubprocess.run([sys.executable, 'racy.py'], check=True)\n"
+    )
+    done = emulated("--trace", "--", "python", "starts.py")
+    assert done.returncode == 1 and "traced: 2 launches, 1 finding" in done.stdout
+
+
+def test_a_right_program_has_no_finding(emulated):
+    done = emulated("--trace", "--", "python", "-c", ASKS)
+    assert (done.returncode, done.stdout) == (0, "\ntraced: no kernel ran in the emulator\n")
+
+
+@pytest.mark.parametrize(
+    "command, status",
+    [
+        (["python", "-c", ASKS], 0),
+        ([sys.executable, "-c", ASKS], 0),
+        (["python", "-m", "asks"], 0),
+        (["asks.py"], 0),
+        (["python", "-c", f"import flash_attest; flash_attest.emulate(); {ASKS}"], 0),
+        (["python", "-c", f"from flash_attest.emulator.triton import as_cuda\nwith as_cuda(): pass\n{ASKS}"], 0),
+        (["python", "asks.py", "5"], 5),
+        (["asks.py", "text"], 1),
+        (["asks.py", "error"], 1),
+        (["sh", "-c", f'exec {sys.executable} -c "{ASKS}"'], 0),
+        (["none_such.py"], 2),
+        (["none-such"], 2),
+    ],
+)
+def test_the_exit_status_is_the_programs(emulated, command, status):
+    (emulated.folder / "asks.py").write_text(
+        "import sys\nassert __name__ == '__main__' and sys.path[0]\n"
+        "if sys.argv[1:] == ['error']:\n    raise ValueError('of the script')\n"
+        "if sys.argv[1:]:\n    sys.exit(int(sys.argv[1]) if sys.argv[1].isdigit() else 'a message')\n" + ASKS
+    )
+    done = emulated("--", *command)
+    assert done.returncode == status, done.stdout + done.stderr
+    for argument, message in (("text", "a message"), ("error", "ValueError: of the script")):
+        assert (message in done.stderr) == (argument in command)
+
+
+def test_the_users_sitecustomize_runs_too(emulated, tmp_path):
+    folder = tmp_path / "users"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import builtins\nbuiltins.users_own = 1\n")
+    code = f"import builtins, sys; assert builtins.users_own == 1; {ASKS}"
+    done = emulated("--", "python", "-c", code, PYTHONPATH=str(folder))
+    assert done.returncode == 0, done.stderr
+
+
+def test_pytest_has_it_as_a_plugin(emulated):
+    (emulated.folder / "test_asks.py").write_text(
+        "import torch\n\ndef test_gpu():\n    assert torch.cuda.is_available()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "flash_attest.emulated", "-p", "no:cacheprovider", "test_asks.py"],
+        cwd=emulated.folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert "1 passed" in done.stdout and "where there is no GPU one is emulated" in done.stdout, (
+        done.stdout + done.stderr
+    )
+
+
+def test_a_wrong_command_line_is_refused(capsys):
+    for arguments in ([], ["--"], ["--tra", "--", "x.py"], ["--trace"]):
+        with pytest.raises(SystemExit) as end:
+            emulate.run(arguments)
+        assert end.value.code == 2
+    assert "there is no command: flash-attest emulate -- pytest tests/" in capsys.readouterr().err
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys\nfrom flash_attest.command import emulate\n"
+        "try:\n    emulate.run(['--help'])\nexcept SystemExit:\n    assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and done.stdout.startswith("usage: flash-attest emulate [--trace]"), done.stderr
+
+
+def test_the_folder_of_sitecustomize_holds_nothing_else():
+    names = [path.name for path in Path(emulate.AT_START).iterdir() if path.name != "__pycache__"]
+    assert names == ["sitecustomize.py"]
