@@ -1,8 +1,4 @@
-"""`flash-attest emulate`: a program that wants a GPU runs without one.
-
-flash-attest emulate -- pytest tests/                 tests that were written for a GPU, unchanged
-flash-attest emulate --trace -- python train.py       each launch traced; findings are reported at the end
-"""
+"""flash-attest emulate: a program that wants a GPU runs without one."""
 
 from __future__ import annotations
 
@@ -19,34 +15,35 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from flash_attest.arguments import Parser, add_seed, seconds
+
 NAME = "emulate"
-SUMMARY = "run a program that wants a GPU without one; with --trace, check each access of its kernels"
+SUMMARY = "runs a program that wants a GPU without one; with --trace, checks each access of its kernels"
 AT_START = Path(__file__).resolve().parent.parent / "at_start"
 MOST_TESTS = 3  # named with a finding
+DESCRIPTION = "Runs a program that wants a GPU without one."
+EPILOG = """\
+  flash-attest emulate -- pytest tests/                 tests that were written for a GPU, unchanged
+  flash-attest emulate --trace -- python train.py       each launch traced; findings are reported at the end
+
+Exit status: that of the program; 1 if that is 0 and something was found; 2 the command is wrong; 130 interrupted.
+"""
 
 
 def run(arguments: list[str]) -> int:
     """Run the command of the arguments. -> its exit status; 1 if it is 0 and there are findings; 2 for a wrong command."""
-    parser = argparse.ArgumentParser(
-        prog=f"flash-attest {NAME}",
-        usage=f"flash-attest {NAME} [--trace] [--seed N] [--limit SECONDS] -- COMMAND ...",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--trace", action="store_true", help="check every access of every launch; exit status 1 for a finding"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="with --trace: 0 runs threads in order, else in a random order"
-    )
-    parser.add_argument(
-        "--limit", type=float, default=60.0, help="with --trace: seconds for one launch, above: a deadlock"
-    )
+    usage = f"flash-attest {NAME} [--trace] [--seed N] [--limit SECONDS] -- COMMAND ..."
+    parser = Parser(f"flash-attest {NAME}", DESCRIPTION, EPILOG, usage=usage)
+    parser.add_argument("--trace", action="store_true", help="check every access of every launch")
+    add_seed(parser, "with --trace: 0 runs threads and blocks in order, any other number in a random order (0)")
+    parser.add_argument("--limit", type=seconds, default=60.0, metavar="SECONDS",
+                        help="with --trace: for one launch, above: a deadlock (60)")  # fmt: skip
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="pytest ..., python ..., script.py ..."
     )
     options = parser.parse_args(arguments)
+    if not options.limit:
+        parser.error("--limit 0: should be more than 0")
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         parser.error(f"there is no command: flash-attest {NAME} -- pytest tests/")
@@ -142,7 +139,3 @@ def _report(folder: Path, status: int) -> int:
     launches = "1 launch" if recorded.launches == 1 else f"{recorded.launches} launches"
     print(f"\ntraced: {launches}, {count}" if recorded.launches else "\ntraced: no kernel ran in the emulator")
     return status or int(bool(recorded.findings))
-
-
-if __name__ == "__main__":
-    raise SystemExit(run(sys.argv[1:]))

@@ -165,7 +165,7 @@ def options_of(name, monkeypatch) -> dict:
 
 def test_an_option_has_the_same_form_in_every_command(monkeypatch):
     forms: dict[str, dict] = {}
-    for name in ("check", "sweep", "bench", "calibrate", "power"):
+    for name in ("check", "sweep", "bench", "calibrate", "power", "trace", "emulate"):
         for option, form in options_of(name, monkeypatch).items():
             forms.setdefault(option, {})[name] = form
     shared = (

@@ -28,7 +28,7 @@ def emulated(tmp_path):
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         path = os.pathsep.join(filter(None, [str(ROOT), environment.pop("PYTHONPATH", "")]))
         return subprocess.run(
-            [sys.executable, "-m", "flash_attest.command.emulate", *arguments],
+            [sys.executable, "-m", "flash_attest", "emulate", *arguments],
             cwd=folder, capture_output=True, text=True, env={**os.environ, **environment, "PYTHONPATH": path},
         )  # fmt: skip
 
