@@ -17,7 +17,10 @@ OWN_PREFIX = "attest-"  # of the plug-in in somebody's repository, before each n
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its name without dashes, and what argparse is told. ini: whether a repository's settings may have it."""
+    """One option: its name without dashes, and what argparse is told. ini: whether a repository's settings may have it.
+
+    help: where it spells an option, {0} stands for the prefix.
+    """
 
     name: str
     help: str
@@ -31,7 +34,7 @@ class Option:
 
     def add(self, group: pytest.OptionGroup, prefix: str = "") -> None:
         """Add it to pytest's options."""
-        how: dict[str, Any] = {"help": self.help, "default": self.default}
+        how: dict[str, Any] = {"help": self.help.format(prefix), "default": self.default}
         if self.flag:
             how |= {"action": "store_true", "default": False}
         else:

@@ -239,6 +239,11 @@ def test_a_run_without_laws_imports_no_torch(tmp_path):
     assert ran.returncode == 0, ran.stdout
 
 
+def test_help_spells_options_with_their_prefix(tmp_path):
+    ran = run_alone(tmp_path, "--help")
+    assert "as in --attest-case " in ran.stdout and "--{" not in ran.stdout, ran.stdout
+
+
 HOOKED = """
 def pytest_attention_impls(config):
     return []
