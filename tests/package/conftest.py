@@ -1,0 +1,60 @@
+"""Tests of an installation: they build the package, install it, and use it as people do. Only `tox -e package` runs them.
+
+They need g++, the network and minutes. The environment that runs them needs neither torch nor the package.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.package.installation import Installation
+from tests.package.repository import write
+
+HERE = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--package", action="store_true", help="build the package, install it, and test the installation")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave these tests out unless asked for. Tests that need Triton come last, as no test before them should see it."""
+    here = [item for item in items if HERE in item.path.parents]
+    if config.getoption("--package", default=False):
+        items.sort(key=lambda item: "with_triton" in getattr(item, "fixturenames", ()))
+    elif here:
+        items[:] = [item for item in items if item not in here]
+        config.hook.pytest_deselected(items=here)
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """Make a folder outside of the checkout, and remove it with the environment in it, which is large."""
+    with tempfile.TemporaryDirectory(prefix="attest-package-", ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+@pytest.fixture(scope="session")
+def installed(folder: Path) -> Installation:
+    """Install the wheel, without any extra, in an environment of its own."""
+    installation = Installation(folder)
+    installation.build()
+    installation.install()
+    return installation
+
+
+@pytest.fixture(scope="session")
+def with_triton(installed: Installation) -> Installation:
+    """Add the extra `triton` to the same environment."""
+    installed.install("triton")
+    return installed
+
+
+@pytest.fixture(scope="session")
+def hers(folder: Path) -> Path:
+    """Write somebody's repository."""
+    return write(folder / "hers")
