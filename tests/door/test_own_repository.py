@@ -190,6 +190,7 @@ def test_what_was_not_judged_is_not_green(repository):
         (("--attest-perturb", "noise"), "--attest-perturb noise: no perturbation"),
         (("-o", "attest_profile=small"), "attest_profile=small: should be one of smoke, quick"),
         (("-o", "attest_seed=one"), "attest_seed=one: should be a number"),
+        (("--attest-report", ROOT / "docs"), f"--attest-report {ROOT / 'docs'}: write --attest-report={ROOT / 'docs'}"),
         (("--attest-device", "cuda"), "--attest-device cuda: torch.cuda.is_available() is False here"),
     ],
 )
