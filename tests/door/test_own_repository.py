@@ -190,13 +190,23 @@ def test_what_was_not_judged_is_not_green(repository):
         (("--attest-perturb", "noise"), "--attest-perturb noise: no perturbation"),
         (("-o", "attest_profile=small"), "attest_profile=small: should be one of smoke, quick"),
         (("-o", "attest_seed=one"), "attest_seed=one: should be a number"),
-        (("--attest-report", ROOT / "docs"), f"--attest-report {ROOT / 'docs'}: write --attest-report={ROOT / 'docs'}"),
         (("--attest-device", "cuda"), "--attest-device cuda: torch.cuda.is_available() is False here"),
     ],
 )
 def test_a_wrong_option_is_one_line(repository, arguments, words):
     ran = run(repository, "-q", "-k", "test_right and contract", *arguments)
     assert ran.returncode == pytest.ExitCode.USAGE_ERROR and f"ERROR: {words}" in ran.stdout, ran.stdout
+
+
+def test_a_report_folder_outside_needs_the_equals_sign(repository, tmp_path):
+    """After a space pytest takes a folder that exists for the place of the tests, and does not read her settings."""
+    plugin = ("-q", "-p", "flash_attest.pytest_plugin", "-k", "test_right and contract")
+    ran = run(repository, *plugin, "--attest-report", tmp_path)
+    assert ran.returncode == pytest.ExitCode.USAGE_ERROR and f"write --attest-report={tmp_path}" in ran.stdout, (
+        ran.stdout
+    )
+    assert run(repository, *plugin, f"--attest-report={tmp_path}").returncode == 0
+    assert (tmp_path / "results.json").exists()
 
 
 BESIDE = {
