@@ -63,7 +63,7 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
     except registry.RegistryError as error:
         parser.error(str(error))
     broken = False
-    for impl in (entry.impl for entry in entries):
+    for impl in (entry.impl for entry in registry.on_device(entries, options.device)):
         reason = not_here(impl, options.device) if isinstance(impl, Implementation) else reason_of(impl)
         if reason:
             print(f"{impl.name}: {reason}")

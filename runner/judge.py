@@ -94,6 +94,7 @@ class Judge:
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
         judgement = self.judgement(law, impl)
+        impl = impl.on(judgement.device)
         if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:

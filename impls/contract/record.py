@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -120,7 +120,7 @@ class Implementation:
     layout: Literal["bshd", "bhsd"] = "bshd"
     devices: Collection[str] = frozenset({"cuda", "cpu"})
     unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks for it
-    supports: Supports = field(default_factory=Supports)
+    supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)  # a mapping: by device
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
     empty_rows: Literal["zero", "undefined"] = "zero"
@@ -135,11 +135,21 @@ class Implementation:
     # The share of a profile's cases and repeats: less for kernels that are emulated. {"cpu": 0.2}: on a CPU.
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)
+    _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         problems = declaration_problems(self)
         if problems:
             raise ContractError(problems)
+        if isinstance(self.supports, Mapping):
+            for device, supports in self.supports.items():
+                self._on[device] = replace(self, supports=supports)
+            for one in self._on.values():  # each leads to the others: a run on a GPU judges some laws on the CPU
+                one._on.update(self._on)
+
+    def on(self, device: str) -> Implementation:
+        """What it promises on "cpu" or "cuda": itself where `supports` is one for all devices, and always the same object."""
+        return self._on.get(device, self)
 
     @property
     def gives_dbias(self) -> bool:
@@ -173,7 +183,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
             value = getattr(record, name)
             must(value in allowed, f"{prefix}{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
 
-    s, p = impl.supports, impl.precision
+    p = impl.precision
     named = isinstance(impl.name, str) and re.fullmatch(r"[a-z0-9_]+", impl.name)
     must(bool(named), f"name={impl.name!r}: should match [a-z0-9_]+, as it becomes part of test ids")
     must(callable(impl.forward), f"forward={impl.forward!r}: should be a function of (q, k, v, ...)")
@@ -193,25 +203,31 @@ def declaration_problems(impl: Implementation) -> list[str]:
         impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
         f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None for no promise",
     )
-    if isinstance(s, Supports):
+    for prefix, s in _supports_of(impl).items():
+        if not isinstance(s, Supports):
+            problems.append(f"{prefix}={s!r}: should be a Supports(...)")
+            continue
         known = "a non-empty set of torch.float32, torch.float16, torch.bfloat16"
-        must(_subset(s.dtypes, DTYPES, least=1), f"supports.dtypes={s.dtypes!r}: should be {known}")
+        must(_subset(s.dtypes, DTYPES, least=1), f"{prefix}.dtypes={s.dtypes!r}: should be {known}")
         must(
             _has_headdims(s),
-            f"supports.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
+            f"{prefix}.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
         )
-        check_values(s, "supports.")
+        check_values(s, f"{prefix}.")
         kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
-        must(kinds_fit, f"supports.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
+        must(kinds_fit, f"{prefix}.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
         must(
             not (s.bias_grad and (s.bias == "none" or not impl.backward)),
-            "supports.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
+            f"{prefix}.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
         )
         must(
-            s.accepts is None or callable(s.accepts), f"supports.accepts={s.accepts!r}: should be a function of a case"
+            s.accepts is None or callable(s.accepts), f"{prefix}.accepts={s.accepts!r}: should be a function of a case"
         )
-    else:
-        problems.append(f"supports={s!r}: should be a Supports(...)")
+    if isinstance(impl.supports, Mapping):
+        must(
+            set(impl.supports) == set(impl.devices),
+            f"supports is given for {_listed(impl.supports)}: should be for {_listed(impl.devices)}, as devices says",
+        )
     if isinstance(p, Precision):
         check_values(p, "precision.")
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
@@ -254,6 +270,17 @@ def _values_of(hint: Any) -> tuple | None:
         parts = [_values_of(part) for part in get_args(hint)]
         return None if None in parts else tuple(value for part in parts for value in part)
     return None
+
+
+def _supports_of(impl: Implementation) -> dict[str, Any]:
+    """Each Supports, by how a message names it."""
+    if isinstance(impl.supports, Mapping):
+        return {f"supports[{device!r}]": supports for device, supports in impl.supports.items()}
+    return {"supports": impl.supports}
+
+
+def _listed(devices: Collection[str]) -> str:
+    return " and ".join(sorted(map(str, devices))) or "no device"
 
 
 def _subset(values: Any, allowed: tuple, least: int = 0) -> bool:

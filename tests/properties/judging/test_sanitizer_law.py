@@ -21,7 +21,7 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.progress import NOW
 from flash_attest.races.sanitizer import Tool
 from flash_attest.runner import alone
-from flash_attest.runner.plugin.outcomes import not_green
+from flash_attest.runner.green import not_green
 from tests.places import ROOT
 from tests.races.fake_sanitizer import fake
 from tests.trials import lines
