@@ -1,7 +1,8 @@
 """A plug-in in Numba is judged and traced without a GPU and without its author's help; not with Numba's simulator."""
 
-from __future__ from dataclasses import replace
-import annotations
+from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from numba import cuda
