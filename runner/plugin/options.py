@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from flash_attest.emulator import guards
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.races.perturb import chosen
@@ -105,7 +106,7 @@ class Options:
     @property
     def device(self) -> str:
         """As --device says: "cuda" or "cpu"."""
-        wanted, there = self.given("device"), torch.cuda.is_available()
+        wanted, there = self.given("device"), torch.cuda.is_available() and not guards.is_answering()
         if wanted == "cuda" and not there:
             raise self.wrong(
                 "device", f"cuda: torch.cuda.is_available() is False here; --{self.prefix}device cpu judges on the CPU"
