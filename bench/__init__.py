@@ -7,7 +7,8 @@ nothing, but it does not time wrong results: each cell is first compared with fl
     cells.py     which cells there are, and how many FLOPs each counts
     sanity.py    inputs, float32 attention, and whether a result may be timed
     timing.py    device events, wall clock, and the measured matrix peak
-    options.py   the command line
+    options.py   the command line; sizes.py: what it calls a size
+    command.py   a run: from the options to the table
     plan.py      what it asks for: which implementations, on which cases
     run.py       fills the cells one by one, each with a verdict
     report.py    bench.json and the table

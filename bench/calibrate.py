@@ -19,7 +19,8 @@ from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.oracle import score
 from flash_attest.properties.cases.case import REGIMES
 from flash_attest.properties.cases.drawing import Drawing
-from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import not_here
 from flash_attest.properties.checks.comparisons import stored_dtype
 from flash_attest.properties.trial import Trial
@@ -62,7 +63,7 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
     except registry.RegistryError as error:
         parser.error(str(error))
     broken = False
-    for impl in (entry.impl for entry in entries):
+    for impl in (entry.impl for entry in registry.on_device(entries, options.device)):
         reason = not_here(impl, options.device) if isinstance(impl, Implementation) else reason_of(impl)
         if reason:
             print(f"{impl.name}: {reason}")

@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
         parser.error(str(error))
     measured = 0
     for case in cases(options.dtype, options.size or (SIZE[device],), (False,)):
-        for impl in (entry.impl for entry in entries):
+        for impl in (entry.impl for entry in registry.on_device(entries, device)):
             for which in ("forward", "backward") if impl.backward else ("forward",):
                 found = _line(impl, case, device, which)
                 measured += isinstance(found, Cost)

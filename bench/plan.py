@@ -24,7 +24,7 @@ class Part:
 def plan(options: argparse.Namespace) -> list[Part]:
     """The parts, in the order of the tables. Raises RegistryError for a name or device that is not available."""
     mine = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
-    known = registry.select(registry.ours() + mine, None)
+    known = registry.on_device(registry.select(registry.ours() + mine, None), options.device)
     named = None if options.impl is None else registry.select(known, options.impl)
     for entry in mine if named is None else named:
         check_runs(entry, options.device)

@@ -8,6 +8,8 @@ from flash_attest import emulate, trace, assert_race_free                 GPU ke
 
 Each name is loaded when it is first used: torch takes seconds to import, and every run of pytest in the environment loads
 this package's plug-in.
+
+PYTEST_DONT_REWRITE: `flash-attest emulate` imports this before pytest does, which would warn that it cannot rewrite it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flash_attest.impls.contract.record import ContractError, Implementation, Supports
+from flash_attest.impls.contract.record import DEVICES, ContractError, Implementation, Supports
 from flash_attest.properties.cases.support import missing
 from flash_attest.properties.law import Law, laws
 
@@ -86,7 +86,8 @@ def attention_laws(*implementations: Implementation, **declared: Any) -> pytest.
 
 def laws_of(impl: Implementation) -> Sequence[BoundLaw]:
     """The contract and the laws that apply to what an implementation declares; those that may end a process come last."""
-    applying = [law for law in laws().values() if not missing(impl, law.needs)]
+    promised = [impl.on(device) for device in DEVICES]  # on which of them is known when the run begins
+    applying = [law for law in laws().values() if not all(missing(each, law.needs) for each in promised)]
     known = {law.name for law in laws().values()}
     if unknown := sorted(set(impl.known_failures) - known):
         raise ContractError(

@@ -6,6 +6,7 @@
     races/       races of every kind, and which layer of race detection finds which
     judging.py   a mutant before its law
     power/       every mutant before all laws, and before the rules of other suites
+    command.py   what flash-attest power does
 
 Each family's folder has a build.py, which says how an edited source is loaded.
 

@@ -15,6 +15,7 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law, laws
@@ -95,11 +96,11 @@ def _ending_at_once(function):
     return ending
 
 
-def contract_result(mutant: Mutant) -> Result:
+def contract_result(mutant: Mutant, known: Known | None = None) -> Result:
     """The verdict of the contract check. An edit that does not compile was not judged, so it is unknown."""
     impl = build(mutant)
     try:
-        problems = conformance.problems(impl, mutant.device)
+        problems = conformance.tried(impl, Plan(mutant.device, known=known or Known())).problems
     except Undecided as undecided:  # the edit uses what the emulator does not cover
         return Result(impl.name, "test_contract", CONTRACT, UNKNOWN, str(undecided))
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")

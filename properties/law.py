@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flash_attest.properties.cases.strategies import Draws
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.failures import undecided_without_memory
 from flash_attest.properties.trial import Trial
 

@@ -21,6 +21,7 @@ from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.random_tensors import RandomTensors
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.machine.nearby import Nearby
@@ -42,6 +43,7 @@ class Trial:
     origin: Origin = OURS  # how the implementation was found
     # (device, implementation, cases, options) -> the command of a process that calls it on these cases; None: there is none
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None
+    known: Known = field(default_factory=Known)  # what this process has found out
     write_down: Callable[[str], None] = lambda what: None  # keeps what is about to be called, should the process die
     calls: type[Caller] = Caller  # calls the implementation, in this process or in a kernel process
     judges_state: bool = True  # as Caller has it
@@ -55,7 +57,7 @@ class Trial:
     @cached_property
     def caller(self) -> Caller:
         """Calls the implementation on inputs that the law has laid out."""
-        return self.calls(self.impl, self.case, self.device, self.meter, self.judges_state)
+        return self.calls(self.impl, self.case, self.device, self.meter, self.known, self.judges_state)
 
     @cached_property
     def nearby(self) -> Nearby:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pickle
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ class Recorder:
 
     def __init__(self, folder: Path, seed: int = 0, limit: float = LIMIT):
         self.folder, self.seed, self.limit = folder, seed, limit
+        self.thread = threading.get_ident()  # tracing is switched on and off in one thread
         self._block: contextlib.ExitStack | None = None
 
     def resume(self) -> None:
@@ -80,6 +82,10 @@ def paused() -> Iterator[None]:
     if recorder is None:
         yield
         return
+    if threading.get_ident() != recorder.thread:
+        raise RuntimeError(
+            "this process is traced from another thread: call trace there, or run the program without --trace"
+        )
     recorder.pause()
     try:
         yield

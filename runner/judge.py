@@ -94,6 +94,7 @@ class Judge:
     def law(self, law: Law, impl: Implementation) -> Result:
         """The verdict of a law."""
         judgement = self.judgement(law, impl)
+        impl = impl.on(judgement.device)
         if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
@@ -118,7 +119,7 @@ class Judge:
             found, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
-                tried = conformance.tried(impl, self.plan.device, self.write_down, self.plan.lost)
+                tried = conformance.tried(impl, self.plan)
                 found, judged = tried.problems, _judged(tried)
                 if tried.undecided is not None:
                     raise tried.undecided

@@ -102,7 +102,7 @@ def entries(
     if not swept:
         why = next((entry.impl.reason for entry in chosen if hasattr(entry.impl, "reason")), f"none runs on {device}")
         raise RegistryError(f"there is nothing to sweep: {why}")
-    return swept
+    return registry.on_device(swept, device)
 
 
 def _from_file(argument: str, limit: float, tried: bool) -> list[Entry]:

@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict
 
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from flash_attest.runner.plugin.outcomes import EXCUSED
+from flash_attest.runner.green import EXCUSED
 from flash_attest.sweep.records import DIED, DONE, Finding
 from flash_attest.sweep.store import Store, now
 

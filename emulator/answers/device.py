@@ -20,7 +20,7 @@ from flash_attest.emulator.ampere import (
     MULTIPROCESSORS,
     STATIC_SHARED,
 )
-from flash_attest.emulator.answers.memory import GPU, is_gpu, not_covered
+from flash_attest.emulator.answers.memory import GPU, asked_by_suite, is_gpu, not_covered
 from flash_attest.emulator.answers.random import RANDOM
 from flash_attest.emulator.answers.tensors import LEGACY
 
@@ -180,6 +180,11 @@ def _nothing(*names: str) -> dict[str, Any]:
     return {name: _always() for name in names}
 
 
+def _but_for_suite(answer: Any, truth: Callable[..., Any]) -> Callable[..., Any]:
+    """The suite asks what there is, and judges on the CPU."""
+    return lambda *args, **kwargs: truth(*args, **kwargs) if asked_by_suite() else answer
+
+
 NOTHING = (
     "init", "_lazy_init", "synchronize", "set_device", "set_stream", "empty_cache", "ipc_collect", "set_sync_debug_mode",
     "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
@@ -189,10 +194,10 @@ CUDA = {
     **_nothing(*NOTHING),
     **RANDOM,
     **{f"{name}Tensor": getattr(torch, f"{name}Tensor") for name in LEGACY},
-    "is_available": _always(True),
-    "is_initialized": _always(True),
+    "is_available": _but_for_suite(True, torch.cuda.is_available),
+    "is_initialized": _but_for_suite(True, torch.cuda.is_initialized),
     "_is_in_bad_fork": _always(False),
-    "device_count": _always(1),
+    "device_count": _but_for_suite(1, torch.cuda.device_count),
     "current_device": _always(0),
     "get_device_name": _always(NAME),
     "get_device_capability": _always((MAJOR, MINOR)),
@@ -234,8 +239,8 @@ def _refused(module: ModuleType, answered: dict[str, Any], kept: tuple[str, ...]
 
 CUDA.update(_refused(torch.cuda, CUDA, KEPT))
 ACCELERATOR = {
-    "is_available": _always(True),
-    "device_count": _always(1),
+    "is_available": _but_for_suite(True, torch.accelerator.is_available),
+    "device_count": _but_for_suite(1, torch.accelerator.device_count),
     "current_accelerator": _always(torch.device("cuda")),
     "current_device_index": _always(0),
     "current_device_idx": _always(0),

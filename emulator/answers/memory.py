@@ -16,11 +16,12 @@ from flash_attest.emulator.errors import NotCovered
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
-TOLD_THE_TRUTH = frozenset({"torch", "flash_attest"})  # packages that work with the tensors as what they are
-MOST = 4096  # storages remembered before the freed ones are dropped
+SUITE = "flash_attest"
+TOLD_THE_TRUTH = frozenset({"torch", SUITE})  # packages that work with the tensors as what they are
 
 _real_device = torch._C.TensorBase.device.__get__
 _host: dict[int, StorageWeakRef] = {}
+_most = 4096  # storages remembered before the freed ones are dropped
 
 
 def real_device(tensor: torch.Tensor) -> torch.device:
@@ -30,21 +31,30 @@ def real_device(tensor: torch.Tensor) -> torch.device:
 
 def put_on_host(tensor: torch.Tensor) -> torch.Tensor:
     """Count the memory of a CPU tensor as the host's. -> the tensor."""
-    if isinstance(tensor, torch.Tensor) and real_device(tensor) == CPU and tensor.layout == torch.strided:
-        storage = tensor.untyped_storage()
-        if len(_host) > MOST:
+    global _most
+    if isinstance(tensor, torch.Tensor) and (storage := _storage(tensor)) is not None:
+        if len(_host) > _most:
             for key in [key for key, reference in list(_host.items()) if reference.expired()]:
                 _host.pop(key, None)
+            _most = max(_most, 2 * len(_host))
         # The reference keeps the address from being used by another storage.
         _host[storage._cdata] = StorageWeakRef(storage)
     return tensor
 
 
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """None if it has none on the CPU, or does not show it: a tensor of torch.func.vmap."""
+    if real_device(tensor) != CPU or tensor.layout != torch.strided:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
 def on_host(tensor: torch.Tensor) -> bool:
     """Whether its memory counts as the host's."""
-    if not _host or tensor.layout != torch.strided or real_device(tensor) != CPU:
-        return False
-    return tensor.untyped_storage()._cdata in _host
+    return bool(_host) and (storage := _storage(tensor)) is not None and storage._cdata in _host
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:
@@ -58,6 +68,11 @@ def asked_by_torch(depth: int = 2) -> bool:
     torch would hand a device that it is told to C++, which has no GPU.
     """
     return sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] in TOLD_THE_TRUTH
+
+
+def asked_by_suite(depth: int = 2) -> bool:
+    """Whether the code that asks belongs to this suite, which judges on the CPU what is emulated. depth: as above."""
+    return sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] == SUITE
 
 
 def means_the_host(device: Any) -> bool:

@@ -14,6 +14,7 @@ from torch.utils._device import DeviceContext, _device_constructors
 from flash_attest.emulator.answers import memory
 from flash_attest.emulator.answers.memory import (
     GPU,
+    asked_by_suite,
     asked_by_torch,
     is_gpu,
     means_the_host,
@@ -23,11 +24,10 @@ from flash_attest.emulator.answers.memory import (
     real,
 )
 
-_set = (
-    _device_constructors()
-)  # asked before anything is replaced: torch compares the functions that it calls with these
+# Asked before anything is replaced: torch compares the functions that it calls with these.
+_set = _device_constructors()
 _TENSOR = torch.Tensor
-_to, _type, _new_tensor = _TENSOR.to, _TENSOR.type, _TENSOR.new_tensor
+_to, _type = _TENSOR.to, _TENSOR.type
 LEGACY = ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
 
 
@@ -35,7 +35,14 @@ LEGACY = ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", 
 
 
 def _default_is_gpu() -> bool:
-    """Whether torch.set_default_device or `with torch.device` say so."""
+    """Whether a tensor is on the GPU that the caller's caller makes without a device.
+
+    As torch.set_default_device or `with torch.device` say. The inputs that the suite makes go to what it judges.
+    """
+    return asked_by_suite(3) or _default_device_is_gpu()
+
+
+def _default_device_is_gpu() -> bool:
     for i in reversed(range(torch._C._len_torch_function_stack())):
         if isinstance(mode := torch._C._get_function_stack_at(i), DeviceContext):
             return mode.device.type == "cuda"
@@ -121,7 +128,8 @@ def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
-        return put_on_host(function(*args, **kwargs))
+        made = function(*args, **kwargs)
+        return made if asked_by_suite() else put_on_host(made)
 
     return make
 
@@ -157,7 +165,7 @@ def real_name(device: Any) -> Any:
 
 @functools.wraps(_get_default_device)
 def _default_device() -> torch.device:
-    return GPU if _default_is_gpu() else _get_default_device()
+    return GPU if _default_device_is_gpu() else _get_default_device()
 
 
 def _in_context(self: DeviceContext, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -43,6 +43,8 @@ class Context:
 
     def __init__(self) -> None:
         self.device = Device()
+        self._numbers = itertools.count(1)  # of events
+        self._recorded: dict[int, float] = {}  # when each event was recorded, in seconds
 
     def memalloc(self, size: int) -> driver.MemoryPointer:
         """Memory of a device array: NaN in every floating type, as no value can be relied on."""
@@ -70,7 +72,13 @@ class Context:
         return driver.Stream(driver.binding.CUstream(ptr), external=True)
 
     def create_event(self, timing: bool = True) -> driver.Event:
-        return driver.Event(next(_events))
+        return driver.Event(next(self._numbers))
+
+    def record(self, event: int) -> None:
+        self._recorded[event] = time.perf_counter()
+
+    def milliseconds_between(self, start: int, end: int) -> float:
+        return (self._recorded[end] - self._recorded[start]) * 1e3
 
     def get_max_potential_block_size(self, func: Any, blocksizelimit: int = MAX_THREADS, **_: Any) -> tuple[int, int]:
         """(blocks, threads of a block) that would keep a GPU busy: what forall uses."""
@@ -106,8 +114,6 @@ class Runtime:
 
 
 context = Context()
-_events = itertools.count(1)
-_times: dict[int, float] = {}
 
 
 # ---- the functions of CUDA's driver that Numba's device arrays, streams and events call --------------------------------
@@ -122,12 +128,11 @@ def _fill(to: Any, byte: int, size: int, stream: Any = 0) -> None:
 
 
 def _record(event: int, stream: Any = 0) -> None:
-    _times[event] = time.perf_counter()
+    context.record(event)
 
 
 def _elapsed(start: int, end: int) -> float:
-    """Milliseconds."""
-    return (_times[end] - _times[start]) * 1e3
+    return context.milliseconds_between(start, end)
 
 
 def _set_attribute(attribute: Any, value: int, kernel: Any, device: int) -> None:

@@ -103,8 +103,10 @@ class Encoder:
                 self._plain(instruction, found)
         starts.append(len(self.lines))
         self._end()
+        # Labels lead somewhere only now, as one instruction of the text may have become several.
         for number, label, place in self.labels:
             self.flow.target[number] = self.pool[place] = starts[label.index]
+        # Registers get their slots last, as two may share one only if no instruction needs both.
         offsets, register_bytes = allocate(
             self.flow, [r.bytes for r in self.registers], slot_bytes(4) * len(SPECIAL), share
         )
@@ -150,7 +152,7 @@ class Encoder:
     def emit(self, handler: Handler, operands, *, guard: Register | None = None, plain: bool = False) -> None:
         """Add an instruction for the machine, for the current one of the text. plain: without its guard."""
         now, reads, writes = self.now, self.reads, self.writes
-        self.reads, self.writes = [], []
+        self.reads, self.writes = [], []  # of the next instruction for the machine: one of the text may emit several
         number = self.handlers.get(handler)
         if number is None:
             number = self.handlers[handler] = len(self.handlers)
@@ -174,7 +176,7 @@ class Encoder:
         flow = self.flow
         flow.reads.append(reads)
         flow.writes.append(writes)
-        flow.partial.append(guard is not None)
+        flow.partial.append(guard is not None)  # a lane whose guard does not hold keeps the old value of a destination
         flow.target.append(-1)
         flow.falls.append(guard is not None or (handler != BRANCH and handler not in ENDS))
         self.lines.append(now.line)
@@ -298,6 +300,7 @@ class Encoder:
 
     def inverted(self, predicate) -> Register:
         """A predicate that is !predicate."""
+        # It is emitted before the instruction whose operand it is, which is half made: its reads and writes are set aside.
         reads, writes = self.reads, self.writes
         self.reads, self.writes = [], []
         made = self.temporary(0)

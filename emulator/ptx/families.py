@@ -53,6 +53,7 @@ def setp(encoder, instruction: Instruction, plan: Plan) -> None:
         encoder.emit(
             MOVE_PREDICATE, [encoder.destination(guard, "pred"), encoder.source(instruction.guard, "pred")], plain=True
         )
+    # Into temporaries, because p or q may be a source of a later step: setp.lt.and p|q, a, b, p.
     true, false = encoder.temporary(0), encoder.temporary(0)
     sources = [encoder.source(a, type), encoder.source(b, type)]
     encoder.emit(handler, [encoder.destination(true, "pred"), *sources], guard=guard)
@@ -216,10 +217,11 @@ def mma(encoder, instruction: Instruction, plan: Plan) -> None:
     for name, operand, size in zip("dabc", given, (m * n, m * k, k * n, m * n), strict=True):
         type = words[name]
         bits = BITS.get(type) or 8 * type_bytes(type)
+        # A register holds 32 bits of a matrix in each of 32 lanes, 1024 in all. One of doubles holds an element in each lane.
         operand, count = as_tuple(operand), max(1, size * min(bits, 32) // 1024)
         if len(operand) != count:
             raise encoder.error(f"{name} takes {count} registers, has {len(operand)}")
-        width = type if bits >= 32 and type != "tf32" else "b32"
+        width = type if bits >= 32 and type != "tf32" else "b32"  # smaller elements share a register
         if name == "d":
             targets = operand
             kind = width

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from flash_attest.emulator.ptx.handlers import Handler
 from flash_attest.emulator.ptx.syntax import Instruction
-
-if TYPE_CHECKING:
-    from flash_attest.emulator.ptx.encode import Encoder
 
 
 @dataclass(frozen=True)
@@ -19,7 +16,7 @@ class Row:
 
     spelling: str
     operands: str = ""
-    by: Callable[[Encoder, Instruction, Plan], None] | None = None  # reads the operands, and emits
+    by: Callable[[Any, Instruction, Plan], None] | None = None  # reads the operands and emits, through an Encoder
     name: str = ""  # of the handler; {t} is what <t=...> matched
     also: tuple[Handler, ...] = ()  # other handlers that `by` emits
     note: str = ""

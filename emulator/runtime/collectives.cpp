@@ -26,9 +26,9 @@ void check_barrier(const Block& in) {
         if (thread.state == State::at_barrier) {
             if (!first) first = &thread;
             else if (!other && !same_place(first->wait, thread.wait) &&
-                     (!launch->by_barrier || first->warp() == thread.warp())) other = &thread;
-            if (launch->by_barrier && thread.warp() != first->warp()) first = &thread;
-        } else if (thread.state == State::done && !thread.left_early && !launch->by_barrier && !past) {
+                     (!gpu.launch->by_barrier || first->warp() == thread.warp())) other = &thread;
+            if (gpu.launch->by_barrier && thread.warp() != first->warp()) first = &thread;
+        } else if (thread.state == State::done && !thread.left_early && !gpu.launch->by_barrier && !past) {
             past = &thread;
         }
     }
@@ -140,7 +140,7 @@ void release_if_complete(Block& in) {
     ++in.interval;
     for (Warp& warp : in.warps)
         if (warp.syncs) warp = Warp{};
-    if (launch->joins_warps) forget_order(in);
+    if (gpu.launch->joins_warps) forget_order(in);
 }
 
 void complete_warp_op(Block& in, const Thread& arrived) {
@@ -173,7 +173,7 @@ void order_warp(Block& in, unsigned warp_number, uint32_t mask, uint32_t lanes) 
     Warp& warp = in.warps[warp_number];
     uint32_t joined[WARP] = {};
     ++warp.syncs;
-    if (launch->joins_warps) return order_among_all(in, warp_number * WARP, warp, mask, lanes);
+    if (gpu.launch->joins_warps) return order_among_all(in, warp_number * WARP, warp, mask, lanes);
     for (unsigned lane = 0; lane < WARP; ++lane) {
         if (!(mask >> lane & 1) || warp_number * WARP + lane >= in.threads.size()) continue;
         for (unsigned m = 0; m < WARP; ++m) joined[m] = std::max(joined[m], warp.clock[lane][m]);
@@ -197,7 +197,7 @@ void finish_copies(Thread& thread, unsigned before_batch) {
             thread.copies[left++] = copy;
             continue;
         }
-        if (launch->traced) check_copy(copy, false);
+        if (gpu.launch->traced) check_copy(copy, false);
         memcpy(copy.to, copy.from, copy.bytes - copy.filled);
         memset(copy.to + copy.bytes - copy.filled, 0, copy.filled);
     }
@@ -211,45 +211,45 @@ using namespace emulator;
 extern "C" {
 
 int emulator_barrier(int op, int value, const char* file, int line) {
-    if (!now) return 0;
-    if (launch->traced) settle_value();
-    now->wait = {op, 0, static_cast<uint64_t>(value != 0), 0, 0, 0, file, line};
+    if (!gpu.thread) return 0;
+    if (gpu.launch->traced) settle_value();
+    gpu.thread->wait = {op, 0, static_cast<uint64_t>(value != 0), 0, 0, 0, file, line};
     stop_if_requested(0, file, line);
-    now->left_early = false;
-    now->state = State::at_barrier;
-    now->since_new = 0;
-    ++block->waiting;
-    release_if_complete(*block);
+    gpu.thread->left_early = false;
+    gpu.thread->state = State::at_barrier;
+    gpu.thread->since_new = 0;
+    ++gpu.block->waiting;
+    release_if_complete(*gpu.block);
     wait_here();
-    return static_cast<int>(now->wait.result);
+    return static_cast<int>(gpu.thread->wait.result);
 }
 
 uint64_t emulator_warp(int op, unsigned mask, uint64_t value, int argument, int width, const char* file, int line) {
-    if (!now) return value;
-    if (launch->traced) settle_value();
-    now->wait = {op, mask, value, 0, argument, width, file, line};
-    now->since_new = 0;
+    if (!gpu.thread) return value;
+    if (gpu.launch->traced) settle_value();
+    gpu.thread->wait = {op, mask, value, 0, argument, width, file, line};
+    gpu.thread->since_new = 0;
     stop_if_requested(0, file, line);
-    now->left_early = false;
-    if (!(mask >> now->lane() & 1)) {
-        Record& record = add_record(MASK, nullptr, 0, 0, 1, side_waiting(*now, *block));
+    gpu.thread->left_early = false;
+    if (!(mask >> gpu.thread->lane() & 1)) {
+        Record& record = add_record(MASK, nullptr, 0, 0, 1, side_waiting(*gpu.thread, *gpu.block));
         snprintf(record.text, sizeof record.text, "lane %u calls it with mask 0x%08x, which does not include it",
-                 now->lane(), mask);
-        now->wait.mask |= 1u << now->lane();
+                 gpu.thread->lane(), mask);
+        gpu.thread->wait.mask |= 1u << gpu.thread->lane();
     }
-    now->state = State::at_warp;
-    complete_warp_op(*block, *now);
+    gpu.thread->state = State::at_warp;
+    complete_warp_op(*gpu.block, *gpu.thread);
     wait_here();
-    return now->wait.result;
+    return gpu.thread->wait.result;
 }
 
 void emulator_atomic(void* place, unsigned bytes, void* old) {
     auto pc = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
-    if (now && launch->traced)
+    if (gpu.thread && gpu.launch->traced)
         check_access(reinterpret_cast<uintptr_t>(place), bytes, ATOMIC, pc);
-    else if (now) {
+    else if (gpu.thread) {
         stop_if_requested(pc);
-        now->left_early = false;
+        gpu.thread->left_early = false;
         detect_spinning(reinterpret_cast<uintptr_t>(place), pc);
     }
     memcpy(old, place, bytes);
@@ -258,10 +258,10 @@ void emulator_atomic(void* place, unsigned bytes, void* old) {
 void emulator_put(void* place, unsigned bytes, const void* value) { memcpy(place, value, bytes); }
 
 void emulator_copy_async(void* to, const void* from, unsigned bytes, unsigned filled, const char* file, int line) {
-    if (!now) return;
+    if (!gpu.thread) return;
     auto target = reinterpret_cast<uintptr_t>(to), source = reinterpret_cast<uintptr_t>(from);
     if (!(bytes == 4 || bytes == 8 || bytes == 16) || target % bytes || source % bytes) {
-        Side side = side_of(*now, *block, WRITE, 0);
+        Side side = side_here(WRITE, 0);
         side.file = file;
         side.line = line;
         Record& record = add_record(MISALIGNED, region_of(target), target, bytes, 1, side);
@@ -269,17 +269,17 @@ void emulator_copy_async(void* to, const void* from, unsigned bytes, unsigned fi
                  "an asynchronous copy has 4, 8 or 16 bytes, aligned to as many: this one has %u", bytes);
         stop_launch();
     }
-    Copy copy = {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, filled, now->batch,
+    Copy copy = {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, filled, gpu.thread->batch,
                  reinterpret_cast<uintptr_t>(__builtin_return_address(0))};
-    if (launch->traced) check_copy(copy, true);
-    now->copies.push_back(copy);
+    if (gpu.launch->traced) check_copy(copy, true);
+    gpu.thread->copies.push_back(copy);
 }
 
 void emulator_copy_commit() {
-    if (now) ++now->batch;
+    if (gpu.thread) ++gpu.thread->batch;
 }
 
 void emulator_copy_wait(unsigned batches) {
-    if (now) finish_copies(*now, now->batch > batches ? now->batch - batches : 0);
+    if (gpu.thread) finish_copies(*gpu.thread, gpu.thread->batch > batches ? gpu.thread->batch - batches : 0);
 }
 }

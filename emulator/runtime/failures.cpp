@@ -86,9 +86,9 @@ void record_deadlock(const Block& in) {
 void record_fault(const Fault& fault) {
     bool memory = fault.signal == SIGSEGV || fault.signal == SIGBUS;
     // Local memory that is too large is accessed from its far end, which can be far below the stack.
-    bool local = memory && fault.address + 4 * STACK - now->own < 4 * STACK + 4096;
+    bool local = memory && fault.address + 4 * STACK - gpu.thread->own < 4 * STACK + 4096;
     Kind kind = memory ? OUTSIDE : fault.signal == SIGFPE || fault.signal == SIGILL ? TRAP : DEADLOCK;
-    Record& record = add_record(kind, nullptr, memory ? fault.address : 0, 0, 1, side_of(*now, *block, TOUCH, fault.pc));
+    Record& record = add_record(kind, nullptr, memory ? fault.address : 0, 0, 1, side_here(TOUCH, fault.pc));
     if (fault.file) {
         record.first.file = fault.file;
         record.first.line = fault.line;
@@ -104,7 +104,7 @@ void record_fault(const Fault& fault) {
     } else if (kind == TRAP) {
         say("%s", fault.signal == SIGFPE ? "division of an integer by zero" : "an illegal instruction");
     } else {
-        say("the launch had not ended after %g s; this thread was running", options.limit);
+        say("the launch had not ended after %g s; this thread was running", gpu.options.limit);
     }
 }
 

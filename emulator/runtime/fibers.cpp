@@ -23,9 +23,9 @@ struct Slab {
     std::vector<Fiber> fibers;
 };
 
-std::vector<Slab*> slabs;
-jmp_buf scheduler;
-void (*body_of_fibers)();
+std::vector<Slab*> slabs;  // never freed: stacks are used by launch after launch
+jmp_buf scheduler;  // where run_fiber was called
+void (*body_of_fibers)();  // what run_fiber was given
 
 Slab* make_slab() {
     void* stacks = mmap(nullptr, SLAB * STACK, PROT_READ | PROT_WRITE,
@@ -74,7 +74,7 @@ __attribute__((noinline)) void leave_fiber(Fiber* fiber) {
 }
 
 void abandon_fiber() {
-    if (now->fiber) now->fiber->started = false;
+    if (gpu.thread->fiber) gpu.thread->fiber->started = false;
     _longjmp(scheduler, 1);
 }
 
@@ -98,10 +98,10 @@ const int CLOCK = SIGRTMIN + 3;
 const int WATCHED[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGINT, CLOCK};
 constexpr int COUNT = sizeof WATCHED / sizeof *WATCHED;
 constexpr long TICK = 50 * 1000 * 1000;  // ns between two checks of the time limit
-struct sigaction before[COUNT];
+struct sigaction before[COUNT];  // the handlers that a launch replaces, of each signal in WATCHED
 void (*on_fault)(int, uintptr_t, uintptr_t);
-double deadline;
-stack_t stack_before;
+double deadline;  // of the launch, in seconds_now()
+stack_t stack_before;  // the signal stack that a launch replaces
 timer_t timer;
 pid_t timer_of = 0;  // the OS thread that the timer signals
 
@@ -134,19 +134,20 @@ Place place_of(void* context) {
 // if the author's code runs on a fiber. Otherwise they set a flag, which the runtime reads (stop_if_requested).
 void on_signal(int signal, siginfo_t* info, void* context) {
     bool fault = signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
-    bool here = launch && gettid_now() == launch->os_thread;
+    bool here = gpu.launch && gettid_now() == gpu.launch->os_thread;
     Place place = place_of(context);
-    bool on_fiber = here && now && now->fiber && place.stack - reinterpret_cast<uintptr_t>(now->fiber->stack) + 4 * STACK < 5 * STACK;
-    bool in_kernel = on_fiber && place.pc - launch->code < launch->code_bytes;
+    const Fiber* fiber = here && gpu.thread ? gpu.thread->fiber : nullptr;
+    bool on_fiber = fiber && place.stack - reinterpret_cast<uintptr_t>(fiber->stack) + 4 * STACK < 5 * STACK;
+    bool in_kernel = on_fiber && place.pc - gpu.launch->code < gpu.launch->code_bytes;
     if (fault && !on_fiber) {  // not in a kernel: the previous handler gets it
         for (int i = 0; i < COUNT; ++i)
             if (WATCHED[i] == signal) sigaction(signal, &before[i], nullptr);
         return;
     }
-    if (launch && signal == SIGINT) launch->interrupted = true;
-    if (launch && !fault && signal != SIGINT) launch->expired = launch->expired || limit_is_over();
-    if (fault || (in_kernel && (launch->interrupted || launch->expired)))
-        on_fault(fault ? signal : launch->interrupted ? SIGINT : CLOCK,
+    if (gpu.launch && signal == SIGINT) gpu.launch->interrupted = true;
+    if (gpu.launch && !fault && signal != SIGINT) gpu.launch->expired = gpu.launch->expired || limit_is_over();
+    if (fault || (in_kernel && (gpu.launch->interrupted || gpu.launch->expired)))
+        on_fault(fault ? signal : gpu.launch->interrupted ? SIGINT : CLOCK,
                  info->si_code == SI_KERNEL ? UNKNOWN : reinterpret_cast<uintptr_t>(info->si_addr), place.pc);
 }
 
@@ -170,7 +171,7 @@ void watch_signals(double seconds, void (*handler)(int, uintptr_t, uintptr_t)) {
         if (before[i].sa_handler == SIG_IGN) sigaction(WATCHED[i], &before[i], nullptr);
     }
     pid_t self = gettid_now();
-    launch->os_thread = self;
+    gpu.launch->os_thread = self;
     if (timer_of != self) {
         if (timer_of) timer_delete(timer);
         sigevent event = {};

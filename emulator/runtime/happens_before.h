@@ -7,19 +7,46 @@
 
 namespace emulator {
 
-inline std::deque<EarlierLanes> earlier_lanes;
-inline bool in_shared;  // the access is to shared memory, where other blocks' accesses in the cells no longer count
-inline uint16_t self() { return static_cast<uint16_t>(now->linear); }
-inline uint32_t syncs_now() { return block->warps[now->warp()].syncs; }
-inline bool counts(uint32_t serial) { return in_shared ? serial == block->serial : serial >= launch->first_serial; }
-inline uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - launch->code); }
+// What the check of an access remembers beside the cells.
+struct Checking {
+    // The access is to shared memory, where accesses of other blocks that are still in the cells no longer count.
+    bool in_shared = false;
+
+    // The write is that of an asynchronous copy, which is made later: the value that it will leave is not known yet.
+    bool in_copy = false;
+
+    // The write and the one before it are one store of a warp, whose lanes may hold copies of one value (Launch::replicated).
+    bool together = false;
+
+    // The last write that raced, until it is made and it is known whether it changed the value. record: its number, or -1.
+    struct {
+        long record = -1;
+        const unsigned char* place = nullptr;
+        unsigned size = 0;
+        unsigned char was[16] = {};
+        bool together = false;
+    } unsettled;
+
+    // What cells point to. Deques, because they do not move their elements; emptied with the cells (forget_shadows).
+    std::deque<EarlierLanes> earlier_lanes;
+    std::deque<AccessSet> atomic_sets;
+    std::deque<std::vector<Cell>> byte_cells;
+};
+inline Checking checking;
+
+inline uint16_t self() { return static_cast<uint16_t>(gpu.thread->linear); }
+inline uint32_t syncs_now() { return gpu.block->warps[gpu.thread->warp()].syncs; }
+inline bool counts(uint32_t serial) {
+    return checking.in_shared ? serial == gpu.block->serial : serial >= gpu.launch->first_serial;
+}
+inline uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - gpu.launch->code); }
 
 // Whether an access of this block at that epoch happens before what the running thread does now.
 inline bool happens_before(uint32_t interval, uint16_t thread, uint32_t syncs) {
-    if (interval != block->interval || thread == self()) return true;
-    if (launch->joins_warps) return clock_of(*block, self())[thread] > syncs;
-    if (thread / WARP != now->warp()) return false;
-    return block->warps[now->warp()].clock[now->lane()][thread % WARP] > syncs;
+    if (interval != gpu.block->interval || thread == self()) return true;
+    if (gpu.launch->joins_warps) return clock_of(*gpu.block, self())[thread] > syncs;
+    if (thread / WARP != gpu.thread->warp()) return false;
+    return gpu.block->warps[gpu.thread->warp()].clock[gpu.thread->lane()][thread % WARP] > syncs;
 }
 
 struct Conflict {
@@ -32,15 +59,15 @@ constexpr Conflict NONE = {0, 0, 0, false};
 
 inline Conflict conflict_with(const LastWrite& last) {
     if (!counts(last.serial)) return NONE;
-    if (last.serial == block->serial && happens_before(last.interval, last.thread, last.syncs)) return NONE;
+    if (last.serial == gpu.block->serial && happens_before(last.interval, last.thread, last.syncs)) return NONE;
     return {last.serial, last.thread, last.site, true};
 }
 
 // Those of `lanes` whose access at that time is concurrent with what the running thread does now.
 inline uint32_t concurrent_lanes(uint32_t lanes, uint32_t syncs) {
-    auto& clock = block->warps[now->warp()].clock[now->lane()];
+    auto& clock = gpu.block->warps[gpu.thread->warp()].clock[gpu.thread->lane()];
     uint32_t left = 0;
-    for (lanes &= ~(1u << now->lane()); lanes; lanes &= lanes - 1) {
+    for (lanes &= ~(1u << gpu.thread->lane()); lanes; lanes &= lanes - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
         if (clock[lane] <= syncs) left |= 1u << lane;
     }
@@ -51,12 +78,12 @@ inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t sit
     uint32_t left = concurrent_lanes(lanes, syncs);
     if (!left) return NONE;
     unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
-    return {block->serial, static_cast<uint16_t>(now->warp() * WARP + lane), site, true};
+    return {gpu.block->serial, static_cast<uint16_t>(gpu.thread->warp() * WARP + lane), site, true};
 }
 
 // Those of these lanes, of any warp, whose access is concurrent with what the running thread does now.
 inline uint32_t concurrent_of(const EarlierLanes& earlier) {
-    const uint32_t* clock = clock_of(*block, self());
+    const uint32_t* clock = clock_of(*gpu.block, self());
     uint32_t left = 0;
     for (uint32_t lanes = earlier.lanes; lanes; lanes &= lanes - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes)), thread = earlier.warp * WARP + lane;
@@ -68,18 +95,18 @@ inline uint32_t concurrent_of(const EarlierLanes& earlier) {
 inline Conflict conflict_of_any_warp(const AccessSet& set) {
     for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
         if (uint32_t left = concurrent_of(*earlier))
-            return {block->serial, static_cast<uint16_t>(earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(left))),
+            return {gpu.block->serial, static_cast<uint16_t>(earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(left))),
                     earlier->site, true};
     return NONE;
 }
 
 inline Conflict conflict_with(const AccessSet& set) {
     if (!counts(set.serial)) return NONE;
-    if (set.serial != block->serial) return {set.serial, set.first, set.site, true};
+    if (set.serial != gpu.block->serial) return {set.serial, set.first, set.site, true};
     if (set.before != NOBODY) return {set.before_serial, set.before, set.before_site, true};
-    if (set.interval != block->interval) return NONE;
-    if (launch->joins_warps) return conflict_of_any_warp(set);
-    if (set.first / WARP != now->warp()) return {set.serial, set.first, set.site, true};
+    if (set.interval != gpu.block->interval) return NONE;
+    if (gpu.launch->joins_warps) return conflict_of_any_warp(set);
+    if (set.first / WARP != gpu.thread->warp()) return {set.serial, set.first, set.site, true};
     if (set.other != NOBODY) return {set.serial, set.other, set.other_site, true};
     Conflict found = conflict_with_lanes(set.lanes, set.syncs, set.site);
     for (EarlierLanes* earlier = set.earlier; earlier && !found.found; earlier = earlier->next)
@@ -88,24 +115,24 @@ inline Conflict conflict_with(const AccessSet& set) {
 }
 
 inline void start_set(AccessSet& set, uint32_t site) {
-    set.serial = block->serial;
-    set.interval = block->interval;
+    set.serial = gpu.block->serial;
+    set.interval = gpu.block->interval;
     set.syncs = syncs_now();
-    set.lanes = 1u << now->lane();
+    set.lanes = 1u << gpu.thread->lane();
     set.site = site;
     set.earlier = nullptr;
     set.first = self();
     set.other = NOBODY;
-    if (!launch->joins_warps) return;
-    earlier_lanes.push_back({set.syncs, set.lanes, site, now->warp(), nullptr});
-    set.earlier = &earlier_lanes.back();
+    if (!gpu.launch->joins_warps) return;
+    checking.earlier_lanes.push_back({set.syncs, set.lanes, site, gpu.thread->warp(), nullptr});
+    set.earlier = &checking.earlier_lanes.back();
 }
 
 // Adds the access of the running thread to the list of all warps; those that happen before it are dropped.
 inline void add_among_all(AccessSet& set, uint32_t site) {
     for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
-        if (earlier->warp == now->warp() && earlier->syncs == syncs_now() && earlier->site == site) {
-            earlier->lanes |= 1u << now->lane();
+        if (earlier->warp == gpu.thread->warp() && earlier->syncs == syncs_now() && earlier->site == site) {
+            earlier->lanes |= 1u << gpu.thread->lane();
             return;
         }
     EarlierLanes* kept = nullptr;
@@ -115,14 +142,14 @@ inline void add_among_all(AccessSet& set, uint32_t site) {
         earlier->next = kept;
         kept = earlier;
     }
-    earlier_lanes.push_back({syncs_now(), 1u << now->lane(), site, now->warp(), kept});
-    set.earlier = &earlier_lanes.back();
+    checking.earlier_lanes.push_back({syncs_now(), 1u << gpu.thread->lane(), site, gpu.thread->warp(), kept});
+    set.earlier = &checking.earlier_lanes.back();
 }
 
 inline void add_access(AccessSet& set, uint32_t site) {
-    if (launch->joins_warps && set.serial == block->serial && set.interval == block->interval)
+    if (gpu.launch->joins_warps && set.serial == gpu.block->serial && set.interval == gpu.block->interval)
         return add_among_all(set, site);
-    if (set.serial != block->serial) {
+    if (set.serial != gpu.block->serial) {
         bool earlier = counts(set.serial);
         uint32_t serial = set.serial, at = set.site;
         uint16_t who = set.first;
@@ -130,38 +157,38 @@ inline void add_access(AccessSet& set, uint32_t site) {
         set.before = earlier ? who : NOBODY;
         set.before_serial = serial;
         set.before_site = at;
-    } else if (set.interval != block->interval) {
+    } else if (set.interval != gpu.block->interval) {
         start_set(set, site);
-    } else if (set.first / WARP != now->warp()) {
+    } else if (set.first / WARP != gpu.thread->warp()) {
         if (set.other == NOBODY) {
             set.other = self();
             set.other_site = site;
         }
     } else if (set.syncs == syncs_now() && set.site == site) {
-        set.lanes |= 1u << now->lane();
+        set.lanes |= 1u << gpu.thread->lane();
     } else if (set.syncs == syncs_now()) {  // on another line
         for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
             if (earlier->syncs == set.syncs && earlier->site == site) {
-                earlier->lanes |= 1u << now->lane();
+                earlier->lanes |= 1u << gpu.thread->lane();
                 return;
             }
-        earlier_lanes.push_back({set.syncs, 1u << now->lane(), site, now->warp(), set.earlier});
-        set.earlier = &earlier_lanes.back();
+        checking.earlier_lanes.push_back({set.syncs, 1u << gpu.thread->lane(), site, gpu.thread->warp(), set.earlier});
+        set.earlier = &checking.earlier_lanes.back();
     } else {  // the warp has synced since: lanes whose access happens before this one are dropped
         EarlierLanes* kept = nullptr;
         uint32_t left = concurrent_lanes(set.lanes, set.syncs);
         if (left) {
-            earlier_lanes.push_back({set.syncs, left, set.site, now->warp(), kept});
-            kept = &earlier_lanes.back();
+            checking.earlier_lanes.push_back({set.syncs, left, set.site, gpu.thread->warp(), kept});
+            kept = &checking.earlier_lanes.back();
         }
         for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
             if ((left = concurrent_lanes(earlier->lanes, earlier->syncs))) {
-                earlier_lanes.push_back({earlier->syncs, left, earlier->site, now->warp(), kept});
-                kept = &earlier_lanes.back();
+                checking.earlier_lanes.push_back({earlier->syncs, left, earlier->site, gpu.thread->warp(), kept});
+                kept = &checking.earlier_lanes.back();
             }
         set.earlier = kept;
         set.syncs = syncs_now();
-        set.lanes = 1u << now->lane();
+        set.lanes = 1u << gpu.thread->lane();
         set.site = site;
         set.first = self();
     }

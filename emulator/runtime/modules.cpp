@@ -26,11 +26,11 @@ struct Loaded {  // where a module's data are
     std::vector<Variable> variables;  // in shared memory
     std::vector<Variable> named;  // in the library's data: what a kernel may access there
 };
-std::map<const Module*, Loaded> modules;
-thread_local std::map<const Module*, uintptr_t> shared_of_thread;
-Loaded* entered = nullptr;
-Region dynamic = {};
-Region parameters = {};
+std::map<const Module*, Loaded> modules;  // what is known of each, from the first question about it
+thread_local std::map<const Module*, uintptr_t> shared_of_thread;  // where their TLS blocks lie in this OS thread
+Loaded* entered = nullptr;  // the module of the launch in progress
+Region dynamic = {};  // the dynamic shared memory of the launch
+Region parameters = {};  // the launch's parameters: kernels may read them in place
 
 // A part of the library's data. In what stays writable a kernel may access the author's variables: the rest is the emulator's
 // and the loader's.
@@ -110,7 +110,7 @@ Loaded& loaded_of(const Module* module) {
 // All kernels of a file have their shared variables in one TLS block; on a GPU a kernel has only its own.
 void limit_to_kernel(Loaded& loaded) {
     Region& region = loaded.shared;
-    auto kernel = reinterpret_cast<uintptr_t>(launch->request->function);
+    auto kernel = reinterpret_cast<uintptr_t>(gpu.launch->request->function);
     region.spans.clear();
     region.unwatched.clear();
     for (const Variable& variable : loaded.variables) {
@@ -136,14 +136,14 @@ void enter_module(const Module* module) {
     region.id = -1;
     limit_to_kernel(loaded);
     entered = &loaded;
-    launch->code = module->anchor ? loaded.code : reinterpret_cast<uintptr_t>(module);
+    gpu.launch->code = module->anchor ? loaded.code : reinterpret_cast<uintptr_t>(module);
     if (module->anchor)
-        for (Region& each : loaded.globals) launch->code_bytes = std::max(launch->code_bytes, each.high - loaded.code);
+        for (Region& each : loaded.globals) gpu.launch->code_bytes = std::max(gpu.launch->code_bytes, each.high - loaded.code);
     for (Region& each : loaded.globals) add_region(&each);
     if (module->anchor) add_region(&region);
     dynamic.spans.clear();
     dynamic.low = reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
-    dynamic.high = dynamic.low + launch->request->shared;
+    dynamic.high = dynamic.low + gpu.launch->request->shared;
     dynamic.margin_low = dynamic.low;
     dynamic.margin_high = dynamic.low + sizeof emulator_dynamic_shared;
     dynamic.soft = true;
@@ -151,8 +151,8 @@ void enter_module(const Module* module) {
     dynamic.shift = 2;
     dynamic.id = -1;
     add_region(&dynamic);
-    parameters.low = parameters.margin_low = reinterpret_cast<uintptr_t>(launch->request->params);
-    parameters.high = parameters.margin_high = parameters.low + launch->request->params_bytes;
+    parameters.low = parameters.margin_low = reinterpret_cast<uintptr_t>(gpu.launch->request->params);
+    parameters.high = parameters.margin_high = parameters.low + gpu.launch->request->params_bytes;
     parameters.space = PARAMETER;
     add_region(&parameters);
 }
@@ -184,7 +184,7 @@ void add_global(const Module* module, void* base, size_t bytes, bool read_only) 
 size_t static_shared_bytes() { return entered->shared.high - entered->shared.low; }
 
 void map_shared(Block& of, size_t dynamic_bytes) {
-    if (!launch->traced) return;
+    if (!gpu.launch->traced) return;
     if (of.shared_static.empty()) {
         of.shared_static.resize(static_shared_bytes() / 4 + 1);
         of.shared_dynamic.resize(dynamic_bytes / 4 + 1);
@@ -200,7 +200,7 @@ void poison_shared(size_t dynamic_bytes) {
 
 void swap_shared(Block* out, Block* in) {
     auto* statics = reinterpret_cast<unsigned char*>(entered->shared.low);
-    size_t bytes = static_shared_bytes(), more = launch->request->shared;
+    size_t bytes = static_shared_bytes(), more = gpu.launch->request->shared;
     if (out) {
         out->image.assign(statics, statics + bytes);
         out->image.insert(out->image.end(), emulator_dynamic_shared, emulator_dynamic_shared + more);

@@ -38,7 +38,7 @@ uint64_t result_of(const NamedBarrier& barrier, int op) {
 }
 
 void complete(Block& in, NamedBarrier& barrier) {
-    if (launch->traced) join_returned(in, barrier);
+    if (gpu.launch->traced) join_returned(in, barrier);
     NamedBarrier done;
     std::swap(done, barrier);  // empty again before anybody goes on
     for (unsigned number : done.waiting) {
@@ -82,7 +82,7 @@ void arrive(Block& in, unsigned number, unsigned expected, const std::vector<uns
     }
     barrier.expected = expected;
     barrier.lanes.resize((in.threads.size() + WARP - 1) / WARP);
-    uint32_t syncs = launch->traced ? ++in.warps[threads[0] / WARP].syncs : 0;
+    uint32_t syncs = gpu.launch->traced ? ++in.warps[threads[0] / WARP].syncs : 0;
     for (unsigned number_of : threads) {
         Thread& thread = in.threads[number_of];
         if (has_arrived(barrier, thread)) {
@@ -90,7 +90,7 @@ void arrive(Block& in, unsigned number, unsigned expected, const std::vector<uns
             snprintf(record.text, sizeof record.text, "a thread arrives again at barrier %u, which is not complete", number);
             continue;
         }
-        if (launch->traced) join(in, barrier, number_of, syncs);
+        if (gpu.launch->traced) join(in, barrier, number_of, syncs);
         barrier.lanes[thread.warp()] |= 1u << thread.lane();
         ++barrier.arrived;
         barrier.holding += thread.wait.value != 0;

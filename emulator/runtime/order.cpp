@@ -24,7 +24,7 @@ uint64_t random_bits() {  // splitmix64
 std::vector<unsigned> order_of(unsigned n) {
     std::vector<unsigned> order(n);
     std::iota(order.begin(), order.end(), 0u);
-    if (options.seed)
+    if (gpu.options.seed)
         for (unsigned i = n; i > 1; --i) std::swap(order[i - 1], order[random_bits() % i]);
     return order;
 }
@@ -34,11 +34,11 @@ Thread& take_ready(Block& in) {
         in.ready.erase(in.ready.begin(), in.ready.begin() + static_cast<long>(in.next_ready));
         in.next_ready = 0;
     }
-    if (options.by_warp) {
+    if (gpu.options.by_warp) {
         auto sooner = [&in](uint16_t a, uint16_t b) { return in.rank[a / WARP] < in.rank[b / WARP]; };
         auto from = in.ready.begin() + static_cast<long>(in.next_ready);
         std::iter_swap(from, std::min_element(from, in.ready.end(), sooner));
-    } else if (options.seed) {
+    } else if (gpu.options.seed) {
         size_t left = in.ready.size() - in.next_ready;
         std::swap(in.ready[in.next_ready], in.ready[in.next_ready + random_bits() % left]);
     }

@@ -11,10 +11,19 @@ namespace emulator {
 namespace {
 
 using Key = std::tuple<int, int, int, uint64_t, uint64_t, std::string, std::string>;
-std::deque<Record> records;
-std::map<Key, long> numbers;
-uint64_t accesses;
-std::map<long, uint64_t> counted_at;
+struct {
+    // All records, by their numbers. A deque does not move its elements, and callers hold references.
+    std::deque<Record> records;
+
+    // The number of the record of each kind, region and pair of sites.
+    std::map<Key, long> numbers;
+
+    // Accesses that were checked so far.
+    uint64_t accesses = 0;
+
+    // The access at which each record was last counted: an access that conflicts in several cells counts once.
+    std::map<long, uint64_t> counted_at;
+} recorded;
 
 std::string place(const Side& side) {
     return side.file ? std::string(side.file) + ":" + std::to_string(side.line) : std::string();
@@ -39,6 +48,8 @@ Side side_of(const Thread& thread, const Block& in, What what, uintptr_t pc) {
     return side;
 }
 
+Side side_here(What what, uintptr_t pc) { return side_of(*gpu.thread, *gpu.block, what, pc); }
+
 Side side_waiting(const Thread& thread, const Block& in) {
     Side side = side_of(thread, in, WAIT, 0);
     side.file = thread.wait.file;
@@ -49,22 +60,22 @@ Side side_waiting(const Thread& thread, const Block& in) {
 Side side_of_earlier(uint32_t serial, unsigned thread, What what, uint32_t site) {
     Side side = {};
     side.what = what;
-    side.pc = launch->code + site;
-    put(side.thread, spread(thread, launch->request->block));
-    put(side.block, spread(serial - launch->first_serial, launch->request->grid));
+    side.pc = gpu.launch->code + site;
+    put(side.thread, spread(thread, gpu.launch->request->block));
+    put(side.block, spread(serial - gpu.launch->first_serial, gpu.launch->request->grid));
     return side;
 }
 
-void new_access() { ++accesses; }
+void new_access() { ++recorded.accesses; }
 
 long record_number(const Record& record) {
-    for (long i = 0; i < static_cast<long>(records.size()); ++i)
-        if (&records[static_cast<size_t>(i)] == &record) return i;
+    for (long i = 0; i < static_cast<long>(recorded.records.size()); ++i)
+        if (&recorded.records[static_cast<size_t>(i)] == &record) return i;
     return -1;
 }
 
 void note_value(long number, bool same) {
-    Record& record = records[static_cast<size_t>(number)];
+    Record& record = recorded.records[static_cast<size_t>(number)];
     record.same_value = record.same_value == 0 ? 0 : same;
 }
 
@@ -74,28 +85,28 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
     bool swapped = kind == RACE && second.pc < first.pc;
     const Side &one = swapped ? second : first, &two = swapped ? first : second;
     Key key(kind, space, id, one.pc, two.pc, place(one), place(two));
-    auto [entry, is_new] = numbers.try_emplace(key, static_cast<long>(records.size()));
+    auto [entry, is_new] = recorded.numbers.try_emplace(key, static_cast<long>(recorded.records.size()));
     if (is_new) {
         Record record = {};
         record.kind = kind;
         record.space = space;
         record.region = id;
         record.same_value = -1;
-        uintptr_t base = !region ? 0 : region->space == MODULE && region->id < 0 ? launch->code : region->low;
+        uintptr_t base = !region ? 0 : region->space == MODULE && region->id < 0 ? gpu.launch->code : region->low;
         record.offset = static_cast<int64_t>(address - base);
         record.size = size;
         record.sides = sides;
         record.first = first;
         record.second = second;
         Dl_info info;
-        record.code = launch ? launch->code : 0;
-        record.library = !launch ? "" : launch->request->module->name ? launch->request->module->name
-                         : dladdr(launch->request->module, &info) ? info.dli_fname : "";
-        records.push_back(record);
+        record.code = gpu.launch ? gpu.launch->code : 0;
+        record.library = !gpu.launch ? "" : gpu.launch->request->module->name ? gpu.launch->request->module->name
+                         : dladdr(gpu.launch->request->module, &info) ? info.dli_fname : "";
+        recorded.records.push_back(record);
     }
-    Record& record = records[static_cast<size_t>(entry->second)];
-    if (is_new || counted_at[entry->second] != accesses) ++record.count;
-    counted_at[entry->second] = accesses;
+    Record& record = recorded.records[static_cast<size_t>(entry->second)];
+    if (is_new || recorded.counted_at[entry->second] != recorded.accesses) ++record.count;
+    recorded.counted_at[entry->second] = recorded.accesses;
     return record;
 }
 
@@ -105,13 +116,13 @@ using namespace emulator;
 
 extern "C" {
 
-size_t emulator_records() { return records.size(); }
+size_t emulator_records() { return recorded.records.size(); }
 
-const Record* emulator_record(size_t number) { return &records[number]; }
+const Record* emulator_record(size_t number) { return &recorded.records[number]; }
 
 void emulator_forget_records() {
-    records.clear();
-    numbers.clear();
-    counted_at.clear();
+    recorded.records.clear();
+    recorded.numbers.clear();
+    recorded.counted_at.clear();
 }
 }

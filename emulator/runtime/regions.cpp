@@ -10,9 +10,9 @@ namespace {
 constexpr size_t ALLOCATION_MARGIN = 64 * 1024;
 
 std::vector<Region*> regions;  // by margin_low; margins do not overlap other regions
-Region* last = nullptr;
+Region* last = nullptr;  // that an address was found in: most accesses are in the same one as the access before
 std::map<void*, Region> allocations;  // by their address
-uintptr_t local_low = 0, local_high = 0;
+uintptr_t local_low = 0, local_high = 0;  // the local memory of all threads of the block, if they have no fibers
 
 Region* find(uintptr_t address) {
     auto at = std::upper_bound(regions.begin(), regions.end(), address,

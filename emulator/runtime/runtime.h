@@ -149,10 +149,25 @@ struct Options {
     double limit = 60;  // seconds for one launch
 };
 
-extern Thread* now;  // the thread that runs; null outside of kernels
-extern Block* block;
-extern Launch* launch;
-extern Options options;
+// The state of the emulated GPU. There is one, and the launch in progress has it. What a single file remembers beside it is a
+// struct of that file: schedule (scheduler.cpp), checking (happens_before.h), recorded (records.cpp).
+struct Gpu {
+    // The thread that runs: barriers, accesses and faults are its own. It is null outside of kernels, so that the functions of
+    // kernel_api.h do nothing in host code. The machine for PTX runs many lanes at once and sets it for what concerns one.
+    Thread* thread = nullptr;
+
+    // The block whose shared memory is mapped: the block of `thread`, and the last one that ran while no thread runs. It is
+    // null before the first block of a launch, and once the object of a block that ended is reused.
+    Block* block = nullptr;
+
+    // The launch in progress, on the stack of emulator_launch. It is null between launches, which tells the signal handler that
+    // a fault is not a kernel's.
+    Launch* launch = nullptr;
+
+    // How launches run: checked or not, in which order, for how long. Python sets it between launches (emulator_configure).
+    Options options;
+};
+extern Gpu gpu;
 
 // What runs the blocks of a launch. The runtime chooses the order of blocks; `run` is called while `has_ready` says so.
 struct Engine {
@@ -280,7 +295,7 @@ void forget_cells();  // forgets all accesses
 size_t static_shared_of(const Module* module, const void* kernel);  // bytes of the kernel's own variables
 void limit_dynamic(const std::vector<std::pair<size_t, size_t>>& spans);  // offsets in dynamic shared memory that may be accessed
 void add_global(const Module* module, void* base, size_t bytes, bool read_only);  // of a module that is no library
-void map_shared(Block& block, size_t dynamic_bytes);  // the shared regions now show this block's cells
+void map_shared(Block& of, size_t dynamic_bytes);  // the shared regions now show this block's cells
 void swap_shared(Block* out, Block* in);
 void poison_shared(size_t dynamic_bytes);
 size_t static_shared_bytes();
@@ -304,6 +319,7 @@ struct Record {
 };
 
 Side side_of(const Thread& thread, const Block& in, What what, uintptr_t pc);
+Side side_here(What what, uintptr_t pc);  // of the running thread
 Side side_waiting(const Thread& thread, const Block& in);
 Side side_of_earlier(uint32_t serial, unsigned thread, What what, uint32_t site);
 void new_access();  // several records of one access count once

@@ -11,10 +11,7 @@
 
 namespace emulator {
 
-Thread* now = nullptr;
-Block* block = nullptr;
-Launch* launch = nullptr;
-Options options;
+Gpu gpu;
 
 namespace {
 
@@ -22,34 +19,47 @@ constexpr unsigned SIDE_BY_SIDE = 4;  // blocks in flight if threads are switche
 constexpr unsigned MOST_IN_FLIGHT = 32;  // if a block may be waiting for one that has not started
 constexpr uint64_t SPINNING = 1 << 20;  // accesses to the same few addresses, after which a thread counts as waiting for ever
 
-std::mutex launch_lock;
-uint32_t next_serial = 1;
-uint64_t launches = 0;
-uint64_t progress = 0;  // how often a thread returned or reached a barrier
-bool dead = false;  // see call_was_stopped
-Fault fault;
+struct {
+    // Held for a whole launch: everything in the runtime is of one launch at a time.
+    std::mutex launch_lock;
 
-void body() { launch->request->entry(launch->request->params); }
+    // The serial of the next launch's first block. Cells name a block by its serial; when they run out, cells are forgotten.
+    uint32_t next_serial = 1;
+
+    // Launches since emulator_configure. Each has a random order of its own, the same in every run with this seed.
+    uint64_t launches = 0;
+
+    // How often a thread returned or reached a barrier: while it grows, threads that spin may get what they wait for.
+    uint64_t progress = 0;
+
+    // A launch of this call was stopped: as on a GPU, nothing more can be launched until the next call (call_was_stopped).
+    bool dead = false;
+
+    // Why the thread that ran last was abandoned, for record_fault. Written in a signal handler; signal 0: by stop_launch.
+    Fault fault;
+} schedule;
+
+void body() { gpu.launch->request->entry(gpu.launch->request->params); }
 
 // In a signal handler: the launch ends here, and record_fault says where.
 void on_fault(int signal, uintptr_t address, uintptr_t pc) {
-    fault = {signal, address, pc + 1, nullptr, 0};
-    launch->stopped = true;
+    schedule.fault = {signal, address, pc + 1, nullptr, 0};
+    gpu.launch->stopped = true;
     abandon_fiber();
 }
 
 // ---- one block ----------------------------------------------------------------------------------------------------
 
 void begin_block(Block& in, unsigned linear) {
-    const Request& request = *launch->request;
+    const Request& request = *gpu.launch->request;
     unsigned count = request.block.x * request.block.y * request.block.z;
     in.index = {linear % request.grid.x, linear / request.grid.x % request.grid.y, linear / request.grid.x / request.grid.y};
-    in.serial = launch->first_serial + linear;
+    in.serial = gpu.launch->first_serial + linear;
     in.interval = 1;
     in.alive = count;
     in.waiting = 0;
     in.threads.resize(count);
-    if (launch->traced) in.warps.assign((count + WARP - 1) / WARP, Warp{});
+    if (gpu.launch->traced) in.warps.assign((count + WARP - 1) / WARP, Warp{});
     in.clocks.clear();
     for (NamedBarrier& barrier : in.named) barrier = {};
     in.ready.clear();
@@ -70,27 +80,27 @@ void begin_block(Block& in, unsigned linear) {
         thread.stores = 0;
     }
     for (unsigned i : order_of(count)) in.ready.push_back(static_cast<uint16_t>(i));
-    if (options.by_warp) in.rank = order_of((count + WARP - 1) / WARP);
+    if (gpu.options.by_warp) in.rank = order_of((count + WARP - 1) / WARP);
     if (request.engine) request.engine->begin(in);
 }
 
 bool has_ready(const Block& in) {
-    return launch->request->engine ? launch->request->engine->has_ready(in) : in.next_ready < in.ready.size();
+    return gpu.launch->request->engine ? gpu.launch->request->engine->has_ready(in) : in.next_ready < in.ready.size();
 }
 
 void run_thread(Block& in, Thread& thread) {
     enter_block(in);
-    now = &thread;
+    gpu.thread = &thread;
     run_fiber(thread.fiber, [] {
         body();
-        finish_copies(*now, ~0u);
-        now->state = State::done;
+        finish_copies(*gpu.thread, ~0u);
+        gpu.thread->state = State::done;
     });
-    if (launch->stopped && fault.signal && !launch->interrupted) record_fault(fault);
-    if (launch->traced) settle_value();
-    now = nullptr;
-    if (launch->stopped) return;
-    progress += thread.state != State::ready;
+    if (gpu.launch->stopped && schedule.fault.signal && !gpu.launch->interrupted) record_fault(schedule.fault);
+    if (gpu.launch->traced) settle_value();
+    gpu.thread = nullptr;
+    if (gpu.launch->stopped) return;
+    schedule.progress += thread.state != State::ready;
     if (thread.state == State::done) {
         --in.alive;
         release_if_complete(in);
@@ -111,15 +121,16 @@ bool all_spin(const std::vector<Block*>& in_flight, uint64_t accesses) {
 // ---- the grid -----------------------------------------------------------------------------------------------------
 
 void run_blocks(std::vector<Block*>& in_flight) {
-    const Dim& grid = launch->request->grid;
+    const Dim& grid = gpu.launch->request->grid;
     unsigned blocks = grid.x * grid.y * grid.z;
     std::vector<unsigned> order = order_of(blocks);
+    // Static, as run_grid looks at the blocks that a stopped launch leaves after this has returned.
     static std::vector<std::unique_ptr<Block>> made;
     made.clear();
-    size_t wanted = launch->switched ? SIDE_BY_SIDE : 1, next = 0;
+    size_t wanted = gpu.launch->switched ? SIDE_BY_SIDE : 1, next = 0;
     std::vector<Block*> idle;
-    uint64_t progress_when_stuck = progress;
-    while (!launch->stopped && !launch->interrupted) {
+    uint64_t progress_when_stuck = schedule.progress;
+    while (!gpu.launch->stopped && !gpu.launch->interrupted) {
         while (in_flight.size() < wanted && next < blocks) {
             if (idle.empty()) {
                 made.push_back(std::make_unique<Block>());
@@ -129,7 +140,7 @@ void run_blocks(std::vector<Block*>& in_flight) {
             Block* in = idle.back();
             idle.pop_back();
             begin_block(*in, order[next++]);
-            if (block == in) block = nullptr;  // the object is reused: its old shared memory must not be kept
+            if (gpu.block == in) gpu.block = nullptr;  // the object is reused: its old shared memory must not be kept
             in_flight.push_back(in);
         }
         if (in_flight.empty()) return;
@@ -137,8 +148,8 @@ void run_blocks(std::vector<Block*>& in_flight) {
         for (Block* in : in_flight)
             if (has_ready(*in)) able.push_back(in);
         bool stuck = able.empty() || all_spin(in_flight, SPINNING);
-        if (stuck && !able.empty() && progress != progress_when_stuck) {  // what they wait for may have happened since
-            progress_when_stuck = progress;
+        if (stuck && !able.empty() && schedule.progress != progress_when_stuck) {  // what they wait for may have happened since
+            progress_when_stuck = schedule.progress;
             for (Block* in : in_flight)
                 for (Thread& thread : in->threads) thread.since_new = 0;
             continue;
@@ -149,24 +160,24 @@ void run_blocks(std::vector<Block*>& in_flight) {
             continue;
         }
         if (stuck) {
-            launch->stopped = true;
+            gpu.launch->stopped = true;
             return record_deadlock(*in_flight[0]);
         }
         Block* in = able[able.size() > 1 ? random_bits() % able.size() : 0];
         bool more;
         do {  // without random switches a block goes on until none of its threads can
             bool may_spin = true;
-            if (launch->request->engine) {
-                launch->request->engine->run(*in);
+            if (gpu.launch->request->engine) {
+                gpu.launch->request->engine->run(*in);
             } else {
                 Thread& thread = take_ready(*in);
                 run_thread(*in, thread);
                 may_spin = thread.state == State::ready;
             }
-            more = has_ready(*in) && in_flight.size() == 1 && !launch->stopped && !launch->interrupted;
+            more = has_ready(*in) && in_flight.size() == 1 && !gpu.launch->stopped && !gpu.launch->interrupted;
             more &= !may_spin || !all_spin(in_flight, more_blocks ? WAITING : SPINNING);
         } while (more);
-        if (in->alive == 0) {
+        if (in->alive == 0) {  // no ordered write can follow the reads any more
             record_uninitialised_reads(*in);
             in_flight.erase(std::find(in_flight.begin(), in_flight.end(), in));
             idle.push_back(in);
@@ -186,34 +197,34 @@ void run_grid() {
 
 }  // namespace
 
-bool call_was_stopped() { return dead; }
+bool call_was_stopped() { return schedule.dead; }
 
 void enter_block(Block& in) {
-    if (block == &in) return;
-    swap_shared(block && block->alive ? block : nullptr, &in);
-    block = &in;
-    map_shared(in, launch->request->shared);
+    if (gpu.block == &in) return;
+    swap_shared(gpu.block && gpu.block->alive ? gpu.block : nullptr, &in);
+    gpu.block = &in;
+    map_shared(in, gpu.launch->request->shared);
 }
 
-void made_progress() { ++progress; }
+void made_progress() { ++schedule.progress; }
 
-void wait_here() { leave_fiber(now->fiber); }
+void wait_here() { leave_fiber(gpu.thread->fiber); }
 
 void yield_now() {
-    make_ready(*block, *now);
+    make_ready(*gpu.block, *gpu.thread);
     wait_here();
 }
 
 void stop_launch() {
-    fault = {};
-    launch->stopped = true;
+    schedule.fault = {};
+    gpu.launch->stopped = true;
     abandon_fiber();
 }
 
 void stop_if_requested(uintptr_t pc, const char* file, int line) {
-    if (!launch->interrupted && !launch->expired) return;
-    fault = {SIGALRM, 0, pc, file, line};
-    launch->stopped = true;
+    if (!gpu.launch->interrupted && !gpu.launch->expired) return;
+    schedule.fault = {SIGALRM, 0, pc, file, line};
+    gpu.launch->stopped = true;
     abandon_fiber();
 }
 
@@ -229,9 +240,9 @@ using namespace emulator;
 extern "C" {
 
 LaunchStatus emulator_launch(const Request* request, char* text, size_t text_bytes) {
-    if (now) return snprintf(text, text_bytes, "a kernel launched by a kernel: not covered"), LAUNCH_NESTED;
-    std::lock_guard<std::mutex> lock(launch_lock);
-    if (dead) return snprintf(text, text_bytes, "an earlier launch was stopped"), LAUNCH_STOPPED;
+    if (gpu.thread) return snprintf(text, text_bytes, "a kernel launched by a kernel: not covered"), LAUNCH_NESTED;
+    std::lock_guard<std::mutex> lock(schedule.launch_lock);
+    if (schedule.dead) return snprintf(text, text_bytes, "an earlier launch was stopped"), LAUNCH_STOPPED;
     char reason[256];
     if (LaunchStatus status = check_request(*request, reason, sizeof reason)) {
         const char* name = strrchr(request->file, '/') ? strrchr(request->file, '/') + 1 : request->file;
@@ -239,58 +250,58 @@ LaunchStatus emulator_launch(const Request* request, char* text, size_t text_byt
         else snprintf(text, text_bytes, "%s, %s", request->kernel, reason);
         return status;
     }
-    ++launches;
+    ++schedule.launches;
     uint64_t blocks = uint64_t(request->grid.x) * request->grid.y * request->grid.z;
-    if (next_serial + blocks > UINT32_MAX) {
+    if (schedule.next_serial + blocks > UINT32_MAX) {
         forget_cells();
-        next_serial = 1;
+        schedule.next_serial = 1;
     }
-    Launch running = {};
-    running.request = request;
-    running.traced = options.trace && request->module->traced;
-    running.switched = options.switch_chance > 0 && request->module->traced;
-    running.first_serial = next_serial;
-    next_serial += static_cast<uint32_t>(blocks);
-    launch = &running;
-    block = nullptr;
-    fault = {};
-    seed_random(options.seed * 0x2545F4914F6CDD1Du + launches);
+    Launch started = {};
+    started.request = request;
+    started.traced = gpu.options.trace && request->module->traced;
+    started.switched = gpu.options.switch_chance > 0 && request->module->traced;
+    started.first_serial = schedule.next_serial;
+    schedule.next_serial += static_cast<uint32_t>(blocks);
+    gpu.launch = &started;
+    gpu.block = nullptr;
+    schedule.fault = {};
+    seed_random(gpu.options.seed * 0x2545F4914F6CDD1Du + schedule.launches);
     enter_module(request->module);
     if (request->engine) request->engine->start();
-    watch_signals(options.limit, on_fault);
+    watch_signals(gpu.options.limit, on_fault);
     run_grid();
     unwatch_signals();
     leave_module();
-    launch = nullptr;
-    block = nullptr;
-    dead = running.stopped;
-    if (running.interrupted) raise(SIGINT);
-    return dead ? snprintf(text, text_bytes, "the launch was stopped"), LAUNCH_STOPPED : LAUNCH_DONE;
+    gpu.launch = nullptr;
+    gpu.block = nullptr;
+    schedule.dead = started.stopped;
+    if (started.interrupted) raise(SIGINT);
+    return schedule.dead ? snprintf(text, text_bytes, "the launch was stopped"), LAUNCH_STOPPED : LAUNCH_DONE;
 }
 
 // trace: whether launches of traced modules are checked; seed: order of threads and blocks; switch_chance: the probability that
 // threads are switched at an access of a traced module, checked or not; limit: seconds for one launch.
 void emulator_configure(int trace, uint64_t seed, double switch_chance, int by_warp, double limit) {
-    options = {trace != 0, seed, switch_chance, by_warp != 0, limit};
-    launches = 0;
+    gpu.options = {trace != 0, seed, switch_chance, by_warp != 0, limit};
+    schedule.launches = 0;
 }
 
-void emulator_begin_call() { dead = false; }
+void emulator_begin_call() { schedule.dead = false; }
 
-uint64_t emulator_launches() { return launches; }
+uint64_t emulator_launches() { return schedule.launches; }
 
-Dim emulator_thread_index() { return now ? now->index : Dim{0, 0, 0}; }
-Dim emulator_block_index() { return now ? block->index : Dim{0, 0, 0}; }
-Dim emulator_block_size() { return now ? launch->request->block : Dim{1, 1, 1}; }
-Dim emulator_grid_size() { return now ? launch->request->grid : Dim{1, 1, 1}; }
+Dim emulator_thread_index() { return gpu.thread ? gpu.thread->index : Dim{0, 0, 0}; }
+Dim emulator_block_index() { return gpu.thread ? gpu.block->index : Dim{0, 0, 0}; }
+Dim emulator_block_size() { return gpu.thread ? gpu.launch->request->block : Dim{1, 1, 1}; }
+Dim emulator_grid_size() { return gpu.thread ? gpu.launch->request->grid : Dim{1, 1, 1}; }
 
 void emulator_returned() {
-    if (now) now->left_early = true;
+    if (gpu.thread) gpu.thread->left_early = true;
 }
 
 void emulator_trap(const char* text, const char* file, int line) {
-    if (!now) abort();
-    Side side = side_of(*now, *block, TOUCH, 0);
+    if (!gpu.thread) abort();
+    Side side = side_here(TOUCH, 0);
     side.file = file;
     side.line = line;
     snprintf(add_record(TRAP, nullptr, 0, 0, 1, side).text, sizeof(Record::text), "%s", text);

@@ -6,16 +6,12 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flash_attest.emulator.observation import Observation
 from flash_attest.emulator.runtime.library import runtime
 
 LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much for a CPU
-
-_current: Watch | None = None
-_switching = False  # threads are switched at accesses, which only the traced build announces
-_lock = threading.RLock()
 
 
 @dataclass
@@ -31,14 +27,26 @@ class Watch:
         return lib.emulator_launches()
 
 
+@dataclass
+class Mode:
+    """How this process launches kernels. There is one runtime in a process, so there is one of these."""
+
+    watch: Watch | None = None  # the checking that is on
+    switching: bool = False  # threads are switched at accesses, which only the traced build announces
+    changing: threading.RLock = field(default_factory=threading.RLock)  # held as long as the mode is not the plain one
+
+
+_mode = Mode()
+
+
 def current() -> Watch | None:
     """The checking that is on in this process; None in plain mode, in which a family raises what was observed."""
-    return _current
+    return _mode.watch
 
 
 def needs_traced_build() -> bool:
     """Whether a kernel family runs the build that announces its accesses: they are checked, or threads switched there."""
-    return _current is not None or _switching
+    return _mode.watch is not None or _mode.switching
 
 
 @contextmanager
@@ -47,17 +55,16 @@ def ordered(seed: int, switch: float = 0.0, by_warp: bool = False) -> Iterator[N
 
     seed, switch: as of `watching`. by_warp: warps run one after another in a random order, each until it waits for others.
     """
-    global _switching
-    with _lock:
-        if _current is not None or _switching:
+    with _mode.changing:
+        if needs_traced_build():  # an order is chosen already
             yield
             return
         _configure(False, seed, switch, LIMIT, by_warp)
-        _switching = switch > 0
+        _mode.switching = switch > 0
         try:
             yield
         finally:
-            _switching = False
+            _mode.switching = False
             _configure(False, 0, 0.0, LIMIT)
 
 
@@ -68,16 +75,15 @@ def watching(observe: Callable[[list[Observation]], None], seed: int, switch: fl
     seed: 0 for threads and blocks in order, else a random order. switch: the probability that another thread continues at
     an access. limit: seconds for one launch.
     """
-    global _current
-    with _lock:
-        if _current is not None:
+    with _mode.changing:
+        if _mode.watch is not None:
             raise RuntimeError("launches are being traced already: one at a time")
         _configure(True, seed, switch, limit)
-        _current = Watch(observe)
+        _mode.watch = Watch(observe)
         try:
-            yield _current
+            yield _mode.watch
         finally:
-            _current = None
+            _mode.watch = None
             _configure(False, 0, 0.0, LIMIT)
             runtime().emulator_forget_shadows()
 

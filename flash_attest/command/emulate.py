@@ -1,8 +1,4 @@
-"""`flash-attest emulate`: a program that wants a GPU runs without one.
-
-flash-attest emulate -- pytest tests/                 tests that were written for a GPU, unchanged
-flash-attest emulate --trace -- python train.py       each launch traced; findings are reported at the end
-"""
+"""flash-attest emulate: runs a program that wants a GPU, such as tests of GPU kernels, without one."""
 
 from __future__ import annotations
 
@@ -19,37 +15,43 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from flash_attest.arguments import INTERRUPTED, WRONG, Parser, add_seed, seconds
+
 NAME = "emulate"
-SUMMARY = "run a program that wants a GPU without one; with --trace, check each access of its kernels"
+SUMMARY = "runs a program that wants a GPU without one, and reports races of its kernels if asked to"
+DESCRIPTION = """\
+Runs a program, such as pytest, in which PyTorch answers as if it had a GPU (sm_80). Kernels of @triton.jit and @cuda.jit run
+on the CPU, in the emulator. Processes that the program starts are included. Where a GPU is, nothing is emulated:
+CUDA_VISIBLE_DEVICES= hides it."""
+EPILOG = """\
+  flash-attest emulate -- pytest tests/                   tests that were written for a GPU, unchanged
+  flash-attest emulate --trace -- pytest tests/ -n 4      every launch traced; each finding is printed once, at the end
+  flash-attest emulate -- python train.py --steps 3       a script
+
+Exit status: the program's. With --trace, if that is 0: 1 something was found; 2 no kernel was launched. 2 also if the command
+is wrong; 130 interrupted.
+"""
 AT_START = Path(__file__).resolve().parent.parent / "at_start"
 MOST_TESTS = 3  # named with a finding
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command of the arguments. -> its exit status; 1 if it is 0 and there are findings; 2 for a wrong command."""
-    parser = argparse.ArgumentParser(
-        prog=f"flash-attest {NAME}",
-        usage=f"flash-attest {NAME} [--trace] [--seed N] [--limit SECONDS] -- COMMAND ...",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    """Run the command of the arguments. Returns the exit status."""
+    parser = Parser(f"flash-attest {NAME}", DESCRIPTION, EPILOG, usage=f"flash-attest {NAME} [OPTION...] -- COMMAND...")
+    parser.add_argument("--trace", action="store_true", help="check every access of every launch")
+    add_seed(parser, "with --trace: 0 runs threads and blocks in order, any other number in a random order (0)")
+    parser.add_argument(
+        "--limit", type=seconds, default=60.0, metavar="SECONDS", help="with --trace: for one launch (60)"
     )
     parser.add_argument(
-        "--trace", action="store_true", help="check every access of every launch; exit status 1 for a finding"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="with --trace: 0 runs threads in order, else in a random order"
-    )
-    parser.add_argument(
-        "--limit", type=float, default=60.0, help="with --trace: seconds for one launch, above: a deadlock"
-    )
-    parser.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="pytest ..., python ..., script.py ..."
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="pytest, python, a script or a program"
     )
     options = parser.parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        parser.error(f"there is no command: flash-attest {NAME} -- pytest tests/")
+        parser.error(f"there is no command, as in flash-attest {NAME} -- pytest tests/")
+    if not options.limit:
+        parser.error("--limit 0: should be more than 0")
     with contextlib.ExitStack() as stack:
         folder = (
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flash-attest-"))) if options.trace else None
@@ -100,7 +102,7 @@ def _run(command: list[str]) -> int:
         return subprocess.run(command).returncode
     except OSError as error:
         print(f"{program}: {error.strerror}: should be pytest, python, a script or a program", file=sys.stderr)
-        return 2
+        return WRONG
 
 
 def _in_this_process(what: str, arguments: list[str], module: bool = False) -> int:
@@ -111,7 +113,7 @@ def _in_this_process(what: str, arguments: list[str], module: bool = False) -> i
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         elif not Path(what).is_file():
             print(f"{what}: there is no such file", file=sys.stderr)
-            return 2
+            return WRONG
         else:
             sys.path.insert(0, str(Path(what).resolve().parent))
             runpy.run_path(what, run_name="__main__")
@@ -120,7 +122,7 @@ def _in_this_process(what: str, arguments: list[str], module: bool = False) -> i
             print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
-        return 130  # as a shell reports it
+        return INTERRUPTED
     except BaseException:
         traceback.print_exc()
         return 1
@@ -140,7 +142,13 @@ def _report(folder: Path, status: int) -> int:
             print(f"  in {', '.join(tests[:MOST_TESTS])}{more}")
     count = {0: "no finding", 1: "1 finding"}.get(len(recorded.findings), f"{len(recorded.findings)} findings")
     launches = "1 launch" if recorded.launches == 1 else f"{recorded.launches} launches"
-    print(f"\ntraced: {launches}, {count}" if recorded.launches else "\ntraced: no kernel ran in the emulator")
+    if not recorded.launches:
+        print(
+            "\ntraced: no kernel ran in the emulator, so nothing was checked"
+            " (where a GPU is, CUDA_VISIBLE_DEVICES= hides it)"
+        )
+        return status or WRONG
+    print(f"\ntraced: {launches}, {count}")
     return status or int(bool(recorded.findings))
 
 

@@ -38,7 +38,7 @@ def resolved(texts: list[str], untrusted: bool = False) -> Targets:
     for text in texts:
         if is_file(text):
             found.imported.append(text)
-            found.folders.append(str(_existing(text).resolve().parent))
+            _existing(text)
             continue
         if ":" not in text and text not in known:
             found.ours.append(text)

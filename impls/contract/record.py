@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -18,6 +20,7 @@ OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
+TRACED = "traced"  # a flag with a message of its own: it needs the right device
 MOST_OF_EXP = 0.01  # beyond, the budget of the first order says little
 
 
@@ -117,7 +120,7 @@ class Implementation:
     layout: Literal["bshd", "bhsd"] = "bshd"
     devices: Collection[str] = frozenset({"cuda", "cpu"})
     unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks for it
-    supports: Supports = field(default_factory=Supports)
+    supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)  # a mapping: by device
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
     empty_rows: Literal["zero", "undefined"] = "zero"
@@ -132,11 +135,21 @@ class Implementation:
     # The share of a profile's cases and repeats: less for kernels that are emulated. {"cpu": 0.2}: on a CPU.
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)
+    _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         problems = declaration_problems(self)
         if problems:
             raise ContractError(problems)
+        if isinstance(self.supports, Mapping):
+            for device, supports in self.supports.items():
+                self._on[device] = replace(self, supports=supports)
+            for one in self._on.values():  # each leads to the others: a run on a GPU judges some laws on the CPU
+                one._on.update(self._on)
+
+    def on(self, device: str) -> Implementation:
+        """What it promises on "cpu" or "cuda": itself where `supports` is one for all devices, and always the same object."""
+        return self._on.get(device, self)
 
     @property
     def gives_dbias(self) -> bool:
@@ -164,10 +177,13 @@ def declaration_problems(impl: Implementation) -> list[str]:
         if not ok:
             problems.append(text)
 
-    def one_of(what: str, value: object, allowed: tuple) -> None:
-        must(value in allowed, f"{what}={value!r}: should be one of {', '.join(map(repr, allowed))}")
+    def check_values(record: object, prefix: str = "") -> None:
+        """Check the fields whose annotation lists their values."""
+        for name, allowed in _listed_values(type(record)).items():
+            value = getattr(record, name)
+            must(value in allowed, f"{prefix}{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
 
-    s, p = impl.supports, impl.precision
+    p = impl.precision
     named = isinstance(impl.name, str) and re.fullmatch(r"[a-z0-9_]+", impl.name)
     must(bool(named), f"name={impl.name!r}: should match [a-z0-9_]+, as it becomes part of test ids")
     must(callable(impl.forward), f"forward={impl.forward!r}: should be a function of (q, k, v, ...)")
@@ -175,11 +191,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
         impl.backward in (None, "autograd") or callable(impl.backward),
         f'backward={impl.backward!r}: should be a function, "autograd" to differentiate forward, or None',
     )
-    one_of("layout", impl.layout, ("bshd", "bhsd"))
-    one_of("causal_alignment", impl.causal_alignment, ("bottom_right", "top_left"))
-    one_of("lse", impl.lse, ("natural", "log2", None))
-    one_of("empty_rows", impl.empty_rows, ("zero", "undefined"))
-    one_of("outside", impl.outside, ("error", "undefined"))
+    check_values(impl)
     must(_subset(impl.devices, DEVICES, least=1), f"devices={impl.devices!r}: should be a subset of {{'cuda', 'cpu'}}")
     must(
         _has_reasons(impl),
@@ -191,37 +203,33 @@ def declaration_problems(impl: Implementation) -> list[str]:
         impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
         f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None for no promise",
     )
-    if isinstance(s, Supports):
+    for prefix, s in _supports_of(impl).items():
+        if not isinstance(s, Supports):
+            problems.append(f"{prefix}={s!r}: should be a Supports(...)")
+            continue
         known = "a non-empty set of torch.float32, torch.float16, torch.bfloat16"
-        must(_subset(s.dtypes, DTYPES, least=1), f"supports.dtypes={s.dtypes!r}: should be {known}")
+        must(_subset(s.dtypes, DTYPES, least=1), f"{prefix}.dtypes={s.dtypes!r}: should be {known}")
         must(
             _has_headdims(s),
-            f"supports.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
+            f"{prefix}.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
         )
-        one_of("supports.causal", s.causal, ("never", "optional", "always"))
+        check_values(s, f"{prefix}.")
         kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
-        must(kinds_fit, f"supports.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
-        for flag in ("bias_grad", "cross", "gqa", "softmax_scale"):
-            one_of(f"supports.{flag}", getattr(s, flag), (True, False))
+        must(kinds_fit, f"{prefix}.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
         must(
             not (s.bias_grad and (s.bias == "none" or not impl.backward)),
-            "supports.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
+            f"{prefix}.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
         )
-        one_of("supports.strides", s.strides, (True, False, "last_contiguous"))
         must(
-            s.accepts is None or callable(s.accepts), f"supports.accepts={s.accepts!r}: should be a function of a case"
+            s.accepts is None or callable(s.accepts), f"{prefix}.accepts={s.accepts!r}: should be a function of a case"
         )
-    else:
-        problems.append(f"supports={s!r}: should be a Supports(...)")
+    if isinstance(impl.supports, Mapping):
+        must(
+            set(impl.supports) == set(impl.devices),
+            f"supports is given for {_listed(impl.supports)}: should be for {_listed(impl.devices)}, as devices says",
+        )
     if isinstance(p, Precision):
-        one_of("precision.multiply", p.multiply, ("operand", "tf32", "tf32_cut", "tf32x3"))
-        one_of("precision.accumulate", p.accumulate, ("float32", "operand"))
-        one_of("precision.probabilities", p.probabilities, ("operand", "float32"))
-        one_of("precision.merge", p.merge, ("accumulator", "lse"))
-        one_of("precision.scaled", p.scaled, ("scores", "q", "k", "both"))
-        one_of("precision.statistics", p.statistics, ("float32", "operand"))
-        one_of("precision.quantize", p.quantize, ("none", "int8", "fp8"))
-        one_of("precision.quantize_by", p.quantize_by, ("tensor", "head", "block"))
+        check_values(p, "precision.")
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
         must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
         number = isinstance(p.exp, (int, float)) and p.exp is not True and 0 <= p.exp <= MOST_OF_EXP
@@ -242,6 +250,37 @@ def declaration_problems(impl: Implementation) -> list[str]:
     for law, why in impl.known_failures.items() if listed else ():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems
+
+
+@cache
+def _listed_values(record: type) -> dict[str, tuple]:
+    """Field -> the values that its annotation lists: bool, None and Literal[...] do; a field that may be more is left out."""
+    listed = {name: _values_of(hint) for name, hint in get_type_hints(record).items() if name != TRACED}
+    return {name: values for name, values in listed.items() if values is not None}
+
+
+def _values_of(hint: Any) -> tuple | None:
+    if hint is bool:
+        return True, False
+    if hint is type(None):
+        return (None,)
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_values_of(part) for part in get_args(hint)]
+        return None if None in parts else tuple(value for part in parts for value in part)
+    return None
+
+
+def _supports_of(impl: Implementation) -> dict[str, Any]:
+    """Each Supports, by how a message names it."""
+    if isinstance(impl.supports, Mapping):
+        return {f"supports[{device!r}]": supports for device, supports in impl.supports.items()}
+    return {"supports": impl.supports}
+
+
+def _listed(devices: Collection[str]) -> str:
+    return " and ".join(sorted(map(str, devices))) or "no device"
 
 
 def _subset(values: Any, allowed: tuple, least: int = 0) -> bool:

@@ -13,8 +13,9 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from flash_attest.did_you_mean import did_you_mean
@@ -105,12 +106,46 @@ def from_file(argument: str) -> list[Entry]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:
-        spec.loader.exec_module(module)
+        with beside(path.resolve().parent):
+            spec.loader.exec_module(module)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         return [Entry(Unloadable(as_name(path.stem), _import_problem(path, error)), str(path), option)]
     return [Entry(impl, str(path), option) for impl in _declared(module, name, path)]
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """A block in which a plug-in is imported: modules in its folder are found first, and afterwards too, after all others.
+
+    Two plug-ins may each have a helper of the same name, say utils.py. The one from another folder is put aside here.
+    """
+    text, plain = str(folder), {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    aside = {
+        name: module
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] in plain and _lies_in(module, _folders - {text})
+    }
+    for name in aside:
+        del sys.modules[name]
+    sys.path.insert(0, text)
+    try:
+        yield
+    finally:
+        sys.path.remove(text)
+        if text not in sys.path:
+            sys.path.append(text)
+        _folders.add(text)
+        sys.modules.update(aside)
+
+
+_folders: set[str] = set()  # those of plug-ins, which are on sys.path
+
+
+def _lies_in(module: object, folders: Collection[str]) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and any(Path(file).is_relative_to(folder) for folder in folders)
 
 
 def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
@@ -172,6 +207,14 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
     return entries
 
 
+def on_device(entries: Iterable[Entry], device: str) -> list[Entry]:
+    """The entries with what their implementations promise on "cpu" or "cuda"."""
+    return [
+        replace(entry, impl=entry.impl.on(device)) if isinstance(entry.impl, Implementation) else entry
+        for entry in entries
+    ]
+
+
 def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
     """What --impl names among the plug-ins and ours. Without --impl: everything, or only the plug-ins, if `alone`.
 
@@ -199,7 +242,9 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     for entry in entries:
         if entry.name in by_name:
             first = by_name[entry.name].file
-            raise RegistryError(f"two implementations are named {entry.name!r}: in {first} and in {entry.file}")
+            raise RegistryError(
+                f"two implementations are named {entry.name!r}: in {first} and in {entry.file}: rename one"
+            )
         by_name[entry.name] = entry
     wanted = list(by_name) if names is None else named(names)
     unknown = [name for name in wanted if name not in by_name]

@@ -22,6 +22,7 @@ from flash_attest.mutants.power.peers import judge_peer
 from flash_attest.mutants.power.rules import PEERS
 from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.failures import Undecided
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN, Result
 from flash_attest.properties.law import laws
@@ -41,9 +42,9 @@ class How:
     small: bool
     seed: int
 
-    def plan(self) -> Plan:
-        """For judge."""
-        return Plan(self.device, self.cases, self.seed, self.repeats, small=self.small)
+    def plan(self, known: Known) -> Plan:
+        """For judge, in a process that knows this."""
+        return Plan(self.device, self.cases, self.seed, self.repeats, small=self.small, known=known)
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,14 @@ def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> Non
     with suppress(Exception):
         build(mutant)
     prepare(how.device, is_worker=True)
-    caught = False  # by the law that it names, so that there is nothing to search for
+    known, caught = Known(), False  # by the law that it names, so that there is nothing to search for
     try:
         for item in wanted:
             if item == SEARCH and caught:
                 continue
             pipe.send(Begins(item))
             started = time.perf_counter()
-            verdict, detail = verdict_of(item, mutant, how)
+            verdict, detail = verdict_of(item, mutant, how, known)
             pipe.send(Judged(item, verdict, detail, time.perf_counter() - started))
             caught = caught or (item, verdict) == (mutant.law, FAIL)
             if not device_works(how.device):
@@ -101,16 +102,17 @@ def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> Non
         return
 
 
-def verdict_of(item: str, mutant: Mutant, how: How) -> tuple[str, str]:
+def verdict_of(item: str, mutant: Mutant, how: How, known: Known) -> tuple[str, str]:
     """The verdict of one item, and the rejected case or the reason. What cannot be judged is unknown, never an exception."""
     judge: Callable[[], tuple[str, str]]
     if item.startswith(PEER):
         judge = lambda: _of_peer(item.removeprefix(PEER), mutant, how)  # noqa: E731
     elif CONTRACT in (item, mutant.law if item == SEARCH else ""):
-        judge = lambda: _words(contract_result(mutant))  # noqa: E731
+        judge = lambda: _words(contract_result(mutant, known))  # noqa: E731
     else:
         law = laws()[mutant.law if item == SEARCH else item]
-        plan = replace(how.plan(), examples=EXAMPLES, small=False) if item == SEARCH else how.plan()
+        plan = how.plan(known)
+        plan = replace(plan, examples=EXAMPLES, small=False) if item == SEARCH else plan
         judge = lambda: _words(first_failure(law, mutant, plan))  # noqa: E731
     try:
         return judge()

@@ -13,6 +13,7 @@ from flash_attest.mutants.mutant import STREAMS, TRACED
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
@@ -77,13 +78,19 @@ def case_for(impl: Implementation, device: str, sizes: tuple[int, int, int] | No
 
 
 def verdict_of(
-    cell: Cell, impl: Implementation, device: str, repeats: int, seed: int = 0, origin: Origin = OURS
+    cell: Cell,
+    impl: Implementation,
+    device: str,
+    repeats: int,
+    seed: int = 0,
+    origin: Origin = OURS,
+    known: Known | None = None,
 ) -> tuple[str, str]:
     """fail, and "7: headline" (after 7 repeats, launches of copies, or cases); pass; refused or unknown, with the reason.
 
     "raises: headline" where the call raises, which every law sees.
 
-    origin: where another process finds the implementation.
+    origin: where another process finds the implementation. known: what this process remembers between two cells.
     """
     impl = replace(impl, share=1.0)  # fewer repeats would be no measure
     case = case_for(impl, device, SANITIZED if cell.layer == "sanitizer" else None)
@@ -91,12 +98,14 @@ def verdict_of(
         return REFUSED, str(refusal)
     law = laws()[LAYERS[cell.layer]]
     perturbations = "" if cell.perturbation == EVERYTHING else cell.perturbation
+    plan = Plan(
+        device, seed=seed, perturbations=perturbations, origin=origin, alone=alone.command, known=known or Known()
+    )
 
     def tried(n: int, at: Case) -> LawBroken | None:
         """What is found in so many repeats of a case."""
         try:
-            plan = Plan(device, repeats=n, seed=seed, perturbations=perturbations, origin=origin, alone=alone.command)
-            law.hold(plan.trial(impl, at))
+            law.hold(replace(plan, repeats=n).trial(impl, at))
         except LawBroken as broken:
             if broken.__cause__ is not None and is_not_compiled(broken.__cause__):
                 raise Undecided(broken.headline) from broken

@@ -23,6 +23,7 @@ from flash_attest.mutants.power.records import Entry
 from flash_attest.mutants.races.cells import Cell, case_for, cells, verdict_of
 from flash_attest.mutants.races.kinds import planted
 from flash_attest.properties.calling.raised import device_works
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.runner.plugin.process import prepare
@@ -81,7 +82,7 @@ def judge_cells(folder: Path, pipe: Connection, name: str, how: How, wanted: lis
     with suppress(Exception):  # an error comes again with the first cell
         build(mutant)
     prepare(how.device, is_worker=True)
-    by_name = {str(cell): cell for cell in cells(how.device)}
+    known, by_name = Known(), {str(cell): cell for cell in cells(how.device)}
     turn = FileLock(folder / str(os.getpid() % TOGETHER))
     try:
         if how.device == "cuda":
@@ -92,7 +93,7 @@ def judge_cells(folder: Path, pipe: Connection, name: str, how: How, wanted: lis
             with _turn(turn, pipe, item) if how.device == "cuda" and cell.layer != "sanitizer" else nullcontext():
                 pipe.send(Begins(item))
                 started = time.perf_counter()
-                verdict, detail = _verdict(cell, mutant, how)
+                verdict, detail = _verdict(cell, mutant, how, known)
             pipe.send(Judged(item, verdict, detail, time.perf_counter() - started))
             if not device_works(how.device):
                 pipe.send(NeedsAnother())
@@ -116,9 +117,9 @@ def _compile(mutant: Mutant) -> None:
     trial.run(backward=trial.backward)
 
 
-def _verdict(cell: Cell, mutant: Mutant, how: How) -> tuple[str, str]:
+def _verdict(cell: Cell, mutant: Mutant, how: How, known: Known) -> tuple[str, str]:
     try:
-        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.origin(mutant))
+        return verdict_of(cell, build(mutant), how.device, how.repeats, how.seed, by_name.origin(mutant), known)
     except EmulatorError as error:  # the edited file does not compile, so nothing was judged
         return UNKNOWN, (str(error).splitlines() or [""])[0]
     except Exception as error:

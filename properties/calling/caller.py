@@ -17,8 +17,9 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Undecided
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
-from flash_attest.properties.state.watch import Watch, unnamed
+from flash_attest.properties.state.watch import Watch
 
 MOST_REFUSALS = 20  # errors that a law allows; if no case came without one by then, no further one is tried
 
@@ -35,6 +36,7 @@ class Caller:
     case: Case
     device: str
     meter: Meter = field(default_factory=Meter)
+    known: Known = field(default_factory=Known)  # has the changed state that the contract check has named already
     judges_state: bool = True  # whether state that a call leaves changed breaks the law; False: the maker looks at it
     watch: Watch = field(default_factory=Watch)  # records the state that calls leave changed (properties/state)
 
@@ -109,7 +111,7 @@ class Caller:
             raise
         if resized := [name for name, place in places(handed).items() if place != before[name]]:
             raise LawBroken(f"{made.phase.value} resizes {', '.join(resized)}: inputs should come back as they were")
-        if self.judges_state and (changed := unnamed(self.impl.name, self.watch.changes)):
+        if self.judges_state and (changed := self.known.unnamed(self.impl.name, self.watch.changes)):
             raise LawBroken(*changed)
         return got
 
@@ -122,7 +124,7 @@ class Caller:
         try:
             yield
         except OutOfMemory as error:
-            if unnamed(self.impl.name, self.watch.changes):
+            if self.known.unnamed(self.impl.name, self.watch.changes):
                 raise Undecided(str(error), error.why) from None
             raise
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from flash_attest.impls.contract.arguments import rounded_up
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import NO_BIAS
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase
-
-if TYPE_CHECKING:
-    from flash_attest.properties.cases.strategies import Draws
 
 MULTIPLES = (1, 8, 16, 32, 64, 128)  # of which an implementation may want its lengths to be
 

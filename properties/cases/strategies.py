@@ -7,8 +7,8 @@ sequences that still fail, then to the fewest heads, then to the plainest inputs
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from flash_attest.impls.contract.record import LARGEST_HEADDIM, Implementation
-from flash_attest.properties.cases.case import BIAS_MASKS, Case
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
 from flash_attest.properties.cases.fitting import fitted
 from flash_attest.properties.failures import AnotherCase
@@ -111,70 +112,8 @@ def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
     return st.sampled_from(sorted([*fitting, *(near * often), *(larger * max(1, often // 4))]))
 
 
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """What a law wants its cases to be.
-
-    features: the values that it wants of each feature that it names (features.py), of the others whatever is declared.
-    cross, gqa: True, False, or None for whatever is declared. With cross=True lengths are drawn apart, and may be equal.
-    bias_mask: which masks a bias may have.
-    seqlen_q, seqlen_k: (least, most); most=None follows the device. stretch: how many times longer than usual they may be.
-    reach: lengths go that far at least, where the device's limits allow it.
-    two_tiles: lengths go to two tiles of keys and a part of a third one, at least, so that a bias can hide a whole tile.
-    where: a condition that fields cannot express. toward: changes a drawn case so that `where` is likely to hold.
-    """
-
-    features: Mapping[str, tuple] = field(default_factory=dict)
-    cross: bool | None = None
-    gqa: bool | None = None
-    bias_mask: tuple[str, ...] = BIAS_MASKS
-    seqlen_q: tuple[int, int | None] = (1, None)
-    seqlen_k: tuple[int, int | None] = (1, None)
-    stretch: int = 1
-    reach: int = 0
-    two_tiles: bool = False
-    where: Callable[[Case], bool] | None = None
-    toward: Callable[[Case], Case] = lambda case: case
-
-    @classmethod
-    def of(cls, **wants: Any) -> Draws:
-        """Draws.of(causal=True, regime=("spread", "mean"), stretch=LONG): features by name, and fields of Draws.
-
-        For a feature: a tuple of values, one value, True (every value but the neutral one) or False (the neutral one).
-        """
-        own = {name: wants.pop(name) for name in tuple(wants) if name in cls.__dataclass_fields__}
-        if unknown := sorted(set(wants) - set(FEATURES)):
-            known = ", ".join((*FEATURES, *cls.__dataclass_fields__))
-            raise TypeError(f"{', '.join(unknown)}: a law cannot want that; it can want {known}")
-        return cls({name: FEATURES[name].wanted(want) for name, want in wants.items()}, **own)
-
-    def values(self, name: str, impl: Implementation) -> tuple:
-        """The values of a feature to draw for an implementation, the simplest first."""
-        return FEATURES[name].drawn(impl.supports, self.features.get(name))
-
-    def excludes(self, case: Case) -> str | None:
-        """Why a given case is not among those wanted; None if it is."""
-        for feature in FEATURES.values():
-            wanted = self.features.get(feature.name, feature.unnamed)
-            if wanted is not None and feature.value(case) not in wanted:
-                return f"the law wants {' or '.join(map(feature.words, wanted))}"
-        wanted = [
-            (self.cross is not False or case.seqlen_q == case.seqlen_k, "seqlen_q = seqlen_k"),
-            (self.gqa in (None, case.nheads != case.nheads_k), f"nheads_k {'<' if self.gqa else '='} nheads"),
-            (case.bias is None or case.bias_mask in self.bias_mask, f"bias_mask in {', '.join(self.bias_mask)}"),
-            (_between(case.seqlen_q, self.seqlen_q), f"seqlen_q from {self.seqlen_q[0]} to {self.seqlen_q[1]}"),
-            (_between(case.seqlen_k, self.seqlen_k), f"seqlen_k from {self.seqlen_k[0]} to {self.seqlen_k[1]}"),
-            (self.where is None or self.where(case), "another case (see the law's `where`)"),
-        ]
-        return next((f"the law wants {what}" for fits, what in wanted if not fits), None)
-
-
-def _between(n: int, bounds: tuple[int, int | None]) -> bool:
-    return bounds[0] <= n and (bounds[1] is None or n <= bounds[1])
-
-
 def attention_cases(
-    impl: Implementation, device: str, draws: Draws = Draws(), *, small: bool = False
+    impl: Implementation, device: str, draws: Draws = ANYTHING, *, small: bool = False
 ) -> st.SearchStrategy[Case]:
     """Cases that `impl` supports, as `draws` wants them; small ones for a profile that wants these."""
     limits = Limits.on(device, impl.share_on(device), small)

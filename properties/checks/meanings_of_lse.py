@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from flash_attest import oracle
 from flash_attest.impls.contract.record import MOST_OF_EXP
+from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.trial import Trial
 
@@ -68,7 +70,7 @@ def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
     longer = case.but(seqlen_q=max(case.seqlen_q, ROWS), seqlen_k=max(case.seqlen_k, ROWS), regime="spread")
     if unsupported(trial.impl, longer):
         return otherwise, []
-    asked = Trial(trial.impl, longer, trial.device, calls=trial.calls)  # a case that is long enough to tell
+    asked = replace(trial, case=longer, meter=Meter())  # a case that is long enough to tell
     lse = asked.run().lse
     if lse is None:
         return otherwise, []

@@ -21,13 +21,7 @@ FARTHEST = 4  # how many times its own size a kernel may read behind an input: f
 
 def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
     """How a call is wrong without an error; None if it raises, or is right. Forward alone, then with its backward."""
-    at = Trial(
-        _converting(trial.impl) if probe.coarse else trial.impl,
-        probe.case,
-        trial.device,
-        trial.meter,
-        calls=trial.calls,
-    )
+    at = replace(trial, impl=_converting(trial.impl) if probe.coarse else trial.impl, case=probe.case)
     x = probe.change(at.x)
     try:
         for backward in (False, True)[: 1 + at.backward]:
@@ -54,7 +48,7 @@ def _check(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: bool) -> 
         other = other_alignment(at.impl, probe.case)
         if other is None:
             raise
-        _check_aligned(Trial(other, probe.case, at.device, at.meter), probe, got, x, backward)
+        _check_aligned(replace(at, impl=other), probe, got, x, backward)
 
 
 def _check_aligned(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: bool) -> None:

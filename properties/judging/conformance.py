@@ -6,7 +6,7 @@ Only what no law can judge belongs here: whether calls go through, and whether w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,23 +15,21 @@ from hypothesis.errors import Unsatisfiable
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import FEATURES, Feature
 from flash_attest.properties.cases.fitting import fitted
-from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Reason, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import Clue, LeftOut, headdim_clue, heads_clue, length_clue, value_clue
 from flash_attest.properties.judging.context import ContextLost, check_context
-from flash_attest.properties.judging.plan import Lost, contract_test
+from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
-from flash_attest.properties.state import watch
 from flash_attest.properties.state.thing import Change
-from flash_attest.properties.trial import Trial
 
 ANYTHING = Draws.of(layout=FEATURES["layout"].values)
-NOTHING: Mapping[str, Lost] = {}
 DRAWN = 5  # cases, of which the largest becomes the plain one: with one query and one head all layouts are alike
 
 
@@ -67,105 +65,99 @@ class Tried:
         return replace(impl, supports=replace(impl.supports, accepts=without))
 
 
-# By id and device. The implementation is kept with what was found, so that its id is not used again.
-_known: dict[tuple[int, str], tuple[Implementation, Tried | Undecided]] = {}
+def problems(impl: Implementation, device: str) -> list[str]:
+    """The problems of `tried`, where nothing is remembered."""
+    return tried(impl, Plan(device)).problems
 
 
-def problems(impl: Implementation, device: str, write_down: Callable[[str], None] = lambda text: None) -> list[str]:
-    """The problems of `tried`."""
-    return tried(impl, device, write_down).problems
+def tried(impl: Implementation, plan: Plan) -> Tried:
+    """Try the contract out on the plan's device. The plan's process remembers the answer.
 
-
-def tried(
-    impl: Implementation,
-    device: str,
-    write_down: Callable[[str], None] = lambda text: None,
-    lost: Mapping[str, Lost] = NOTHING,
-) -> Tried:
-    """Try the contract out. The answer is kept.
-
-    write_down is called with each case before it is launched; lost: cases that ended the process.
     Raises Undecided where this machine could not tell.
     """
-    key = (id(impl), device)
-    if key not in _known:
+    known = plan.known
+    if known.contract(impl, plan.device) is None:
         try:
-            found = _try_out(impl, device, write_down, lost)
+            found = _Trying(impl, plan).found()
             if found.undecided and found.undecided.why is Reason.RESOURCES:  # memory may suffice the next time
                 return found
-            _known[key] = (impl, found)
+            known.keep_contract(impl, plan.device, found)
         except ContractError as error:
-            _known[key] = (impl, Tried(error.problems, judged=False))
+            known.keep_contract(impl, plan.device, Tried(error.problems, judged=False))
         except ContextLost as end:
-            _known[key] = (impl, Tried(_told(end.broken), judged=False, lost=str(end.case)))
+            known.keep_contract(impl, plan.device, Tried(_told(end.broken), judged=False, lost=str(end.case)))
         except Undecided as undecided:
             if undecided.why is not Reason.NO_CASE:
                 raise
-            _known[key] = (impl, undecided)
-    if isinstance(answer := _known[key][1], Undecided):
+            known.keep_contract(impl, plan.device, undecided)
+    if isinstance(answer := known.contract(impl, plan.device), Undecided):
         raise answer
     return answer
 
 
-def know(impl: Implementation, device: str, tried: Tried) -> None:
-    """Have `tried` answer with this: another process found it."""
-    _known[id(impl), device] = (impl, tried)
+class _Trying:
+    """One try: what has been seen so far."""
 
+    def __init__(self, impl: Implementation, plan: Plan):
+        self.impl, self.plan = impl, plan
+        self.problems: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
+        self.left_out: list[LeftOut] = []
+        self.left: dict[str, str] = {}  # thing -> how a call has left it changed
+        self.undecided: list[Undecided] = []
 
-def known(impl: Implementation, device: str) -> Tried | None:
-    """What is known already."""
-    answer = _known.get((id(impl), device), (impl, None))[1]
-    return answer if isinstance(answer, Tried) else None
+    def found(self) -> Tried:
+        """Try the plain case, and one for each value of a feature."""
+        plain = plain_case(self.impl, self.plan.device)
+        fitting = _fitted(self.impl, plain)
+        at_first = self.wrong(fitting) if fitting else []
+        size = other_size(self.impl, fitting, self.wrong) if at_first else None
+        if size is not None:
+            clue, plain = size
+            self.left_out.append(LeftOut((clue,)))
+            self.shown(at_first, clue.words)
+        else:
+            self.problems |= {problem: [] for problem in at_first}
+        self.try_features(plain)
+        if stale := sorted(set(self.impl.known_failures) - set(laws())):
+            self.problems[f"known_failures names {', '.join(stale)}: there is no such law"] = []
+        listed = [f"{each}   [with {', '.join(words)}]" if words else each for each, words in self.problems.items()]
+        listed += self.left.values()
+        judged = size is not None or not at_first
+        return Tried(listed, tuple(self.left_out), judged, undecided=next(iter(self.undecided), None))
 
+    def try_features(self, plain: Case) -> None:
+        """Try each value of a feature beside the plain case, and leave out what shows a problem that others do not."""
+        for feature, value, case in _of_features(self.impl, plain):
+            if any(group.holds(case) for group in self.left_out):
+                continue
+            try:
+                if problems := self.wrong(case):
+                    self.shown(problems, feature.words(value))
+                    if not set(problems) <= {problem for problem, words in self.problems.items() if not words}:
+                        clue = _all_values(self.impl, feature, value, case, plain, self.wrong)
+                        self.left_out.append(LeftOut((clue,)))
+            except Undecided as reason:  # the laws that draw this value say so, too; others can be judged
+                self.undecided.append(reason)
 
-def _try_out(impl: Implementation, device: str, write_down: Callable[[str], None], lost: Mapping[str, Lost]) -> Tried:
-    found: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
-    left_out: list[LeftOut] = []
-    left: dict[str, str] = {}  # what calls leave otherwise than it was
-
-    def wrong(case: Case) -> list[str]:
-        if str(case) in lost:
-            return [lost[str(case)].words]
-        test = contract_test(impl.name)
-        write_down(f"{test} {case}")
-        problems, changes = when_memory_suffices(device, lambda: _problems_of(impl, case, device, test))
-        watch.name(impl.name, changes)
+    def wrong(self, case: Case) -> list[str]:
+        """The problems of one case."""
+        if str(case) in self.plan.lost:
+            return [self.plan.lost[str(case)].words]
+        test = contract_test(self.impl.name)
+        self.plan.write_down(f"{test} {case}")
+        problems, changes = when_memory_suffices(
+            self.plan.device, self.plan.known, lambda: _problems_of(self.impl, case, self.plan, test)
+        )
+        self.plan.known.name(self.impl.name, changes)
         for change in changes:  # it was put back, so that laws can be judged
-            left.setdefault(change.thing, change.text)
+            self.left.setdefault(change.thing, change.text)
         return problems
 
-    def shown(problems: list[str], words: str) -> None:
+    def shown(self, problems: list[str], words: str) -> None:
+        """Remember what showed a problem, unless a plain case does."""
         for problem in problems:
-            if found.get(problem) != []:
-                found.setdefault(problem, []).append(words)
-
-    plain = plain_case(impl, device)
-    fitting = _fitted(impl, plain)
-    at_first = wrong(fitting) if fitting else []
-    size = other_size(impl, fitting, wrong) if at_first else None
-    if size is not None:
-        clue, plain = size
-        left_out.append(LeftOut((clue,)))
-        shown(at_first, clue.words)
-    else:
-        found |= {problem: [] for problem in at_first}
-    undecided: list[Undecided] = []
-    for feature, value, case in _of_features(impl, plain):
-        if any(group.holds(case) for group in left_out):
-            continue
-        try:
-            if problems := wrong(case):
-                shown(problems, feature.words(value))
-                if not set(problems) <= {problem for problem, words in found.items() if not words}:
-                    left_out.append(LeftOut((_all_values(impl, feature, value, case, plain, wrong),)))
-        except Undecided as reason:  # the laws that draw this value say so, too; others can be judged
-            undecided.append(reason)
-    if stale := sorted(set(impl.known_failures) - set(laws())):
-        found[f"known_failures names {', '.join(stale)}: there is no such law"] = []
-    listed = [f"{problem}   [with {', '.join(words)}]" if words else problem for problem, words in found.items()]
-    listed += left.values()
-    judged = size is not None or not at_first
-    return Tried(listed, tuple(left_out), judged, undecided=undecided[0] if undecided else None)
+            if self.problems.get(problem) != []:
+                self.problems.setdefault(problem, []).append(words)
 
 
 def _all_values(impl: Implementation, feature: Feature, value: Any, case: Case, plain: Case, wrong: Callable) -> Clue:
@@ -277,9 +269,9 @@ def _sizes(
 
 
 @undecided_without_memory("while the contract was tried")
-def _problems_of(impl: Implementation, case: Case, device: str, test: str) -> tuple[list[str], list[Change]]:
+def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tuple[list[str], list[Change]]:
     """(what is wrong, what is not as it was before). Raises ContextLost."""
-    trial = Trial(impl, case, device, judges_state=False)
+    trial = replace(plan.trial(impl, case), judges_state=False)
     handed, placed = trial.caller.place(trial.x, fill=0.0)
     try:
         with trial.caller.may_begin_again():

@@ -15,22 +15,8 @@ class ContextLost(BaseException):
         self.broken, self.case = broken, case
 
 
-_lost_in = _lost_case = ""  # the test, and its case, in which this process lost its GPU context
-
-
-def lost_in() -> str:
-    """The test in which this process lost its GPU context; "" while it has one."""
-    return _lost_in
-
-
-def lost_case() -> str:
-    """The case in which it did."""
-    return _lost_case
-
-
 def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
-    """Raise ContextLost if nothing can be launched after this failure."""
+    """Raise ContextLost if nothing can be launched after this failure; the process remembers where that was."""
     if not trial.caller.device_works():
-        global _lost_in, _lost_case
-        _lost_in, _lost_case = test, str(trial.case)
+        trial.known.lost_in, trial.known.lost_case = test, str(trial.case)
         raise ContextLost(broken, trial.case) from None

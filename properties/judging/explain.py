@@ -117,10 +117,11 @@ def section(title: str, lines: list[str]) -> list[str]:
 
 def _outcome(judgement: Judgement, case: Case) -> Exception | None:
     """LawBroken; None where the law holds; AnotherCase or Undecided where it says nothing. Raises ContextLost."""
-    if str(case) in judgement.plan.lost:
+    plan = judgement.plan
+    if str(case) in plan.lost:
         return AnotherCase()
     try:
-        when_memory_suffices(judgement.plan.device, lambda: judgement.hold_aside(case))
+        when_memory_suffices(plan.device, plan.known, lambda: judgement.hold_aside(case))
     except (LawBroken, AnotherCase, Undecided) as outcome:
         return outcome
     return None

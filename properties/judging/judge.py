@@ -19,7 +19,7 @@ from flash_attest.properties.failures import AnotherCase, Reason, Undecided
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.beside import Beside, look_beside
 from flash_attest.properties.judging.clues import leaving_out
-from flash_attest.properties.judging.context import ContextLost, lost_in
+from flash_attest.properties.judging.context import ContextLost
 from flash_attest.properties.judging.explain import explain
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import Plan
@@ -66,7 +66,7 @@ def _outcome(judgement: Judgement) -> Outcome:
     try:
         with meter.clock.counts(Work.RUNNING):
             if plan.try_contract:
-                contract = conformance.tried(judgement.impl, plan.device, plan.write_down, plan.lost)
+                contract = conformance.tried(judgement.impl, plan)
         if not contract.judged or (plan.case and any(group.holds(plan.case) for group in contract.left_out)):
             return _contract_is_broken(contract)
         if contract.left_out:
@@ -99,7 +99,7 @@ def _outcome(judgement: Judgement) -> Outcome:
         # What collects findings has not stopped at the first.
         goes_on = plan.goes_on and plan.case is None and not found.flaky and not judgement.law.collects
         beside = look_beside(judgement, found) if goes_on else None
-        return _failed(judgement, found, again=not lost_in(), beside=beside)
+        return _failed(judgement, found, again=not plan.known.lost_in, beside=beside)
 
 
 def _failed(judgement: Judgement, failure: Found, *, again: bool, beside: Beside | None = None) -> Outcome:
@@ -120,8 +120,8 @@ def _not_judged(judgement: Judgement) -> Outcome | None:
     law, impl, device = judgement.law, judgement.impl, judgement.plan.device
     if reason := not_here(impl, device):
         return Outcome(UNKNOWN, reason, Reason.OTHER_DEVICE)
-    if lost_in():
-        return Outcome(UNKNOWN, f"the GPU context of this process was lost in {lost_in()}", Reason.CONTEXT_LOST)
+    if lost_in := judgement.plan.known.lost_in:
+        return Outcome(UNKNOWN, f"the GPU context of this process was lost in {lost_in}", Reason.CONTEXT_LOST)
     if reason := judgement.missing:
         return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
     if law.device not in (None, device):

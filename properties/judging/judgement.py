@@ -9,7 +9,8 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
-from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import missing, unsupported
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging.context import check_context

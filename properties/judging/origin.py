@@ -87,6 +87,22 @@ class DecoratedTest(Origin):
         return [DECORATED, *self.collected]
 
 
+@dataclass(frozen=True)
+class Scripted(Origin):
+    """Given to flash_attest.check by a script. name: of the implementation."""
+
+    name: str
+
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+        """flash_attest.check(mine, laws=['name'], case='...')"""
+        given = {"perturb": perturbations, "device": device, "case": case}
+        more = "".join(f", {name}={value!r}" for name, value in given.items() if value)
+        return f"flash_attest.check({self.name}, laws={[_law_in(test).removeprefix('test_')]}{more})"
+
+    def again(self) -> None:
+        """No other process has the script's functions."""
+
+
 OURS = OwnRun()
 
 

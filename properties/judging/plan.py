@@ -9,6 +9,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.trial import Trial
 
@@ -47,6 +48,7 @@ class Plan:
     traces: bool = True  # False where a plug-in's kernels would run on the GPU, which takes no CPU tensors
     lost: Mapping[str, Lost] = field(default_factory=dict)  # by case, as text (runner/isolation)
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # as Trial has it
+    known: Known = field(default_factory=Known)  # what the process that judges has found out
     caller_of: Callable[[Implementation], type[Caller]] = lambda impl: Caller  # who calls an implementation
     origin: Origin = OURS  # how the implementation was found
 
@@ -62,6 +64,7 @@ class Plan:
             origin=self.origin,
             alone=self.alone,
             calls=self.caller_of(impl),
+            known=self.known,
         )
 
     def cases_for(self, impl: Implementation, share: float) -> int:

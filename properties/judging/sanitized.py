@@ -54,9 +54,6 @@ def watched_together(trials: Iterable[Trial]) -> None:
             return
 
 
-_refused: list[str] = []  # why the tools do not run on this machine, once that is known
-
-
 def sanitized(
     trials: Sequence[Trial], program: str, kernels: Iterable[str], tools: Iterable[Tool] = tuple(Tool)
 ) -> list[Finding]:
@@ -64,9 +61,9 @@ def sanitized(
 
     Raises Undecided if a tool says nothing and none has found anything.
     """
-    if _refused:
-        raise Undecided(_refused[0], Reason.NO_SANITIZER)
     first, cases = trials[0], [str(trial.case) for trial in trials]
+    if first.known.no_sanitizer:
+        raise Undecided(first.known.no_sanitizer, Reason.NO_SANITIZER)
     again = first.origin.again()
     if first.alone is None or again is None:
         raise Undecided(NOT_ALONE, Reason.NO_SANITIZER)
@@ -80,6 +77,6 @@ def sanitized(
         why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES
         if all(each.refuses_device for each in watched):
             why = Reason.NO_SANITIZER
-            _refused.append("; ".join(undecided))
+            first.known.no_sanitizer = "; ".join(undecided)
         raise Undecided("; ".join(undecided), why)
     return findings

@@ -73,7 +73,7 @@ class Search:
                 if self.undecided or self.failures:  # the case is looked at again, or a smaller one is searched
                     self._holds_now(case)
                 else:
-                    when_memory_suffices(self.plan.device, lambda: self._holds_now(case))
+                    when_memory_suffices(self.plan.device, self.plan.known, lambda: self._holds_now(case))
         except Undecided as reason:
             unclear = Undecided(str(reason), reason.why)
         if unclear:  # without the frames of the first one, which hold tensors as long as Hypothesis keeps it

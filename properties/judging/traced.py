@@ -52,7 +52,7 @@ def trace_failure(judgement: Judgement, case: Case) -> Traced:
     try:
         with tracing(seed=case.seed) as found:
             try:
-                _make_calls(law, Trial(judgement.impl, case, "cpu", repeats=2))
+                _make_calls(law, Trial(judgement.impl, case, "cpu", repeats=2, known=judgement.plan.known))
             except (Raises, Undecided) as error:
                 stopped = str(error).partition("\n")[0]
             except (LawBroken, AnotherCase):

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from filelock import FileLock
@@ -16,12 +16,13 @@ from flash_attest.emulator.build_cache import cache_folder
 from flash_attest.properties.failures import OutOfMemory
 from flash_attest.properties.progress import NOW
 
+if TYPE_CHECKING:
+    from flash_attest.properties.judging.known import Known
+
 KEPT = 4 << 30  # bytes that torch may keep from one law to the next
 PAUSES = (1, 4, 15)  # seconds before another try where memory runs out. A worker takes much of it for some seconds
 MOST_IN_VAIN = 3  # times in a row that this did not help a process, after which it waits no more: it wants too much
 Answer = TypeVar("Answer")
-
-_in_vain = 0
 
 
 @contextmanager
@@ -39,13 +40,13 @@ def give_back() -> None:
         torch.cuda.empty_cache()
 
 
-def when_memory_suffices(device: str, attempt: Callable[[], Answer]) -> Answer:
+def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer]) -> Answer:
     """attempt(), begun anew where the memory of a GPU runs out: other workers use it for a while, and give it back.
 
+    known: counts how often that was in vain.
     Raises OutOfMemory where it does not suffice then either, and at once on a CPU, where a process has a limit of its own.
     """
-    global _in_vain
-    if device != "cuda" or _in_vain == MOST_IN_VAIN:
+    if device != "cuda" or known.waits_in_vain == MOST_IN_VAIN:
         return attempt()
     with suppress(OutOfMemory):
         return attempt()
@@ -58,10 +59,10 @@ def when_memory_suffices(device: str, attempt: Callable[[], Answer]) -> Answer:
             answer = attempt()
         except OutOfMemory:
             if pause == PAUSES[-1]:
-                _in_vain += 1
+                known.waits_in_vain += 1
                 raise
         else:
-            _in_vain = 0
+            known.waits_in_vain = 0
             return answer
 
 

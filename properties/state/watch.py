@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from flash_attest.properties.state import number_things, process_things, torch_things
@@ -44,16 +44,3 @@ class Watch:
             with suppress(Exception):  # what cannot be put back is named all the same
                 thing.put_back(was)
             self.changes.append(Change(thing.name, f"{phase} {thing.change(was, now)}"))
-
-
-_named: dict[str, set[str]] = {}  # implementation -> things
-
-
-def name(impl: str, changes: Iterable[Change]) -> None:
-    """Remember what the contract check has named of an implementation, which no law needs to name again."""
-    _named.setdefault(impl, set()).update(change.thing for change in changes)
-
-
-def unnamed(impl: str, changes: Iterable[Change]) -> list[str]:
-    """In words, what the contract check did not see: it happens in few calls."""
-    return [change.text for change in changes if change.thing not in _named.get(impl, ())]

@@ -1,6 +1,6 @@
 """Implementations are called in a process of their own, which may die.
 
-status.py is what that process does at this moment, child.py its loop, endings.py how it ended, parent.py who watches it and
-starts it again, crashes.py the smallest case that ends it, tracing.py the trace of a failure in one that sees no GPU,
-importing.py a first import of a plug-in in such a process.
+child.py is the loop of that process, endings.py how it ended, parent.py who watches it and starts it again, crashes.py the
+smallest case that ends it, verdicts.py the other verdicts of laws whose process ended, tracing.py the trace of a failure in a
+process that sees no GPU, importing.py a first import of a plug-in in such a process.
 """

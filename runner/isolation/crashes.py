@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case, parse_case
 from flash_attest.properties.judging.explain import section
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.shrink import steps_from
 from flash_attest.properties.judging.verdict import FAIL, Result
-from flash_attest.properties.law import Law
 from flash_attest.runner.isolation.child import as_result
 from flash_attest.runner.isolation.endings import Ending
 
-if TYPE_CHECKING:
-    from flash_attest.runner.isolation.isolated import Isolated
-
+# (case, seconds for a call) -> what becomes of the case in a process of its own
+EndedBy = Callable[[Case, float], Ending | dict]
 Found = TypeVar("Found", Ending, Result)
 RIGHT_ALONE = "in a fresh process this case alone is right: it fails because of earlier calls, or comes and goes"
 MOST_TRIALS, MOST_SECONDS = 60, 20.0
@@ -27,32 +25,32 @@ ADVICE = "the implementation declares that it supports this case: support it, or
 OUTSIDE = "the call is outside of what the implementation declares: it should raise an error"
 
 
-def result(isolated: Isolated, law: Law, impl: Implementation, ending: Ending) -> Result:
-    """The verdict of fail for a law in which the implementation ended the process."""
+def result(judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float) -> Result:
+    """The verdict of fail for a law in which the implementation ended the process. limit: seconds for a call."""
     case, smallest, made, same = parse_case(ending.case), ending, 0, 0
     stop = time.perf_counter() + MOST_SECONDS
     while made < REPEATS and (made == 0 or time.perf_counter() < stop):
-        same += ending.same_as(isolated.ended_by(law, impl, case, isolated.limit))
+        same += ending.same_as(ended_by(case, limit))
         made += 1
     repeats = f"{same} of {made} repeats, each in a fresh process, end in the same way"
     if same < made:
         repeats += ": what it does hangs on earlier calls, on memory that it does not own, or on the order of threads"
-    elif isolated.judge.plan.case is None:
-        case, smallest = _smallest(
-            isolated, law, impl, case, ending, lambda found: found if ending.same_as(found) else None, stop
-        )
-    replay = isolated.replay(law, impl, case)
+    elif judgement.plan.case is None:
+        how = (lambda found: found if ending.same_as(found) else None), ended_by, limit, stop
+        case, smallest = _smallest(judgement, case, ending, *how)
+    replay = judgement.replay(case)
     advice = OUTSIDE if smallest.called_with else ADVICE
-    found = Result(impl.name, law.chapter, law.name, FAIL, smallest.headline, cases=ending.seen.cases + 1)
+    law = judgement.law
+    found = Result(judgement.impl.name, law.chapter, law.name, FAIL, smallest.headline, cases=ending.seen.cases + 1)
     found.smallest, found.replay = str(case), replay
-    found.message = message(law, impl, smallest.headline, case, [*smallest.observed, repeats, advice], replay)
+    found.message = message(judgement, smallest.headline, case, [*smallest.observed, repeats, advice], replay)
     return found
 
 
-def message(law: Law, impl: Implementation, headline: str, case: Case | None, observed: list[str], replay: str) -> str:
+def message(judgement: Judgement, headline: str, case: Case | None, observed: list[str], replay: str) -> str:
     """In the form of all messages (properties/judging/explain.py)."""
-    parts = [headline, f"  {impl.name}   {case or ''}".rstrip(), ""]
-    parts += [*section("Rule", law.rule.splitlines()), *section("Observed", observed)]
+    parts = [headline, f"  {judgement.impl.name}   {case or ''}".rstrip(), ""]
+    parts += [*section("Rule", judgement.law.rule.splitlines()), *section("Observed", observed)]
     parts += section("Replay", [replay] if replay else [])
     return "\n".join(parts).rstrip() + "\n"
 
@@ -70,14 +68,10 @@ def with_facts(message: str, facts: Sequence[str]) -> str:
     return "\n".join([f"{before}{observed}{lines.rstrip()}", f"{added}\n", *rest])
 
 
-def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, lost_gpu: str) -> Result:
+def smaller(judgement: Judgement, result: Result, lost_gpu: str, ended_by: EndedBy, limit: float) -> Result:
     """The result; where the process lost its GPU in its case, a drawn one, that of the smallest case. lost_gpu: in which."""
-    if (
-        result.verdict != FAIL
-        or not result.smallest
-        or lost_gpu != result.smallest
-        or isolated.judge.plan.case is not None
-    ):
+    failed = result.verdict == FAIL and bool(result.smallest)
+    if not failed or lost_gpu != result.smallest or judgement.plan.case is not None:
         return result
 
     def same(answer: Ending | dict) -> Result | None:
@@ -88,7 +82,7 @@ def smaller(isolated: Isolated, law: Law, impl: Implementation, result: Result, 
         return found if lost and _cause(found.reason) == _cause(result.reason) else None
 
     stop = time.perf_counter() + MOST_SECONDS
-    _, found = _smallest(isolated, law, impl, parse_case(result.smallest), result, same, stop)
+    _, found = _smallest(judgement, parse_case(result.smallest), result, same, ended_by, limit, stop)
     found.cases = result.cases
     return found
 
@@ -99,20 +93,24 @@ def _cause(reason: str) -> str:
 
 
 def _smallest(
-    isolated: Isolated, law: Law, impl: Implementation, case: Case, found: Found,
-    same: Callable[[Ending | dict], Found | None], stop: float,
-) -> tuple[Case, Found]:  # fmt: skip
+    judgement: Judgement,
+    case: Case,
+    found: Found,
+    same: Callable[[Ending | dict], Found | None],
+    ended_by: EndedBy,
+    limit: float,
+    stop: float,
+) -> tuple[Case, Found]:
     """The case that no single step makes smaller, as far as time allows, and what becomes of it.
 
-    same: what `Isolated.ended_by` gives for a step -> the like of `found`; None if it is something else.
+    same: what ended_by gives for a step -> the like of `found`; None if it is something else.
     """
-    judgement = isolated.judge.judgement(law, impl)
     seen, left = set(), steps_from(judgement, case)
     while (step := next(left, None)) is not None and len(seen) < MOST_TRIALS and time.perf_counter() < stop:
         if step in seen:
             continue
         seen.add(step)
-        limit = max(1.0, (stop - time.perf_counter()) / 2)  # a step that does not return leaves time for others
-        if again := same(isolated.ended_by(law, impl, step, min(limit, isolated.limit or limit))):
+        share = max(1.0, (stop - time.perf_counter()) / 2)  # a step that does not return leaves time for others
+        if again := same(ended_by(step, min(share, limit or share))):
             case, found, left = step, again, steps_from(judgement, step)
     return case, found

@@ -9,14 +9,13 @@ from functools import partial
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.raised import device_works
-from flash_attest.properties.cases.case import Case, parse_case
+from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
-from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.context import lost_case, lost_in
+from flash_attest.properties.judging.conformance import Tried
 from flash_attest.properties.judging.plan import Lost, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law
-from flash_attest.runner.isolation import crashes, importing, tracing
+from flash_attest.runner.isolation import crashes, importing, tracing, verdicts
 from flash_attest.runner.isolation.child import as_result, record_of
 from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import JudgingProcess
@@ -53,7 +52,7 @@ class Isolated:
         self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
         self._timed_out: Counter[Place] = Counter()
         self._tried_alone: Counter[Place] = Counter()
-        self.traced: Counter[str] = Counter()  # failures by implementation (tracing.py)
+        self._traced: Counter[str] = Counter()  # failures by implementation (tracing.py)
         self._not_up: dict[Place, str] = {}  # why no process that judges this can be started
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
@@ -67,41 +66,45 @@ class Isolated:
 
     def _law(self, law: Law, impl: Implementation) -> Result:
         began, hung = time.perf_counter(), []
-        place = self._place(impl, law)
+        place, judgement = self._place(impl, law), self.judge.judgement(law, impl)
+        ended_by = partial(self.ended_by, law, impl)
         lost = dict(self._lost.get(place, {}))
         while True:
             if (n := self._timed_out[place]) >= MOST_TIMED_OUT_IN_ALL:
-                return self._undecided(
-                    law, impl, f"not judged: {n} calls did not return in time", Reason.TIMED_OUT, began
-                )
+                given_up = f"not judged: {n} calls did not return in time"
+                return verdicts.undecided(judgement, given_up, Reason.TIMED_OUT, began)
             answer = self._ask(
                 {"kind": "law", "law": id(law), "lost": _as_lists(lost), "plan": self._changes}, law, impl
             )
             if isinstance(answer, str):
-                return self._undecided(law, impl, answer, Reason.WORKER_DIED, began)
+                return verdicts.undecided(judgement, answer, Reason.WORKER_DIED, began)
             if self._contract_lost(impl, place, answer):
                 lost |= self._lost[place]
                 continue
             if not isinstance(answer, Ending):
-                result = crashes.smaller(self, law, impl, as_result(answer["result"]), answer["lost_gpu"])
+                result = as_result(answer["result"])
+                result = crashes.smaller(judgement, result, answer["lost_gpu"], ended_by, self.limit)
                 if not answer["over"]:
                     self._tell_whether_it_fails_alone(law, impl, result)
                 break
             if answer.breaks:
-                result = crashes.result(self, law, impl, answer)
+                result = crashes.result(judgement, answer, ended_by, self.limit)
                 break
             if answer.kind is not Kind.TIMED_OUT or not answer.case:
-                result = self._found(law, impl, answer) or self._ended(law, impl, answer, Reason.WORKER_DIED)
+                found = verdicts.found_before(judgement, answer)
+                result = found or verdicts.ended(judgement, answer, Reason.WORKER_DIED)
                 break
             hung.append(answer)
             self._timed_out[place] += 1
             lost[answer.case] = Lost(answer.headline, breaks=False)
             if len(hung) == MOST_TIMED_OUT or self.judge.plan.case is not None:
-                result = self._found(law, impl, answer) or self._hung(law, impl, hung, answer.seen.cases, "")
+                found = verdicts.found_before(judgement, answer)
+                result = found or verdicts.hung(judgement, hung, answer.seen.cases, "", self._threads_of(impl))
                 break
         if hung and result.verdict not in (FAIL, UNKNOWN):
-            result = self._hung(law, impl, hung, result.cases, f"; right on {result.cases} other cases")
-        tracing.add_trace(self, law, impl, result)
+            right = f"; right on {result.cases} other cases"
+            result = verdicts.hung(judgement, hung, result.cases, right, self._threads_of(impl))
+        tracing.add_trace(judgement, result, self._traced, partial(self.ask_another, limit=self.limit))
         result.seconds = time.perf_counter() - began
         return result
 
@@ -152,12 +155,8 @@ class Isolated:
             if not isinstance(alone, Ending) and as_result(alone["result"]).verdict == PASS:
                 result.message = crashes.with_facts(result.message, [crashes.RIGHT_ALONE])
 
-    def replay(self, law: Law, impl: Implementation, case: Case) -> str:
-        """The command that judges one case again."""
-        return self.judge.judgement(law, impl).replay(case)
-
     def forget_troubles(self) -> None:
-        """For who judges for hours, and decides itself how many calls that do not return, or processes, are too many."""
+        """Reset the counts after which laws are given up. The sweep, which judges for hours, has limits of its own."""
         self._timed_out.clear()
         self._not_up.clear()
 
@@ -181,13 +180,15 @@ class Isolated:
                 result = self.judge.contract(impl)
             else:
                 result = self.judge.law(self.objects[request["law"]], impl)
-        tried = conformance.known(impl, device) or conformance.Tried([], judged=False)
+        known = self.judge.plan.known
+        tried = known.contract(impl, device)
+        tried = tried if isinstance(tried, Tried) else Tried([], judged=False)
         return {
             "result": record_of(result),
             "kept": tried.judged and not tried.problems and tried.undecided is None,
             "lost": [tried.lost, tried.problems[0]] if tried.lost else [],  # the case of the contract, what happened
-            "lost_gpu": lost_case(),
-            "over": bool(lost_in()) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
+            "lost_gpu": known.lost_case,
+            "over": bool(known.lost_in) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
         }
 
     # --- the process ----------------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class Isolated:
             self._process = None
         else:
             if answer["kept"]:  # the next process need not try it again
-                conformance.know(impl, self._place(impl, law)[1], conformance.Tried([]))
+                self.judge.plan.known.keep_contract(impl, self._place(impl, law)[1], Tried([]))
             if answer["over"]:
                 process.end()
                 self._process = None
@@ -258,8 +259,6 @@ class Isolated:
         """What each request says of the implementation."""
         return {"impl": id(impl), "device": self._place(impl, law)[1]}
 
-    # --- verdicts -------------------------------------------------------------------------------------------------------
-
     def _contract_lost(self, impl: Implementation, place: Place, answer: Ending | dict) -> bool:
         """Note what took the process, or its GPU, down while the contract was tried; False if nothing did, or again."""
         lost = self._lost.setdefault(place, {})
@@ -274,44 +273,8 @@ class Isolated:
         timed_out = sum(not each.breaks for each in lost.values())
         if len(lost) >= MOST_LOST or timed_out >= MOST_TIMED_OUT:
             problems = list(dict.fromkeys(each.words for each in lost.values()))
-            conformance.know(impl, place[1], conformance.Tried(problems, judged=False))
+            self.judge.plan.known.keep_contract(impl, place[1], Tried(problems, judged=False))
         return True
-
-    def _ended(self, law: Law, impl: Implementation, ending: Ending, why: Reason, more: str = "") -> Result:
-        """Unknown, with the case and its replay line."""
-        reason = (ending.headline if why is Reason.TIMED_OUT else ending.sentence) + more
-        result = Result(impl.name, law.chapter, law.name, UNKNOWN, reason, why, cases=ending.seen.cases)
-        case = parse_case(ending.case) if ending.case else None
-        if case is not None:
-            result.smallest, result.replay = str(case), self.replay(law, impl, case)
-        result.message = crashes.message(law, impl, reason, case, ending.observed, result.replay)
-        return result
-
-    def _hung(self, law: Law, impl: Implementation, hung: list[Ending], cases: int, more: str) -> Result:
-        """Unknown, with the smallest of the cases that did not return."""
-        smallest, *others = sorted(hung, key=lambda ending: parse_case(ending.case).products)
-        result = self._ended(law, impl, smallest, Reason.TIMED_OUT, more)
-        lines = [*smallest.observed, *(f"it does not return with {other.case} either" for other in others)]
-        lines += self._threads_of(impl)
-        result.message = crashes.message(law, impl, result.reason, parse_case(smallest.case), lines, result.replay)
-        result.cases = cases
-        return result
-
-    def _found(self, law: Law, impl: Implementation, ending: Ending) -> Result | None:
-        """The failure that was found before the process ended while it was looked into."""
-        if ending.seen.found is None:
-            return None
-        text, headline = ending.seen.found
-        case = parse_case(text)
-        result = Result(impl.name, law.chapter, law.name, FAIL, headline, cases=ending.seen.cases, smallest=text)
-        result.replay = self.replay(law, impl, case)
-        lines = ["a smaller case was looked for, but then:", f"  {ending.sentence}", *ending.observed]
-        result.message = crashes.message(law, impl, headline, case, lines, result.replay)
-        return result
-
-    def _undecided(self, law: Law, impl: Implementation, reason: str, why: Reason, began: float) -> Result:
-        seconds = time.perf_counter() - began
-        return Result(impl.name, law.chapter, law.name, UNKNOWN, reason, why, seconds=seconds)
 
 
 def _as_lists(lost: dict[str, Lost]) -> dict[str, list]:

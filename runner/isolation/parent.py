@@ -187,6 +187,18 @@ def answer_of(ask: Callable[[], dict], limit: float) -> dict | Ending:
         process.end()
 
 
+def forks_can_use_cuda(limit: float = 300.0) -> bool:
+    """Whether a process forked from this one can use the GPU: not once anything here has asked CUDA itself.
+
+    That leaves no trace, so it is tried. torch.cuda.is_available() asks, unless PYTORCH_NVML_BASED_CUDA_CHECK is set.
+    """
+    import torch
+
+    if torch.cuda.is_initialized():
+        return False
+    return not isinstance(answer_of(lambda: {"sum": torch.zeros(1, device="cuda").sum().item()}, limit), Ending)
+
+
 class _CallClock:
     """Measures the call in progress, without what compilers take."""
 

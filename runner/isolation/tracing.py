@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import parse_case
@@ -23,28 +24,29 @@ from flash_attest.properties.progress import NOW
 from flash_attest.runner.isolation import crashes
 from flash_attest.runner.isolation.endings import Ending
 
-if TYPE_CHECKING:
-    from flash_attest.runner.isolation.isolated import Isolated
-
+# ((implementation, device), request) -> the answer of a process that judges nothing else, or how it ended
+Ask = Callable[[tuple[str, str], dict], Ending | dict]
 # Failures of one implementation in one worker: the process compiles its kernels for the emulator, which takes seconds.
 MOST_TRACED = 3
 
 
-def add_trace(isolated: Isolated, law: Law, impl: Implementation, result: Result) -> None:
-    """Add to a failure on a GPU what the trace of its case finds. Only the first failures are traced."""
-    judge = isolated.judge
-    judgement = judge.judgement(law, impl)
-    if result.verdict != FAIL or not result.smallest or not judge.plan.goes_on or law.name in impl.known_failures:
+def add_trace(judgement: Judgement, result: Result, traced_before: Counter[str], ask: Ask) -> None:
+    """Add to a failure on a GPU what the trace of its case finds. Only the first failures are traced.
+
+    traced_before: how many failures of each implementation have been traced.
+    """
+    law, impl, plan = judgement.law, judgement.impl, judgement.plan
+    if result.verdict != FAIL or not result.smallest or not plan.goes_on or law.name in impl.known_failures:
         return
-    if not is_traceable(judgement) or not judge.sees_gpu(impl) or judgement.device == "cpu":
+    if not is_traceable(judgement) or plan.traces or judgement.device == "cpu":
         return  # nothing can be traced, or the judging process has done it
     if is_too_large(parse_case(result.smallest)):
         traced = not_traced(TOO_LARGE)
-    elif isolated.traced[impl.name] == MOST_TRACED:
+    elif traced_before[impl.name] == MOST_TRACED:
         traced = not_traced(f"{MOST_TRACED} failures of {impl.name} have been")
     else:
-        isolated.traced[impl.name] += 1
-        traced = _traced(isolated, law, impl, result.smallest)
+        traced_before[impl.name] += 1
+        traced = _traced(law, impl, result.smallest, ask)
     if traced.phrase:
         reason = f"{result.reason} ({traced.phrase})"
         result.message = result.message.replace(result.reason, reason, 1)
@@ -53,10 +55,10 @@ def add_trace(isolated: Isolated, law: Law, impl: Implementation, result: Result
     result.message = crashes.with_facts(result.message, traced.lines)
 
 
-def _traced(isolated: Isolated, law: Law, impl: Implementation, case: str) -> Traced:
+def _traced(law: Law, impl: Implementation, case: str, ask: Ask) -> Traced:
     request = {"kind": "trace", "law": id(law), "impl": id(impl), "device": "cpu", "case": case}
     try:
-        found = isolated.ask_another((impl.name, "cpu"), request, isolated.limit)
+        found = ask((impl.name, "cpu"), request)
     except OSError as error:  # of starting a process, which costs no verdict
         return not_traced(str(error))
     if isinstance(found, Ending):

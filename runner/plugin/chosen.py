@@ -32,7 +32,8 @@ class Chosen:
             try:
                 if self.untrusted:
                     check_options(self.options.given("impl-from"), names)
-                self._entries = registry.choose(self.plugins, names, alone=bool(self.options.given("impl-from")))
+                chosen = registry.choose(self.plugins, names, alone=bool(self.options.given("impl-from")))
+                self._entries = registry.on_device(chosen, self.options.device)
             except RegistryError as error:
                 raise pytest.UsageError(str(error)) from None
         return self._entries

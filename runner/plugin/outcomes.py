@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.judgement import replay_of
-from flash_attest.properties.judging.origin import OwnRun
+from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.judging.plan import CALLED_WITH, contract_test
-from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
+from flash_attest.properties.judging.verdict import UNKNOWN, Result
 from flash_attest.runner.plugin import sources
 from flash_attest.runner.plugin.last_case import last_case_in
 
@@ -46,7 +46,7 @@ def raised_in(report) -> dict | None:
     return Result(impl, chapter, law, UNKNOWN, reason, Reason.SUITE, message=text).as_dict()
 
 
-def died(report, directory: Path, entries: Iterable[Entry]) -> dict | None:
+def died(report, directory: Path, entries: Iterable[Entry], origin_of: Callable[[Entry], Origin]) -> dict | None:
     """The result of a test in which its worker died: the case that it wrote down last is the one to look at."""
     if (judged := judged_in(report.nodeid)) is None:
         return None
@@ -56,26 +56,7 @@ def died(report, directory: Path, entries: Iterable[Entry]) -> dict | None:
         case = ""
     known = f"the last case launched was {case}" if case else "it had launched no case"
     reason = f"worker {report.attest_worker} died; {known}"
-    option = next((entry.option for entry in entries if entry.name == impl), "")
-    replay = replay_of(OwnRun(option), report.nodeid, case.partition(" ")[2].partition(CALLED_WITH)[0])
+    origin = next((origin_of(entry) for entry in entries if entry.name == impl), OURS)
+    replay = replay_of(origin, report.nodeid, case.partition(" ")[2].partition(CALLED_WITH)[0])
     report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
     return Result(impl, chapter, law, UNKNOWN, reason, Reason.WORKER_DIED, message=reason, replay=replay).as_dict()
-
-
-# What this machine lacks for a law: such a verdict of unknown leaves a run green.
-EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.NO_SANITIZER)}
-
-
-def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
-    """Why a run without failures is not green; "" if it is.
-
-    Laws that do not apply on this device or machine do not count, nor do implementations of another device unless they were
-    asked for by name. A replay is green only if a law took its case.
-    """
-    excused = EXCUSED if asked_for else EXCUSED | {Reason.OTHER_DEVICE.value}
-    if undecided := sum(r["verdict"] == UNKNOWN and r["why"] not in excused for r in results):
-        return f"{undecided} could not be decided"
-    laws = [result for result in results if result["chapter"] != "test_contract"]
-    if replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
-        return f"no law took the case: {laws[0]['reason']}"
-    return ""

@@ -20,16 +20,19 @@ from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+from flash_attest.runner.green import EXCUSED, not_green
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.isolation.parent import forks_can_use_cuda
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin.conclude import conclude, shows_message
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.options import OwnOptions
-from flash_attest.runner.plugin.outcomes import EXCUSED, GPU_KEY, KEY, PLANNED_KEY, not_green, result_of
+from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, PLANNED_KEY, result_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, environment
 from flash_attest.runner.start import judge_of
 
+IN_PROCESS = "flash-attest: laws were judged in the pytest process, which a crash ends: a test module has used CUDA when it was imported"
 # What the last line counts, in this order.
 WORDS = (
     HOLDS := "hold", FAILS := "do not", KNOWN := "are known failures", NOT_APPLYING := "do not apply",
@@ -51,10 +54,12 @@ class Own:
         self.results: list[dict] = []
         self.started = time.perf_counter()
         self.report: Report | None = None
+        self.in_process = False  # because a test module has used CUDA when it was imported
         self.device_name = ""
-        self.entries = self._entries()
         for law in self.bound.values():
-            law.judged = self._judged
+            law.judged, law.impl = self._judged, law.impl.on(self.options.device)
+        self.entries = self._entries()
+        self.planned = len({(law.impl.name, law.test_name) for law in self.bound.values()})
 
     # --- where tests run ----------------------------------------------------------------------------------------------
 
@@ -80,6 +85,8 @@ class Own:
         """What judges."""
         if self._judge is None:
             options, isolated = self.options, self.options.isolated
+            if isolated and options.device == "cuda" and not forks_can_use_cuda():
+                isolated, self.in_process = False, True
             if not isolated:  # a process of its own would do so itself
                 emulate_if_no_gpu(options.given("device"))
             judge = judge_of(
@@ -121,7 +128,7 @@ class Own:
         compare_with_known(result, impl)
         result.made_plain()
         self.item.user_properties += [
-            (KEY, all_plain(result.as_dict())), (GPU_KEY, self.judge.device_name), (PLANNED_KEY, len(self.bound))
+            (KEY, all_plain(result.as_dict())), (GPU_KEY, self.judge.device_name), (PLANNED_KEY, self.planned)
         ]  # fmt: skip
         conclude(result)
 
@@ -183,6 +190,8 @@ class Own:
             )
         for remark in getattr(self._judge, "remarks", ()):
             terminalreporter.write_line(f"flash-attest: {remark}", yellow=True)
+        if self.in_process:
+            terminalreporter.write_line(IN_PROCESS, yellow=True)
         if self.report is not None:
             terminalreporter.write_line(f"flash-attest: report: {self.report.directory}/index.html and results.json")
         if reason := self._not_green():

@@ -17,6 +17,7 @@ from filelock import FileLock
 from flash_attest.emulator.build_cache import cache_folder, counted
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.properties.failures import undecided_without_memory
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.machine.cuda_driver import yield_while_waiting
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
@@ -50,7 +51,7 @@ def prepare(device: str, is_worker: bool) -> dict:
         torch.set_num_threads(1)
     # torch.compile raises it and leaves it so, which is no implementation's doing.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
-    when_memory_suffices(device, lambda: use(device))
+    when_memory_suffices(device, Known(), lambda: use(device))  # nothing is known yet
     if device == "cuda":
         yield_while_waiting()
         compile_each_triton_kernel_once()

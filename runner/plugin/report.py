@@ -22,9 +22,9 @@ from flash_attest.oracle import Z_LIMIT
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
+from flash_attest.runner.green import EXCUSED
 from flash_attest.runner.plugin import times
 from flash_attest.runner.plugin.folder import ANOTHER, Folder, FolderError, Pace
-from flash_attest.runner.plugin.outcomes import EXCUSED
 from flash_attest.runner.plugin.saved import JOURNAL, RESULTS
 from flash_attest.runner.untrusted.observed import sentences
 

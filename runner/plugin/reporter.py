@@ -18,6 +18,7 @@ from flash_attest.properties.judging.origin import Checked, Origin, OwnRun
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN, Result
 from flash_attest.races.sanitizer.watch import end
+from flash_attest.runner.green import not_green
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin import ahead, resume, saved, shard, sources, times
@@ -33,7 +34,6 @@ from flash_attest.runner.plugin.outcomes import (
     SHARD_KEY,
     died,
     judged_in,
-    not_green,
     raised_in,
     result_of,
 )
@@ -131,6 +131,9 @@ class Reporter:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Last, so that what -k and -m leave is split, and no part of it is empty by their choice."""
+        impls = {id(entry.impl) for entry in self.chosen.entries}
+        # Where nothing could be loaded, pytest makes one test of each law that gets no implementation, and skips it.
+        items[:] = [item for item in items if not judges(item) or id(item.callspec.params["impl"]) in impls]
         if self.options.shard:
             items[:], elsewhere, self.shard_facts = shard.split(items, self.options.shard, self.options.device)
             if elsewhere:
@@ -233,7 +236,7 @@ class Reporter:
             return
         result = result_of(report) if report.when == "call" else None
         if hasattr(report, "attest_worker"):
-            result = died(report, self.report.directory, self.chosen.entries)
+            result = died(report, self.report.directory, self.chosen.entries, self.origin_of)
         elif result is None and report.failed:
             result = raised_in(report)
         if result is not None:

@@ -54,11 +54,14 @@ class Kernel:
 
     def on_declare(self, request: dict, blocks: list) -> tuple[dict, list]:
         """Import the file."""
+        import torch
+
         from flash_attest.impls.contract import registry
         from flash_attest.runner.untrusted.records import record_of
 
+        device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            self.impls = [entry.impl for entry in registry.from_file(self.argument)]
+            self.impls = [entry.impl for entry in registry.on_device(registry.from_file(self.argument), device)]
         except registry.RegistryError as error:
             return {"refused": str(error)}, []
         return {"declared": [record_of(impl) for impl in self.impls]}, []

@@ -76,8 +76,7 @@ def test_version(capsys):
     ("name", "words", "meant"),
     [
         ("sweep", ["--hour", "8"], "--hours"), ("bench", ["--head-dim", "64"], "--headdim"),
-        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--case", "3"], "--cases"),
-        ("check", ["x.py", "--laws", "a"], "--law"),
+        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--case", "3"], "--cases"), ("check", ["--laws=a"], "--law"),
         ("times", ["--slow", "3"], "--slowest"), ("laws", ["--jsn"], "--json"), ("doctor", ["--jsno"], "--json"),
     ],
 )  # fmt: skip
@@ -91,6 +90,24 @@ def test_an_unknown_option_gets_a_suggestion_and_none_is_abbreviated(name, words
 def test_an_option_that_is_like_none_points_to_the_help(capsys):
     parser = Parser("prog", "What it does.")
     assert refused(parser.parse_args, "--xyzzy", capsys=capsys).endswith(": --xyzzy (prog --help lists the options)")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "torch_math"], ["laws"], ["trace", __file__], ["sweep", "--runs", "1"], ["bench"], ["calibrate"],
+        ["power"], ["merge", "a", "--into", "b"], ["times"],
+    ],
+)  # fmt: skip
+def test_a_missing_package_is_one_line(words, tmp_path):
+    hidden = "from flash_attest import packages\npackages.is_there = lambda module: module != 'mpmath'\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", hidden + LOADED, *words],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    line, modules = ran.stderr.splitlines()
+    assert line == "flash-attest needs mpmath: pip install -r requirements.txt"
+    assert modules.split()[:2] == ["status", "4"] and "torch" not in modules.split()
 
 
 def test_ctrl_c_is_no_traceback(monkeypatch, capsys):

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from flash_attest.emulator import guards
+from flash_attest.emulator.answers import memory
 from flash_attest.emulator.errors import NotCovered
 from tests.places import ROOT
 
@@ -243,6 +244,35 @@ def test_a_kernel_for_cuda_comes_before_the_cpus(gpu):
 def test_an_operator_of_torch_is_not_replaced(gpu):
     with pytest.raises(NotCovered, match=r"aten::add\.Tensor for CUDA"):
         torch.library.Library("aten", "IMPL", "CUDA").impl("add.Tensor", lambda x, y: x)
+
+
+def test_the_suite_is_told_the_truth_and_what_it_makes_is_on_the_gpu(gpu):
+    module = {"__name__": "flash_attest.made_up", "torch": torch}
+    exec(
+        "x = [torch.ones(2), torch.ones(2, device='cpu'), torch.from_numpy(torch.ones(2).numpy()), torch.ones(2).cpu()]\n"
+        "seen = torch.cuda.is_available(), torch.cuda.device_count(), x[0].is_cuda, x[0].device.type\n",
+        module,
+    )
+    assert module["seen"] == (False, 0, False, "cpu")
+    assert all(x.is_cuda for x in module["x"]) and torch.cuda.is_available()
+
+
+def test_a_tensor_that_hides_its_storage_is_on_the_gpu(gpu):
+    seen = []
+    host, x = torch.ones(3, 2), torch.ones(3, 2, device="cuda")
+    torch.func.vmap(lambda row: seen.append(row.is_cuda) or row.sum())(x)
+    assert seen == [True] and not host.is_cuda
+
+
+def test_freed_tensors_of_the_host_are_forgotten(gpu, monkeypatch):
+    monkeypatch.setattr(memory, "_most", 10)
+    monkeypatch.setattr(memory, "_host", {})
+    kept = [torch.ones(1) for _ in range(5)]
+    for _ in range(100):
+        torch.ones(1)
+    assert len(memory._host) <= 11 and not any(x.is_cuda for x in kept)
+    kept += [torch.ones(1) for _ in range(100)]
+    assert memory._most > 10 and not any(x.is_cuda for x in kept)
 
 
 def test_nothing_stays_behind():

@@ -28,7 +28,7 @@ def emulated(tmp_path):
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         path = os.pathsep.join(filter(None, [str(ROOT), environment.pop("PYTHONPATH", "")]))
         return subprocess.run(
-            [sys.executable, "-m", "flash_attest.command.emulate", *arguments],
+            [sys.executable, "-m", "flash_attest", "emulate", *arguments],
             cwd=folder, capture_output=True, text=True, env={**os.environ, **environment, "PYTHONPATH": path},
         )  # fmt: skip
 
@@ -85,8 +85,17 @@ def test_a_script_is_traced_and_the_processes_that_it_starts(emulated):
 
 
 def test_a_right_program_has_no_finding(emulated):
+    pytest.importorskip("triton")
+    racy = (emulated.folder / "racy.py").read_text()
+    store = "    tl.store(scratch + i, tl.sum(rows, 1))\n"
+    (emulated.folder / "right.py").write_text(racy.replace(store, store + "    tl.debug_barrier()\n"))
+    done = emulated("--trace", "--", "right.py")
+    assert (done.returncode, done.stdout) == (0, "\ntraced: 2 launches, no finding\n"), done.stderr
+
+
+def test_a_trace_of_nothing_proves_nothing(emulated):
     done = emulated("--trace", "--", "python", "-c", ASKS)
-    assert (done.returncode, done.stdout) == (0, "\ntraced: no kernel ran in the emulator\n")
+    assert done.returncode == 2 and "traced: no kernel ran in the emulator, so nothing was checked" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -140,12 +149,29 @@ def test_pytest_has_it_as_a_plugin(emulated):
     )
 
 
+def test_pytest_does_not_warn_where_the_package_is_installed(emulated, tmp_path):
+    installed = tmp_path / "site" / "flash_attest-0.1.0.dist-info"  # the modules are the checkout's
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attest\nVersion: 0.1.0\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nflash-attest = flash_attest.pytest_plugin\n")
+    (installed / "RECORD").write_text("flash_attest/__init__.py,,\nflash_attest/pytest_plugin.py,,\n")
+    (emulated.folder / "test_asks.py").write_text(
+        "import torch\n\ndef test_gpu():\n    assert torch.cuda.is_available()\n"
+    )
+    command = ("--", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error::pytest.PytestWarning", "test_asks.py")
+    for more in ((), ("-n", "1")):
+        done = emulated(*command, *more, PYTHONPATH=str(installed.parent))
+        assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_wrong_command_line_is_refused(capsys):
-    for arguments in ([], ["--"], ["--tra", "--", "x.py"], ["--trace"]):
+    for arguments in ([], ["--"], ["--tra", "--", "x.py"], ["--trace"], ["--limit", "0", "--", "x.py"]):
         with pytest.raises(SystemExit) as end:
             emulate.run(arguments)
         assert end.value.code == 2
-    assert "there is no command: flash-attest emulate -- pytest tests/" in capsys.readouterr().err
+    written = capsys.readouterr().err
+    assert "there is no command, as in flash-attest emulate -- pytest tests/" in written
+    assert "--limit 0: should be more than 0" in written and "unrecognized arguments: --tra" in written
 
 
 def test_help_needs_no_torch():
@@ -154,7 +180,9 @@ def test_help_needs_no_torch():
         "try:\n    emulate.run(['--help'])\nexcept SystemExit:\n    assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0 and done.stdout.startswith("usage: flash-attest emulate [--trace]"), done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("usage: flash-attest emulate [OPTION...] -- COMMAND"), (
+        done.stderr
+    )
 
 
 def test_the_folder_of_sitecustomize_holds_nothing_else():

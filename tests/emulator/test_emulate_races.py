@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -56,6 +57,8 @@ def test_a_process_that_is_recorded_can_trace_for_itself(tmp_path):
         recording._recorder = recorder
         right()
         assert len(trace(racy)) == 1
+        with ThreadPoolExecutor() as pool, pytest.raises(RuntimeError, match="traced from another thread"):
+            pool.submit(trace, racy).result()
         right()
     finally:
         recorder.pause()

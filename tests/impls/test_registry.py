@@ -1,12 +1,14 @@
 """Which modules of impls/ a selection imports."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
+from flash_attest import ContractError, Implementation, Supports
 from flash_attest.impls import torch_math
 from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.registry import Entry, RegistryError, Unloadable, choose
+from flash_attest.impls.contract.registry import Entry, RegistryError, Unloadable, choose, from_file
 
 MINE = [Entry(replace(torch_math.IMPL, name="mine"), "mine.py")]
 
@@ -64,3 +66,60 @@ def test_what_a_hook_returns_is_a_plug_in_without_an_option():
     assert all(entry.plug_in for entry in declared) and not any(
         entry.plug_in for entry in registry.ours(["torch_math"])
     )
+
+
+# --- modules beside a plug-in's file ------------------------------------------------------------------------------------
+
+IMPORTS = """
+import torch
+from flash_attest import Implementation
+from utils import NAME
+
+def forward(q, k, v):
+    return q
+
+IMPL = Implementation(name=NAME, forward=forward)
+"""
+
+
+def test_each_plug_in_finds_the_module_beside_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "utils", raising=False)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kernel.py").write_text(IMPORTS)
+        (tmp_path / name / "utils.py").write_text(f"NAME = {name!r}\n")
+    found = [from_file(str(tmp_path / name / "kernel.py"))[0].name for name in ("first", "second", "first")]
+    assert found == ["first", "second", "first"]
+    assert sys.path[0] != str(tmp_path / "first") and str(tmp_path / "first") in sys.path
+
+
+# --- what is promised may differ by device ------------------------------------------------------------------------------
+
+
+def by_device(**supports):
+    return Implementation(name="a", forward=lambda q, k, v: q, supports=supports)
+
+
+def test_what_is_promised_may_differ_by_device():
+    impl = by_device(cpu=Supports(headdims={16}), cuda=Supports(headdims={64, 128}))
+    assert impl.on("cpu").supports.headdim_list == [16] and impl.on("cuda").supports.headdim_list == [64, 128]
+    assert impl.on("cpu") is impl.on("cpu") is impl.on("cuda").on("cpu")
+    (entry,) = registry.on_device([Entry(impl, "a.py")], "cuda")
+    assert entry.impl.supports.headdim_list == [64, 128]
+    same = Implementation(name="b", forward=impl.forward)
+    assert same.on("cuda") is same
+
+
+@pytest.mark.parametrize(
+    ("supports", "words"),
+    [
+        ({"cpu": Supports()}, "supports is given for cpu: should be for cpu and cuda, as devices says"),
+        ({"cpu": Supports(), "cuda": Supports(headdims=())}, "supports['cuda'].headdims=()"),
+        ({"cpu": Supports(), "cuda": None}, "supports['cuda']=None: should be a Supports(...)"),
+    ],
+)
+def test_a_wrong_promise_names_its_device(supports, words):
+    with pytest.raises(ContractError) as error:
+        by_device(**supports)
+    assert words in str(error.value)

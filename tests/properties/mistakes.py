@@ -10,7 +10,7 @@ import torch
 
 from flash_attest.impls import Implementation, Supports
 from flash_attest.properties import test_backward, test_causal, test_forward, test_memory, test_races
-from flash_attest.properties.cases.strategies import Draws
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.law import Law
 
 PREFIX = test_causal.test_query_sees_exactly_its_prefix.law

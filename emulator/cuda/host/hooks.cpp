@@ -58,8 +58,8 @@ struct TypeMismatch {  // the layout that g++ and clang use
 const char* VERB[] = {"read", "write", "use", "use", "use", "use", "use", "use", "use", "use", "use", "use"};
 
 void misaligned(const TypeMismatch* data, uintptr_t address) {
-    if (!now || !launch->traced) return;
-    Side side = side_of(*now, *block, data->check == 1 ? WRITE : READ, 0);
+    if (!gpu.thread || !gpu.launch->traced) return;
+    Side side = side_here(data->check == 1 ? WRITE : READ, 0);
     side.file = data->where.file;
     side.line = static_cast<int>(data->where.line);
     Region* region = region_of(address);

@@ -10,8 +10,8 @@ Flow end(Warp& warp, const Instruction&, uint32_t mask) { return lanes_end(warp,
 
 template <class... Values>
 [[noreturn]] void trapped(Warp& warp, const Instruction& at, unsigned lane, const char* format, Values... values) {
-    now = &thread_of(warp, lane);
-    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_of(*now, *block, TOUCH, site_at(warp, at)));
+    gpu.thread = &thread_of(warp, lane);
+    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(TOUCH, site_at(warp, at)));
     snprintf(record.text, sizeof record.text, format, values...);
     stop_launch();
 }
@@ -46,7 +46,7 @@ struct BarrierOperands {
 };
 
 void wrong_number(const Warp& warp, const Instruction& at, unsigned lane, unsigned number, unsigned expected) {
-    Record& record = add_record(BARRIER, nullptr, 0, 0, 1, side_of(thread_of(warp, lane), *block, WAIT, site_at(warp, at)));
+    Record& record = add_record(BARRIER, nullptr, 0, 0, 1, side_of(thread_of(warp, lane), *gpu.block, WAIT, site_at(warp, at)));
     snprintf(record.text, sizeof record.text, "barrier %u for %u threads: the number is 0 to 15, the threads a multiple of 32", number,
              expected);
     stop_launch();
@@ -56,9 +56,9 @@ void wrong_number(const Warp& warp, const Instruction& at, unsigned lane, unsign
 Flow at_barrier(Warp& warp, const Instruction& at, uint32_t mask, int op, BarrierOperands o, bool waits, const char* name) {
     unsigned first = static_cast<unsigned>(__builtin_ctz(mask));
     unsigned number = warp.slot<uint32_t>(o.id)[first], expected = o.count == NONE ? 0 : warp.slot<uint32_t>(o.count)[first];
-    now = &thread_of(warp, first);
+    gpu.thread = &thread_of(warp, first);
     if (number > 15 || expected % WARP) wrong_number(warp, at, first, number, expected);
-    if (launch->traced) settle_value();
+    if (gpu.launch->traced) settle_value();
     Wait wait = {};
     wait.op = op;
     wait.name = name;
@@ -70,16 +70,16 @@ Flow at_barrier(Warp& warp, const Instruction& at, uint32_t mask, int op, Barrie
         if (o.predicate != NONE) thread.wait.value = (warp.predicate(o.predicate) >> lane & 1) != static_cast<uint32_t>(o.negated);
         threads.push_back(thread.linear);
     });
-    now = nullptr;
+    gpu.thread = nullptr;
     if (warp.since_new < WAITING) made_progress();
     bool whole_block = number == 0 && o.count == NONE && waits;
     if (whole_block) {
-        block->waiting += static_cast<unsigned>(threads.size());
-        release_if_complete(*block);
+        gpu.block->waiting += static_cast<unsigned>(threads.size());
+        release_if_complete(*gpu.block);
     } else {
         if (!waits)
-            for (unsigned thread : threads) make_ready(*block, block->threads[thread]);
-        arrive(*block, number, expected, threads, waits);
+            for (unsigned thread : threads) make_ready(*gpu.block, gpu.block->threads[thread]);
+        arrive(*gpu.block, number, expected, threads, waits);
     }
     wake_threads();
     return Flow::moved;

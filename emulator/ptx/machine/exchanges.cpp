@@ -150,7 +150,7 @@ uint32_t mask_of(const Warp& warp, const Instruction& at, int operand, unsigned 
     uint32_t mask = warp.slot<uint32_t>(at.operand[operand])[lane];
     if (mask >> lane & 1) return mask;
     Thread& thread = thread_of(warp, lane);
-    Record& record = add_record(MASK, nullptr, 0, 0, 1, side_of(thread, *block, WAIT, site_at(warp, at)));
+    Record& record = add_record(MASK, nullptr, 0, 0, 1, side_of(thread, *gpu.block, WAIT, site_at(warp, at)));
     snprintf(record.text, sizeof record.text, "lane %u calls it with mask 0x%08x, which does not include it", lane, mask);
     return mask | 1u << lane;
 }
@@ -159,13 +159,13 @@ void run_exchange(Warp& warp, const Meeting& meeting, uint32_t lanes, uint32_t m
     Exchange all = {warp, lanes, {}};
     lanes_in(lanes, [&](unsigned lane) { all.at[lane] = &warp.begin[warp.pc[lane]]; });
     meeting.run(all);
-    if (meeting.op == SYNCWARP && launch->traced) order_warp(*block, warp.first / WARP, mask, lanes);
+    if (meeting.op == SYNCWARP && gpu.launch->traced) order_warp(*gpu.block, warp.first / WARP, mask, lanes);
 }
 
 template <Operation OPERATION, int MASK, int OP>
 Flow exchange(Warp& warp, const Instruction& at, uint32_t lanes) {
     static const Meeting meeting = {OPERATION, MASK, OP};
-    if (launch->traced) settle_value();
+    if (gpu.launch->traced) settle_value();
     uint32_t mask = 0;
     bool same = true;
     lanes_in(lanes, [&](unsigned lane) {
@@ -233,7 +233,7 @@ void complete_exchange(Warp& warp, unsigned lane) {
         there |= 1u << other;
     }
     run_exchange(warp, *static_cast<const Meeting*>(wait.operation), there, wait.mask);
-    lanes_in(there, [&](unsigned other) { make_ready(*block, thread_of(warp, other)); });
+    lanes_in(there, [&](unsigned other) { make_ready(*gpu.block, thread_of(warp, other)); });
     wake_threads();
 }
 

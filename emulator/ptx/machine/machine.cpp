@@ -20,10 +20,10 @@ struct BlockState {  // beside a Block
     unsigned next;
 };
 
-const Program* program;
-std::vector<std::unique_ptr<BlockState>> states;
+const Program* program;  // of the launch in progress, or of the next one
+std::vector<std::unique_ptr<BlockState>> states;  // by Block::number
 BlockState& state_of(const Block& in) { return *states[in.number]; }
-Warp& warp_of(unsigned thread) { return state_of(*block).warps[thread / WARP]; }
+Warp& warp_of(unsigned thread) { return state_of(*gpu.block).warps[thread / WARP]; }
 
 template <class T>
 void fill(Warp& warp, int special, T value_of_lane) {
@@ -32,7 +32,7 @@ void fill(Warp& warp, int special, T value_of_lane) {
 }
 
 void set_specials(Warp& warp, const Block& in) {
-    const Dim &size = launch->request->block, &grid = launch->request->grid;
+    const Dim &size = gpu.launch->request->block, &grid = gpu.launch->request->grid;
     auto x = [&](unsigned lane) { return (warp.first + lane) % size.x; };
     auto y = [&](unsigned lane) { return (warp.first + lane) / size.x % size.y; };
     auto z = [&](unsigned lane) { return (warp.first + lane) / size.x / size.y; };
@@ -42,7 +42,7 @@ void set_specials(Warp& warp, const Block& in) {
     same(CTAID_X, in.index.x), same(CTAID_Y, in.index.y), same(CTAID_Z, in.index.z);
     same(NCTAID_X, grid.x), same(NCTAID_Y, grid.y), same(NCTAID_Z, grid.z);
     same(WARPID, warp.first / WARP), same(NWARPID, static_cast<unsigned>((in.threads.size() + WARP - 1) / WARP));
-    same(DYNAMIC_SMEM_SIZE, static_cast<unsigned>(launch->request->shared - program->shared_bytes));
+    same(DYNAMIC_SMEM_SIZE, static_cast<unsigned>(gpu.launch->request->shared - program->shared_bytes));
     fill(warp, LANEID, [](unsigned lane) { return lane; });
     fill(warp, LANEMASK_EQ, [](unsigned lane) { return 1u << lane; });
     fill(warp, LANEMASK_LT, [](unsigned lane) { return (1u << lane) - 1; });
@@ -52,11 +52,11 @@ void set_specials(Warp& warp, const Block& in) {
 }
 
 void start() {
-    launch->by_barrier = true;
-    launch->replicated = program->replicated;
-    launch->joins_warps = launch->traced && program->joins_warps;
+    gpu.launch->by_barrier = true;
+    gpu.launch->replicated = program->replicated;
+    gpu.launch->joins_warps = gpu.launch->traced && program->joins_warps;
     auto spans = program->shared_variables;
-    if (!spans.empty()) spans.push_back({program->shared_bytes, launch->request->shared});
+    if (!spans.empty()) spans.push_back({program->shared_bytes, gpu.launch->request->shared});
     limit_dynamic(spans);
 }
 
@@ -102,7 +102,7 @@ struct Group {  // lanes at one instruction, which run until they reach `meets`,
 };
 
 Group choose(Warp& warp) {
-    bool any = options.seed != 0 || warp.passed > UNFAIR;
+    bool any = gpu.options.seed != 0 || warp.passed > UNFAIR;
     uint32_t from = warp.ready;
     if (any)  // a random lane, and those at its instruction
         for (unsigned skip = static_cast<unsigned>(random_bits() % static_cast<unsigned>(__builtin_popcount(from))); skip; --skip)
@@ -118,22 +118,23 @@ Group choose(Warp& warp) {
         else if (warp.pc[lane] > least) group.meets = std::min(group.meets, warp.pc[lane]);
     }
     warp.passed = 0;
-    if (options.seed && random_bits() % 8 == 0)  // some of them only, which go ahead until they must wait
+    if (gpu.options.seed && random_bits() % 8 == 0)  // some of them only, which go ahead until they must wait
         if (uint32_t some = group.lanes & static_cast<uint32_t>(random_bits())) group = {some, least, ALL};
     return group;
 }
 
 bool is_stopping(Warp& warp, const Instruction& at) {
-    if (launch->interrupted) return launch->stopped = true;
-    if (!launch->expired) return false;
-    now = &thread_of(warp, static_cast<unsigned>(__builtin_ctz(warp.ready)));
-    Record& record = add_record(DEADLOCK, nullptr, 0, 0, 1, side_of(*now, *block, TOUCH, site_at(warp, at)));
-    snprintf(record.text, sizeof record.text, "the launch had not ended after %g s; this thread was running", options.limit);
-    now = nullptr;
-    return launch->stopped = true;
+    if (gpu.launch->interrupted) return gpu.launch->stopped = true;
+    if (!gpu.launch->expired) return false;
+    gpu.thread = &thread_of(warp, static_cast<unsigned>(__builtin_ctz(warp.ready)));
+    Record& record = add_record(DEADLOCK, nullptr, 0, 0, 1, side_here(TOUCH, site_at(warp, at)));
+    snprintf(record.text, sizeof record.text, "the launch had not ended after %g s; this thread was running",
+             gpu.options.limit);
+    gpu.thread = nullptr;
+    return gpu.launch->stopped = true;
 }
 
-bool switches() { return launch->switched && (random_bits() >> 11) * 0x1p-53 < options.switch_chance; }
+bool switches() { return gpu.launch->switched && (random_bits() >> 11) * 0x1p-53 < gpu.options.switch_chance; }
 
 // Lanes of a collective instruction wait until all that have not ended are there, and run it together.
 void run_if_all_are_at(Warp& warp, const Instruction& at) {
@@ -143,7 +144,7 @@ void run_if_all_are_at(Warp& warp, const Instruction& at) {
         if ((warp.ready >> lane & 1) || warp.pc[lane] != index) return;
     }
     at.run(warp, at, warp.alive);
-    lanes_in(warp.alive, [&](unsigned lane) { make_ready(*block, thread_of(warp, lane)); });
+    lanes_in(warp.alive, [&](unsigned lane) { make_ready(*gpu.block, thread_of(warp, lane)); });
     wake_threads();
 }
 
@@ -195,13 +196,13 @@ bool run_group(Warp& warp, Group group, unsigned& left) {
 
 void run_warp(Warp& warp) {
     unsigned left = LONG;
-    while (warp.ready && !launch->stopped)
+    while (warp.ready && !gpu.launch->stopped)
         if (!run_group(warp, choose(warp), left)) return;
 }
 
 Warp* next_warp(BlockState& state) {
     size_t count = state.warps.size();
-    if (options.seed) state.next = static_cast<unsigned>(random_bits() % count);
+    if (gpu.options.seed) state.next = static_cast<unsigned>(random_bits() % count);
     for (size_t tried = 0; tried < count; ++tried) {
         Warp& warp = state.warps[state.order[state.next]];
         state.next = (state.next + 1) % static_cast<unsigned>(count);
@@ -220,11 +221,11 @@ void run(Block& in) {
         thread.recent_pc = warp->recent_site;
     };
     warp = next_warp(state);
-    if (!run_stoppable([] { run_warp(*warp); })) launch->stopped = true;
+    if (!run_stoppable([] { run_warp(*warp); })) gpu.launch->stopped = true;
     for (uint32_t lanes = warp->alive; lanes; lanes &= lanes - 1)  // also those at a barrier, which a wait may have inside
         spins(in.threads[warp->first + static_cast<unsigned>(__builtin_ctz(lanes))]);
-    if (launch->traced) settle_value();
-    now = nullptr;
+    if (gpu.launch->traced) settle_value();
+    gpu.thread = nullptr;
 }
 
 }  // namespace
@@ -236,11 +237,11 @@ const Engine* engine_of(const Program& of) {
 }
 
 const unsigned char* parameter_bytes(size_t* count) {
-    *count = launch->request->params_bytes;
-    return static_cast<const unsigned char*>(launch->request->params);
+    *count = gpu.launch->request->params_bytes;
+    return static_cast<const unsigned char*>(gpu.launch->request->params);
 }
 
-uintptr_t site_at(const Warp& warp, const Instruction& at) { return launch->code + warp.index_of(at) + 1; }
+uintptr_t site_at(const Warp& warp, const Instruction& at) { return gpu.launch->code + warp.index_of(at) + 1; }
 
 void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, const Wait& wait) {
     uint32_t index = warp.index_of(at);
@@ -257,10 +258,10 @@ void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, c
 }
 
 void wake_threads() {
-    for (uint16_t number : block->ready) {
+    for (uint16_t number : gpu.block->ready) {
         Warp& warp = warp_of(number);
         unsigned lane = number % WARP;
-        const Wait& wait = block->threads[number].wait;
+        const Wait& wait = gpu.block->threads[number].wait;
         if (wait.reduces) {
             int32_t d = warp.begin[warp.pc[lane]].operand[0];
             if (wait.op == SYNC_COUNT) warp.slot<uint32_t>(d)[lane] = static_cast<uint32_t>(wait.result);
@@ -269,22 +270,22 @@ void wake_threads() {
         warp.ready |= 1u << lane;
         ++warp.pc[lane];
     }
-    block->ready.clear();
+    gpu.block->ready.clear();
 }
 
 void lanes_end(Warp& warp, uint32_t mask) {
     warp.alive &= ~mask;
     warp.ready &= ~mask;
     lanes_in(mask, [&](unsigned lane) {
-        now = &thread_of(warp, lane);
-        finish_copies(*now, ~0u);
-        now->state = State::done;
-        --block->alive;
+        gpu.thread = &thread_of(warp, lane);
+        finish_copies(*gpu.thread, ~0u);
+        gpu.thread->state = State::done;
+        --gpu.block->alive;
     });
-    now = nullptr;
+    gpu.thread = nullptr;
     made_progress();
-    release_if_complete(*block);
-    complete_named(*block);
+    release_if_complete(*gpu.block);
+    complete_named(*gpu.block);
     retry(warp);
     wake_threads();
 }

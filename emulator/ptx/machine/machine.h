@@ -127,7 +127,7 @@ void lanes_in(uint32_t mask, F f) {
     for (; mask; mask &= mask - 1) f(static_cast<unsigned>(__builtin_ctz(mask)));
 }
 
-inline Thread& thread_of(const Warp& warp, unsigned lane) { return block->threads[warp.first + lane]; }
+inline Thread& thread_of(const Warp& warp, unsigned lane) { return gpu.block->threads[warp.first + lane]; }
 
 const Engine* engine_of(const Program& program);  // which runs the next launch
 const unsigned char* parameter_bytes(size_t* count);            // of this launch

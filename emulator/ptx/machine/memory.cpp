@@ -8,7 +8,7 @@ namespace emulator::ptx {
 namespace {
 
 [[noreturn]] void misaligned(const Warp& warp, const Instruction& at, uintptr_t host, unsigned bytes, What what) {
-    Record& record = add_record(MISALIGNED, region_of(host), host, bytes, 1, side_of(*now, *block, what, site_at(warp, at)));
+    Record& record = add_record(MISALIGNED, region_of(host), host, bytes, 1, side_here(what, site_at(warp, at)));
     snprintf(record.text, sizeof record.text, "to %s %u bytes the address must be a multiple of %u; it is %u more",
              what == WRITE ? "write" : what == READ ? "read" : "update", bytes, bytes, static_cast<unsigned>(host % bytes));
     stop_launch();
@@ -18,17 +18,17 @@ namespace {
 void check_plain(uintptr_t host, unsigned bytes, What what, uintptr_t site) {
     Region* region = region_of(host);
     if (region && host + bytes <= region->high) return;
-    if (host - now->own < now->own_bytes && host + bytes <= now->own + now->own_bytes) return;
+    if (host - gpu.thread->own < gpu.thread->own_bytes && host + bytes <= gpu.thread->own + gpu.thread->own_bytes) return;
     Region* near = region ? region : region_around(host);
     if (near && near->soft && host >= near->margin_low && host + bytes <= near->margin_high) return;
-    add_record(OUTSIDE, near, host, bytes, 1, side_of(*now, *block, what, site));
+    add_record(OUTSIDE, near, host, bytes, 1, side_here(what, site));
     stop_launch();
 }
 
 uintptr_t host_address(unsigned lane_thread, int space, uint64_t address) {
     switch (space) {
         case SHARED_SPACE: return reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + static_cast<uint32_t>(address);
-        case LOCAL_SPACE: return block->threads[lane_thread].own + address;
+        case LOCAL_SPACE: return gpu.block->threads[lane_thread].own + address;
         default: return address;
     }
 }
@@ -39,8 +39,8 @@ const unsigned char* parameter(const Warp& warp, const Instruction& at, unsigned
     size_t count;
     const unsigned char* parameters = parameter_bytes(&count);
     if (offset + bytes <= count) return parameters + offset;
-    now = &block->threads[warp.first + lane];
-    Record& record = add_record(OUTSIDE, nullptr, offset, bytes, 1, side_of(*now, *block, READ, site_at(warp, at)));
+    gpu.thread = &gpu.block->threads[warp.first + lane];
+    Record& record = add_record(OUTSIDE, nullptr, offset, bytes, 1, side_here(READ, site_at(warp, at)));
     snprintf(record.text, sizeof record.text, "reads byte %llu of the parameters, which have %zu",
              static_cast<unsigned long long>(offset), count);
     stop_launch();
@@ -50,7 +50,7 @@ const unsigned char* parameter(const Warp& warp, const Instruction& at, unsigned
 class Places {
 public:
     Places(Warp& warp, const Instruction& at, int space, unsigned bytes, What what)
-        : warp(warp), at(at), space(space), bytes(bytes), what(what), quick(!launch->traced && is_power_of_2(bytes)) {}
+        : warp(warp), at(at), space(space), bytes(bytes), what(what), quick(!gpu.launch->traced && is_power_of_2(bytes)) {}
 
     unsigned char* of(unsigned lane, uint64_t address) {
         uintptr_t host = host_address(warp.first + lane, space, address);
@@ -137,22 +137,22 @@ Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
     auto bytes = static_cast<unsigned>(o[6]);
     for (uint32_t left = mask; left; left &= left - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
-        now = &block->threads[warp.first + lane];
+        gpu.thread = &gpu.block->threads[warp.first + lane];
         uint64_t from = address_of(warp, o[3], o[4], o[5], lane);
-        uintptr_t to = host_address(now->linear, SHARED_SPACE, address_of(warp, o[0], o[1], o[2], lane));
+        uintptr_t to = host_address(gpu.thread->linear, SHARED_SPACE, address_of(warp, o[0], o[1], o[2], lane));
         unsigned copied = o[7] == NONE ? bytes : std::min(bytes, warp.slot<uint32_t>(o[7])[lane]);
         if (o[8] != NONE && (warp.predicate(o[8]) >> lane & 1)) copied = 0;
         if (to % bytes) misaligned(warp, at, to, bytes, WRITE);
         if (copied && from % bytes) misaligned(warp, at, from, bytes, READ);
         Copy copy = {reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes, bytes - copied,
-                     now->batch, site_at(warp, at)};
-        if (launch->traced) {
+                     gpu.thread->batch, site_at(warp, at)};
+        if (gpu.launch->traced) {
             check_copy(copy, true);
         } else {
             if (copied) check_plain(from, copied, READ, copy.pc);
             check_plain(to, bytes, WRITE, copy.pc);
         }
-        now->copies.push_back(copy);
+        gpu.thread->copies.push_back(copy);
     }
     return Flow::next;
 }
@@ -160,8 +160,8 @@ Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
 template <class F>
 Flow each_thread(Warp& warp, uint32_t mask, F f) {
     for (uint32_t left = mask; left; left &= left - 1) {
-        now = &block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
-        f(*now);
+        gpu.thread = &gpu.block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
+        f(*gpu.thread);
     }
     return Flow::next;
 }
@@ -223,10 +223,10 @@ void detect_spinning(Warp& warp, const Instruction& at, const void* place) {
 unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what) {
     unsigned thread = warp.first + lane;
     uintptr_t host = host_address(thread, space, address);
-    now = &block->threads[thread];
-    now->stores += what == WRITE;
+    gpu.thread = &gpu.block->threads[thread];
+    gpu.thread->stores += what == WRITE;
     if (host % bytes && is_power_of_2(bytes)) misaligned(warp, at, host, bytes, what);
-    if (launch->traced) check_access(host, bytes, what, site_at(warp, at));
+    if (gpu.launch->traced) check_access(host, bytes, what, site_at(warp, at));
     else check_plain(host, bytes, what, site_at(warp, at));
     return reinterpret_cast<unsigned char*>(host);
 }

@@ -141,7 +141,8 @@ def compare(name: str, cases: int, seed: int) -> bool:
     from flash_attest.impls.contract import registry
     from flash_attest.oracle import score
     from flash_attest.properties.cases.drawing import Drawing
-    from flash_attest.properties.cases.strategies import Draws, attention_cases
+    from flash_attest.properties.cases.draws import Draws
+    from flash_attest.properties.cases.strategies import attention_cases
     from flash_attest.properties.checks.comparisons import stored_dtype
     from flash_attest.properties.trial import Trial
 

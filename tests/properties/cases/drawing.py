@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from flash_attest.impls import Implementation, Supports
 from flash_attest.properties.cases.case import DTYPES, Case
 from flash_attest.properties.cases.drawing import INDEPENDENT, seed_alone
-from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.strategies import attention_cases
 
 QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 

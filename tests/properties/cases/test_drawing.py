@@ -7,7 +7,8 @@ import pytest
 from hypothesis.errors import Unsatisfiable
 
 from flash_attest.properties.cases.drawing import DRAWN_FIRST, FIRST_TRIED, TRIED, Drawing
-from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from tests.properties.cases.drawing import ALL, ANY, implementation
 

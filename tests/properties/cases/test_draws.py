@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from flash_attest.properties.cases.case import LAYOUTS, Case
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import SCALES
-from flash_attest.properties.cases.strategies import Draws
 from tests.properties.cases.drawing import ALL, LEAST, drawn
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,7 +9,8 @@ from hypothesis import given
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import BIAS_MASKS, LAYOUTS, REGIMES, Case, parse_case
 from flash_attest.properties.cases.drawing import Drawing
-from flash_attest.properties.cases.strategies import GROUPS, Draws, Limits, attention_cases, edges
+from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.strategies import GROUPS, Limits, attention_cases, edges
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.law import laws
 from tests.properties.cases.drawing import (

@@ -7,7 +7,7 @@ import torch
 
 from flash_attest.impls import torch_math
 from flash_attest.properties.cases.case import Case, parse_case
-from flash_attest.properties.cases.strategies import Draws
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.judging.clues import LeftOut, clues_of, leaving_out
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.judgement import Judgement

@@ -8,7 +8,7 @@ import torch
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.impls import torch_math
 from flash_attest.properties.cases.case import parse_case
-from flash_attest.properties.cases.strategies import Draws
+from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
@@ -55,7 +55,7 @@ PARTS = {
 @pytest.mark.parametrize("part", PARTS)
 def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
     impl = raising(PARTS[part])
-    tried = conformance.tried(impl, "cpu")
+    tried = conformance.tried(impl, Plan())
     assert tried.judged and tried.without == part
     assert (
         tried.problems[0]
@@ -115,7 +115,7 @@ def test_a_given_case_of_the_broken_part_is_unknown():
 
 def test_laws_are_unknown_if_every_call_shows_a_problem(tmp_path):
     impl = raising(lambda q, k, options: True)
-    assert not conformance.tried(impl, "cpu").judged
+    assert not conformance.tried(impl, Plan()).judged
     assert judge(OUT, impl, Plan(examples=6)).verdict == UNKNOWN
     message = Judge(Plan(), [], tmp_path, "main").contract(impl).message
     assert "Its laws are not judged until it is kept." in message

@@ -15,8 +15,8 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
+from flash_attest.runner.green import not_green
 from flash_attest.runner.judge import Judge
-from flash_attest.runner.plugin.outcomes import not_green
 
 LAW = laws()["test_out_matches_the_definition"]
 

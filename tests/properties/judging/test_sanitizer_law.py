@@ -12,7 +12,7 @@ from flash_attest.impls.contract.registry import from_file
 from flash_attest.properties import test_races
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import LawBroken, Reason
-from flash_attest.properties.judging import context, sanitized
+from flash_attest.properties.judging import sanitized
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.plan import Plan
@@ -21,7 +21,7 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.progress import NOW
 from flash_attest.races.sanitizer import Tool
 from flash_attest.runner import alone
-from flash_attest.runner.plugin.outcomes import not_green
+from flash_attest.runner.green import not_green
 from tests.places import ROOT
 from tests.races.fake_sanitizer import fake
 from tests.trials import lines
@@ -40,7 +40,6 @@ def installed(tmp_path, monkeypatch):
 
     def install(**how) -> None:
         program = fake(tmp_path, **how)
-        monkeypatch.setattr(sanitized, "_refused", [])
         monkeypatch.setattr(sanitized.sanitizer, "find", lambda: program)
         have_kernels(monkeypatch, lambda trial: ["forward"])
 
@@ -197,7 +196,6 @@ def test_a_gpu_that_is_lost_beside_other_cases_is_a_failure_with_its_case(instal
         raise LawBroken("forward raises RuntimeError: an illegal memory access")
 
     have_kernels(monkeypatch, kernels_of)
-    monkeypatch.setattr(context, "_lost_in", "")
     result = judged()
     assert (result.verdict, result.cases) == (FAIL, 1) and "seqlen_q=65 seqlen_k=65" in result.smallest
 

@@ -4,7 +4,7 @@ import gc
 import threading
 import weakref
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from itertools import count
 from unittest import mock
 
@@ -18,6 +18,7 @@ from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import LawBroken, OutOfMemory, Reason, Undecided
 from flash_attest.properties.judging import conformance, explain, search
 from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.law import laws
@@ -33,7 +34,6 @@ FULL = "CUDA out of memory. Tried to allocate 20.00 MiB"
 def pauses(monkeypatch):
     """The seconds of each time that was waited, which take none."""
     waited = []
-    monkeypatch.setattr(gpu_memory, "_in_vain", 0)
     monkeypatch.setattr(gpu_memory, "_wait", waited.append)
     return waited
 
@@ -53,14 +53,15 @@ def full_at_first(times, result="done"):
 
 @pytest.mark.parametrize("times", range(len(PAUSES) + 1))
 def test_it_is_begun_anew_after_a_pause(times, pauses):
-    assert when_memory_suffices("cuda", full_at_first(times)) == "done"
+    assert when_memory_suffices("cuda", Known(), full_at_first(times)) == "done"
     assert pauses == list(PAUSES[:times])
 
 
 def test_where_it_never_suffices_a_process_stops_waiting(pauses):
+    known = Known()
     for n in range(1, MOST_IN_VAIN + 3):
         with pytest.raises(OutOfMemory):
-            when_memory_suffices("cuda", full_at_first(100))
+            when_memory_suffices("cuda", known, full_at_first(100))
         assert len(pauses) == len(PAUSES) * min(n, MOST_IN_VAIN)
 
 
@@ -70,13 +71,13 @@ def test_nothing_else_is_begun_anew(error, pauses):
         raise error
 
     with pytest.raises(type(error)):
-        when_memory_suffices("cuda", attempt)
+        when_memory_suffices("cuda", Known(), attempt)
     assert not pauses
 
 
 def test_a_cpu_is_not_waited_for(pauses):
     with pytest.raises(OutOfMemory):
-        when_memory_suffices("cpu", full_at_first(1))
+        when_memory_suffices("cpu", Known(), full_at_first(1))
     assert not pauses
 
 
@@ -84,10 +85,12 @@ def test_a_cpu_is_not_waited_for(pauses):
 def shared(monkeypatch, pauses):
     """A CPU whose memory is waited for as if it were that of a GPU."""
     for module in (search, conformance, explain):
-        monkeypatch.setattr(
-            module, "when_memory_suffices", lambda device, attempt: when_memory_suffices("cuda", attempt)
-        )
+        monkeypatch.setattr(module, "when_memory_suffices", partial(_as_on_a_gpu, when_memory_suffices))
     return pauses
+
+
+def _as_on_a_gpu(suffices, device, known, attempt):
+    return suffices("cuda", known, attempt)
 
 
 def full(wrapped, when):
@@ -121,7 +124,7 @@ def test_a_law_counts_a_case_once(shared):
 @pytest.mark.parametrize("call", (0, 1, 4))
 def test_a_case_of_the_contract_is_tried_anew(call, shared):
     impl = replace(torch_math.IMPL, forward=full(torch_math.IMPL.forward, lambda n: n == call))
-    tried = conformance.tried(impl, "cpu")
+    tried = conformance.tried(impl, Plan())
     assert (tried.problems, tried.undecided, shared) == ([], None, [PAUSES[0]])
 
 
@@ -145,7 +148,7 @@ def test_what_a_call_without_memory_has_changed_stays_known(call, shared):
     assert (result.verdict, result.why, shared) == (UNKNOWN, Reason.RESOURCES, [])
     impl = replace(torch_math.IMPL, forward=full(leaves_a_setting(0), lambda n: n == 0))
     with pytest.raises(Undecided, match="out of memory"):
-        conformance.tried(impl, "cpu")
+        conformance.tried(impl, Plan())
 
 
 def test_other_cases_of_the_contract_hide_no_change(shared):
@@ -153,7 +156,7 @@ def test_other_cases_of_the_contract_hide_no_change(shared):
     impl = replace(torch_math.IMPL, forward=leaves_a_setting(0))
     build = full(inputs.build, lambda n: n == 2)
     with mock.patch.object(trial, "build", build):
-        (problem,) = conformance.tried(impl, "cpu").problems
+        (problem,) = conformance.tried(impl, Plan()).problems
     assert "cudnn.benchmark" in problem and shared == [PAUSES[0]]
 
 
@@ -169,8 +172,9 @@ def test_a_case_is_waited_for_once(shared):
             kept.append(weakref.ref(trial.tensor))
             raise torch.OutOfMemoryError(FULL)
 
-    result = judge(replace(LAW, function=law), torch_math.IMPL, Plan(examples=12, try_contract=False))
-    assert (result.verdict, shared, gpu_memory._in_vain) == (UNKNOWN, list(PAUSES), 1)
+    plan = Plan(examples=12, try_contract=False)
+    result = judge(replace(LAW, function=law), torch_math.IMPL, plan)
+    assert (result.verdict, shared, plan.known.waits_in_vain) == (UNKNOWN, list(PAUSES), 1)
     assert len(kept) > 2 * len(PAUSES) and max(alive) == 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest.properties.failures import Reason
-from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.conformance import Tried
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from tests.plugins import good
 from tests.runner.isolation.judging import LAW, hostile, isolated
@@ -60,10 +60,12 @@ def test_what_ends_the_process_on_a_cpu_is_no_problem_on_a_gpu(tmp_path):
     law = replace(LAW, device="cpu")
     with isolated(tmp_path, impl, device="cuda") as judging:
         judging.objects[id(law)] = law
-        conformance.know(impl, "cuda", conformance.Tried([]))  # kept there
+        judging.judge.plan.known.keep_contract(impl, "cuda", Tried([]))  # kept there
         found = judging.law(law, impl)
     assert (found.verdict, found.why) == (UNKNOWN, Reason.CONTRACT)
-    assert conformance.known(impl, "cuda").problems == [] and not judging._lost.get(("emulated", "cuda"))
+    assert judging.judge.plan.known.contract(impl, "cuda").problems == [] and not judging._lost.get(
+        ("emulated", "cuda")
+    )
 
 
 def test_a_call_that_does_not_return_leaves_the_contract_unknown(tmp_path):

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -160,7 +161,8 @@ def test_a_smaller_case_that_does_not_return_leaves_time_for_others(tmp_path, mo
     monkeypatch.setattr(crashes, "MOST_SECONDS", 4.0)
     impl, case = replace(good.IMPL, name="hostile", forward=forward), LONG.but(seqlen_q=90, seqlen_k=90)
     with isolated(tmp_path, impl) as judging:
-        found = crashes.result(judging, LAW, impl, judging.ended_by(LAW, impl, case, 60.0))
+        ended_by = partial(judging.ended_by, LAW, impl)
+        found = crashes.result(judging.judge.judgement(LAW, impl), ended_by(case, 60.0), ended_by, 60.0)
     assert parse_case(found.smallest).seqlen_q in range(65, 90)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -39,16 +38,15 @@ def added(monkeypatch, tmp_path):
         plan, plug_in = Plan(device="cuda", goes_on=options.pop("goes_on", True)), options.pop("plug_in", True)
         judge = Judge(plan, [Entry(impl, "", "--impl-from=mine.py" if plug_in else "")], tmp_path, "main")
 
-        def ask_another(judges, request, limit):
+        def ask(judges, request):
             asked.append(judges)
             if isinstance(answer, Exception):
                 raise answer
             return answer
 
-        isolated = SimpleNamespace(judge=judge, traced=traced, limit=1.0, ask_another=ask_another)
         result = Result("mine", "", law.name, **{"verdict": FAIL, "reason": "wrong", "smallest": str(LONG)} | options)
         result.message = MESSAGE
-        tracing.add_trace(isolated, law, impl, result)
+        tracing.add_trace(judge.judgement(law, impl), result, traced, ask)
         return result
 
     made.asked = asked

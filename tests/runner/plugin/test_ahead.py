@@ -19,7 +19,8 @@ import torch
 from flash_attest.impls import torch_math
 from flash_attest.impls.contract.registry import ours
 from flash_attest.properties.cases.drawing import Drawing
-from flash_attest.properties.cases.strategies import Draws, attention_cases
+from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.trial import Trial
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.plugin import ahead

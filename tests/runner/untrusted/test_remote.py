@@ -13,6 +13,7 @@ from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.layouts import lay_out
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging.conformance import tried
+from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 from flash_attest.runner.untrusted.caller import RemoteCaller
@@ -115,7 +116,7 @@ def test_accepts_is_asked_there(mistakes):
 
 
 def test_results_of_another_kind_break_the_contract(mistakes):
-    problems = tried(mistakes["returns_none"], "cpu").problems
+    problems = tried(mistakes["returns_none"], Plan()).problems
     assert problems == ["forward returns NoneType: should be out, or (out, lse)"]
 
 

@@ -1,0 +1,191 @@
+"""check: the laws of attention for scripts, and for loops that write kernels. It needs no run of pytest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from flash_attest.did_you_mean import did_you_mean
+from flash_attest.impls.contract.record import DEVICES, Implementation
+from flash_attest.impls.contract.registry import Entry, file_of_function
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.origin import Scripted
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.properties.law import Law, laws
+from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+from flash_attest.races.perturb import chosen
+from flash_attest.runner.green import not_green
+from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.isolation.parent import forks_can_use_cuda, possible
+from flash_attest.runner.judge import Judge, compare_with_known
+from flash_attest.runner.profiles import DEFAULT, PROFILES
+from flash_attest.runner.start import judge_of
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The verdicts of `check`, in the order in which they were reached.
+
+    A result has law, impl, verdict ("pass", "fail", "refused" or "unknown"), reason in one line and, of a failure, message
+    (what pytest would print), smallest (the smallest failing case as text) and replay.
+    """
+
+    results: tuple[Result, ...]
+
+    @property
+    def failures(self) -> list[Result]:
+        """Laws that do not hold, without those that the implementation lists as known_failures."""
+        return [result for result in self.results if result.verdict == FAIL and not result.known]
+
+    @property
+    def undecided(self) -> str:
+        """Why a result without failures is not green: what could not be decided, in a line; "" if all was."""
+        return not_green([result.as_dict() for result in self.results], asked_for=True, replayed=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every law that applies holds, and none was left undecided."""
+        return not self.failures and not self.undecided
+
+    def to_json(self) -> str:
+        """The results as JSON: a list of objects, with the fields of results.json (docs/reading-a-failure.md)."""
+        return json.dumps([result.as_dict() for result in self.results], indent=1)
+
+    def __str__(self) -> str:
+        counts = Counter(result.verdict for result in self.results)
+        shown = ", ".join(
+            f"{counts[verdict]} {verdict}" for verdict in (PASS, FAIL, REFUSED, UNKNOWN) if counts[verdict]
+        )
+        lines = [f"{'ok' if self.ok else 'not ok'}: {shown or 'nothing was judged'}"]
+        lines += [f"{result.impl}: {result.law}: {result.reason}" for result in self.failures]
+        return "\n".join([*lines, *filter(None, [self.undecided])])
+
+
+def check(
+    implementation: Implementation | Sequence[Implementation],
+    *,
+    profile: str = DEFAULT,
+    laws: Iterable[str] | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    seed: int = 0,
+    case: str | None = None,
+    repeats: int | None = None,
+    perturb: str = "",
+    case_timeout: float = 120.0,
+    isolated: bool = True,
+    on_result: Callable[[Result], None] | None = None,
+) -> CheckResult:
+    """Judge an implementation, or several, by the laws of attention.
+
+        result = check(Implementation(name="mine", forward=my_attention), profile="smoke")
+        if not result.ok:
+            print(result.failures[0].message)
+
+    profile: how many cases each law gets: "smoke" 2, "quick" 12, "default" 60, "thorough" 400, "nightly" 4000.
+    laws: names of laws, with or without "test_"; None judges all that apply, after the contract. `flash-attest laws` lists
+        them.
+    device: where to judge; "auto" takes a GPU if there is one.
+    seed: which cases are drawn.
+    case: judge this case alone, such as "seqlen_q=65 headdim=64 causal=True".
+    repeats, perturb: how often, and under which perturbations, the laws about races repeat a call; by default as the profile
+        says, under all.
+    case_timeout: seconds for one call of the implementation; 0 for no limit.
+    isolated: call the implementation in a process of its own, so that a crash is a failure and not the end of this process.
+        That is possible on Linux, until this process uses CUDA.
+    on_result: called with each result as soon as it is there.
+
+    Returns a CheckResult. Raises ValueError for an argument that makes no sense, with what it should be.
+    """
+    impls = [implementation] if isinstance(implementation, Implementation) else list(implementation)
+    wanted = _checked(impls, profile, laws, device, case_timeout, repeats)
+    on = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+    if device == "cuda" and on == "cpu":
+        raise ValueError('device="cuda": torch.cuda.is_available() is False here')
+    if perturb:
+        chosen(perturb, on)
+    settings = PROFILES[profile]
+    plan = Plan(
+        device=on,
+        examples=settings.cases,
+        seed=seed,
+        repeats=repeats or settings.repeats_on(on),
+        perturbations=perturb,
+        case=parse_case(case) if case else None,
+        small=settings.small,
+    )
+    apart = isolated and possible() and (on == "cpu" or forks_can_use_cuda())
+    if not apart:
+        emulate_if_no_gpu(device)
+    folder = Path(tempfile.mkdtemp(prefix="attest-"))
+    impls = [impl.on(on) for impl in impls]
+    entries = [Entry(impl, file_of_function(impl.forward)) for impl in impls]
+    judge = judge_of(
+        plan, entries, folder, isolated=apart, limit=case_timeout, origin_of=lambda entry: Scripted(entry.name)
+    )
+    try:
+        return CheckResult(tuple(_verdicts(judge, impls, wanted, contract=laws is None, on_result=on_result)))
+    finally:
+        judge.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _verdicts(
+    judge: Judge | Isolated,
+    impls: list[Implementation],
+    wanted: list[Law],
+    *,
+    contract: bool,
+    on_result: Callable[[Result], None] | None,
+) -> Iterable[Result]:
+    for impl in impls:
+        for law in ([None] if contract else []) + wanted:
+            result = judge.contract(impl) if law is None else judge.law(law, impl)
+            compare_with_known(result, impl)
+            result.made_plain()
+            if on_result is not None:
+                on_result(result)
+            yield result
+
+
+def _checked(
+    impls: list[Implementation],
+    profile: str,
+    names: Iterable[str] | None,
+    device: str,
+    case_timeout: float,
+    repeats: int | None,
+) -> list[Law]:
+    """The laws to judge, those that may end a process last. Raises ValueError for what makes no sense."""
+    for impl in impls:
+        if not isinstance(impl, Implementation):
+            raise ValueError(f"check: {impl!r} should be a flash_attest.Implementation, or a list of them")
+    if not impls:
+        raise ValueError("check: no implementation is given")
+    if twice := [name for name, n in Counter(impl.name for impl in impls).items() if n > 1]:
+        raise ValueError(f"two implementations are named {twice[0]!r}: give one of them another name")
+    if profile not in PROFILES:
+        raise ValueError(f"profile={profile!r}: should be one of {', '.join(PROFILES)}")
+    if device not in ("auto", *DEVICES):
+        raise ValueError(f"device={device!r}: should be auto, cpu or cuda")
+    if not 0 <= case_timeout < float("inf"):
+        raise ValueError(f"case_timeout={case_timeout!r}: should be a number of seconds, or 0 for no limit")
+    if repeats is not None and repeats < 1:
+        raise ValueError(f"repeats={repeats!r}: should be at least 1")
+    known = laws()
+    if names is None:
+        return sorted(known.values(), key=lambda law: law.last)
+    asked = [f"test_{name.removeprefix('test_')}" for name in names]
+    if unknown := [name for name in asked if name not in known]:
+        raise ValueError(
+            f"there is no law {unknown[0]}{did_you_mean(unknown[0], known)}; `flash-attest laws` lists them"
+        )
+    return [known[name] for name in asked]

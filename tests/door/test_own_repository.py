@@ -1,0 +1,252 @@
+"""@attention_laws in somebody's repository, whose conftest.py has options of the same names as ours."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests import warm
+from tests.places import ROOT
+
+CONFTEST = """
+def pytest_addoption(parser):
+    for name in ("--device", "--case", "--report", "--repeats", "--shard", "--impl", "--perturb"):
+        parser.addoption(name, default="hers")
+    parser.addoption("--resume", action="store_true")
+"""
+KERNELS = """
+import ctypes
+import torch
+
+def attention(q, k, v, *, causal=False):
+    s = torch.einsum("bhid,bhjd->bhij", q, k) * q.shape[-1] ** -0.5
+    n, m = s.shape[-2:]
+    if causal:
+        s = s.masked_fill(torch.ones(n, m, dtype=torch.bool).triu(1 + m - n), -torch.inf)
+    return torch.einsum("bhij,bhjd->bhid", s.softmax(-1), v)
+
+def scaled_twice(q, k, v, *, causal=False):
+    return attention(q * 2, k, v, causal=causal)
+
+def crashes(q, k, v, *, causal=False):
+    if q.shape[2] > 1:
+        ctypes.string_at(0)
+    return attention(q, k, v, causal=causal)
+"""
+TESTS = """
+import pytest, torch
+from flash_attest import attention_laws
+from kernels import attention, crashes, scaled_twice
+
+FIELDS = dict(layout="bhsd", causal="optional", headdims={16}, dtypes={torch.float32}, outside="undefined")
+
+@attention_laws(forward=attention, **FIELDS)
+def test_right(law):
+    law()
+
+class TestWrong:
+    @pytest.mark.parametrize("again", [False, True])
+    @attention_laws(forward=scaled_twice, **FIELDS)
+    def test_in_a_class(self, law, again):
+        law()
+
+@attention_laws(forward=crashes, **FIELDS)
+def test_crash(law):
+    law()
+
+KNOWN = {"test_out_matches_the_definition": "scaled twice, #12"}
+
+@attention_laws(forward=scaled_twice, name="known", known_failures=KNOWN, **FIELDS)
+def test_known(law):
+    law()
+
+@attention_laws(forward=attention, name="on_gpu", devices={"cuda"}, **FIELDS)
+def test_on_a_gpu(law):
+    law()
+
+def test_of_her_own(request):
+    assert request.config.getoption("--device") == "hers"
+"""
+OUT = "out_matches_the_definition"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hers")
+    (folder / "tests").mkdir()
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "kernels.py").write_text(KERNELS)
+    (folder / "tests" / "test_attn.py").write_text(TESTS)
+    (folder / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\npythonpath = ["."]\nattest_profile = "smoke"\naddopts = "-p flash_attest.pytest_plugin"\n'
+    )
+    return folder
+
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | {"COLUMNS": "200"}
+
+
+def run(folder, *arguments):
+    """pytest in her repository; the checkout takes the place of an installed package."""
+    with tempfile.TemporaryDirectory() as kept:
+        output, status = Path(kept, "output"), Path(kept, "status")
+        how = {"arguments": ["-p", "no:randomly", *map(str, arguments)], "folder": str(folder)}
+        ended = warm.ask(
+            ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, [how | {"output": str(output), "status": str(status)}]
+        )
+        return SimpleNamespace(returncode=ended, stdout=output.read_text())
+
+
+def run_alone(folder, *arguments):
+    """The same as a new process, in which torch has not been imported."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "flash_attest.pytest_plugin", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(repository):
+    """One run of some laws of everything, with two workers and a report."""
+    chosen = f"{OUT} or contract or her_own or order_of_keys"
+    return run(repository, "-n", 2, "-rA", "-k", chosen, "--attest-report", "her report")
+
+
+def outcomes(ran) -> dict[str, str]:
+    found = re.findall(r"^(PASSED|FAILED|XFAIL|SKIPPED) (?:\[\d+\] )?\S*::(\S+)", ran.stdout, re.MULTILINE)
+    return {test: outcome for outcome, test in found}
+
+
+def test_each_law_is_a_test_with_its_own_outcome(whole):
+    assert whole.returncode == pytest.ExitCode.TESTS_FAILED, whole.stdout
+    found = outcomes(whole)
+    assert found["test_of_her_own"] == "PASSED"
+    assert {found[f"test_right[{law}]"] for law in ("contract_is_kept", OUT, "order_of_keys_does_not_matter")} == {
+        "PASSED"
+    }
+    assert {found[f"test_in_a_class[{OUT}-{again}]"] for again in ("False", "True")} == {"FAILED"}
+    assert found[f"test_known[{OUT}]"] == "XFAIL" and "known: scaled twice, #12" in whole.stdout
+
+
+def test_the_message_is_that_of_the_suite_without_a_traceback(whole):
+    section = whole.stdout.partition(f"test_in_a_class[{OUT}-False] __")[2].partition("\n____")[0]
+    assert "times what rounding explains, 8 allowed" in section and "Observed" in section
+    assert "Traceback" not in section and "decorator.py" not in section
+
+
+def test_a_crash_is_a_failure_with_its_smallest_case(whole):
+    assert outcomes(whole)["test_crash[contract_is_kept]"] == "FAILED"
+    assert "ends the process: signal 11 (segmentation fault)" in whole.stdout
+
+
+def test_the_end_counts_each_implementation(whole):
+    assert re.search(r"^flash-attest: attention: 3 hold$", whole.stdout, re.MULTILINE)
+    assert re.search(r"^flash-attest: on_gpu: 3 need what this machine lacks$", whole.stdout, re.MULTILINE)
+    assert "flash-attest: known: 2 hold; 1 are known failures" in whole.stdout
+
+
+def test_the_report_has_every_verdict(whole, repository):
+    record = json.loads((repository / "her report" / "results.json").read_text())
+    assert record["environment"]["complete"] and record["environment"]["profile"] == "smoke"
+    verdicts = {(result["impl"], result["law"]): result["verdict"] for result in record["results"]}
+    assert verdicts[("attention", f"test_{OUT}")] == "pass" and verdicts[("scaled_twice", f"test_{OUT}")] == "fail"
+
+
+def test_the_replay_line_works_in_her_repository(whole, repository):
+    lines = [line.strip() for line in whole.stdout.splitlines() if line.startswith("  pytest '")]
+    line = next(line for line in lines if f"TestWrong::test_in_a_class[{OUT}" in line)
+    assert "--attest-case 'seqlen_q=" in line and line.startswith("pytest 'tests/test_attn.py::")
+    again = run(repository, *shlex.split(line)[1:])
+    assert again.returncode == pytest.ExitCode.TESTS_FAILED and "1 failed" in again.stdout
+
+
+def test_first_failure_and_last_failed(repository):
+    first = run(repository, "--cache-clear", "-x", "-q", "-k", f"class and ({OUT} or contract)")
+    assert "1 failed" in first.stdout and "stopping after 1 failures" in first.stdout
+    again = run(repository, "--lf", "-q", "-k", "class")
+    assert "1 failed" in again.stdout and again.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+def test_what_was_not_judged_is_not_green(repository):
+    """The case is none that the law takes."""
+    ran = run(repository, "-q", "-k", f"test_right and {OUT}", "--attest-case", "seqlen_q=4 headdim=64")
+    assert (
+        ran.returncode == pytest.ExitCode.TESTS_FAILED and "flash-attest: not green: no law took the case" in ran.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--attest-case", "seqlen=4"), "--attest-case: there is no field 'seqlen'"),
+        (("--attest-repeats", "0"), "--attest-repeats 0: should be at least 1"),
+        (("--attest-perturb", "noise"), "--attest-perturb noise: no perturbation"),
+        (("-o", "attest_profile=small"), "attest_profile=small: should be one of smoke, quick"),
+        (("-o", "attest_seed=one"), "attest_seed=one: should be a number"),
+        (("--attest-device", "cuda"), "--attest-device cuda: torch.cuda.is_available() is False here"),
+    ],
+)
+def test_a_wrong_option_is_one_line(repository, arguments, words):
+    ran = run(repository, "-q", "-k", "test_right and contract", *arguments)
+    assert ran.returncode == pytest.ExitCode.USAGE_ERROR and f"ERROR: {words}" in ran.stdout, ran.stdout
+
+
+BESIDE = {
+    "two of one name": (
+        "@attention_laws(forward=attention)\ndef test_a(law): law()\n"
+        "@attention_laws(forward=attention)\ndef test_b(law): law()\n",
+        "two implementations are named 'attention'",
+    ),
+    "an unknown field": (
+        "@attention_laws(forward=attention, head_dims={64})\ndef test_a(law): law()\n",
+        "no field head_dims",
+    ),
+    "a wrong value": (
+        "@attention_laws(forward=attention, layout='sbhd')\ndef test_a(law): law()\n",
+        "layout='sbhd': should",
+    ),
+    "an unknown law": (
+        "@attention_laws(forward=attention, known_failures={'test_speed': 'slow, #1'})\ndef test_a(law): law()\n",
+        "known_failures names test_speed: there is no such law",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BESIDE)
+def test_a_wrong_declaration_is_named(repository, what):
+    source, words = BESIDE[what]
+    (repository / "tests" / "test_beside.py").write_text(
+        f"from flash_attest import attention_laws\nfrom kernels import attention\n\n{source}"
+    )
+    try:
+        ran = run(repository, "-q", "tests/test_beside.py", "-k", "contract")
+    finally:
+        (repository / "tests" / "test_beside.py").unlink()
+    assert ran.returncode in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERRUPTED)
+    assert words in ran.stdout, ran.stdout
+
+
+def test_a_run_without_laws_imports_no_torch(tmp_path):
+    (tmp_path / "test_other.py").write_text("import sys\n\ndef test_other():\n    assert 'torch' not in sys.modules\n")
+    ran = run_alone(tmp_path, "-p", "no:cacheprovider")
+    assert ran.returncode == 0, ran.stdout
+
+
+HOOKED = """
+def pytest_attention_impls(config):
+    return []
+"""
+
+
+def test_the_hook_is_known_in_every_run(tmp_path):
+    (tmp_path / "conftest.py").write_text(HOOKED)
+    (tmp_path / "test_other.py").write_text("def test_other(): pass\n")
+    ran = run_alone(tmp_path)
+    assert ran.returncode == 0, ran.stdout
