@@ -36,7 +36,7 @@ def alone_on_the_gpu(device: str) -> Iterator[None]:
 
 def give_back() -> None:
     """Call after each law: torch keeps what is freed, in pieces of all sizes, while other workers need the memory."""
-    if torch.cuda.is_initialized() and not guards.is_answering() and torch.cuda.memory_reserved() > KEPT:
+    if guards.gpu_is_there() and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
         torch.cuda.empty_cache()
 
 

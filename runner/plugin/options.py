@@ -106,7 +106,7 @@ class Options:
     @property
     def device(self) -> str:
         """As --device says: "cuda" or "cpu"."""
-        wanted, there = self.given("device"), torch.cuda.is_available() and not guards.is_answering()
+        wanted, there = self.given("device"), guards.gpu_is_there()
         if wanted == "cuda" and not there:
             raise self.wrong(
                 "device", f"cuda: torch.cuda.is_available() is False here; --{self.prefix}device cpu judges on the CPU"
