@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.emulator import guards
 from flash_attest.impls.contract.record import DEVICES, Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.cases.case import parse_case
@@ -106,7 +107,7 @@ def check(
     """
     impls = [implementation] if isinstance(implementation, Implementation) else list(implementation)
     wanted = _checked(impls, profile, laws, device, case_timeout, repeats)
-    on = "cuda" if device != "cpu" and guards.gpu_is_there() else "cpu"
+    on = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     if device == "cuda" and on == "cpu":
         raise ValueError('device="cuda": torch.cuda.is_available() is False here')
     if perturb:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from filelock import FileLock
 
-from flash_attest.emulator import guards
 from flash_attest.emulator.build_cache import cache_folder
 from flash_attest.properties.failures import OutOfMemory
 from flash_attest.properties.progress import NOW
@@ -36,7 +35,7 @@ def alone_on_the_gpu(device: str) -> Iterator[None]:
 
 def give_back() -> None:
     """Call after each law: torch keeps what is freed, in pieces of all sizes, while other workers need the memory."""
-    if guards.gpu_is_there() and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
+    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
         torch.cuda.empty_cache()
 
 

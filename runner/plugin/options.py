@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from flash_attest.emulator import guards
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.races.perturb import chosen
@@ -106,7 +105,7 @@ class Options:
     @property
     def device(self) -> str:
         """As --device says: "cuda" or "cpu"."""
-        wanted, there = self.given("device"), guards.gpu_is_there()
+        wanted, there = self.given("device"), torch.cuda.is_available()
         if wanted == "cuda" and not there:
             raise self.wrong(
                 "device", f"cuda: torch.cuda.is_available() is False here; --{self.prefix}device cpu judges on the CPU"
