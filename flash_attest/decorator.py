@@ -15,7 +15,7 @@ from flash_attest.properties.law import Law, laws
 
 CONTRACT = "contract_is_kept"  # the id of the first test: whether the declaration is true of a few cases
 OF_SUPPORTS = {f.name for f in fields(Supports)}
-OF_IMPLEMENTATION = {f.name for f in fields(Implementation)} - {"supports"}
+OF_IMPLEMENTATION = {f.name for f in fields(Implementation) if f.init} - {"supports"}
 
 
 class BoundLaw:

@@ -23,7 +23,7 @@ from flash_attest.impls.contract.record import Absent, ContractError, Implementa
 from flash_attest.places import ROOMS
 
 HERE = ROOMS / "impls"
-FIELDS = {c.__name__: ", ".join(f.name for f in fields(c)) for c in (Implementation, Supports, Precision)}
+FIELDS = {c.__name__: ", ".join(f.name for f in fields(c) if f.init) for c in (Implementation, Supports, Precision)}
 MODULES = "attest_plugin_"  # how the name of a plug-in's module begins
 NOT_IMPLEMENTATIONS = {
     "__init__", "arguments", "call", "contract", "one_device", "operators", "registry", "shares", "torch_refusals",

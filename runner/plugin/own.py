@@ -32,7 +32,10 @@ from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, PLANNED_KEY, resul
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, environment
 from flash_attest.runner.start import judge_of
 
-IN_PROCESS = "flash-attest: laws were judged in the pytest process, which a crash ends: a test module has used CUDA when it was imported"
+IN_PROCESS = (
+    "flash-attest: laws were judged in the pytest process, which a crash ends: "
+    "a test module has used CUDA when it was imported"
+)
 # What the last line counts, in this order.
 WORDS = (
     HOLDS := "hold", FAILS := "do not", KNOWN := "are known failures", NOT_APPLYING := "do not apply",

@@ -51,7 +51,9 @@ def prepare(device: str, is_worker: bool) -> dict:
         torch.set_num_threads(1)
     # torch.compile raises it and leaves it so, which is no implementation's doing.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
-    when_memory_suffices(device, Known(), lambda: use(device))  # nothing is known yet
+    when_memory_suffices(
+        device, Known(), lambda: use(device)
+    )  # without memory it does not come up, so nothing is counted
     if device == "cuda":
         yield_while_waiting()
         compile_each_triton_kernel_once()

@@ -23,7 +23,7 @@ def record_of(impl: Implementation | Absent | Unloadable) -> dict:
         return {"kind": "unloadable", "name": impl.name, "problem": impl.problem}
     supports = {f.name: getattr(impl.supports, f.name) for f in fields(Supports)}
     supports |= {"headdims": impl.supports.headdim_list, "accepts": impl.supports.accepts is not None}
-    record = {f.name: getattr(impl, f.name) for f in fields(Implementation) if f.name != "forward"}
+    record = {f.name: getattr(impl, f.name) for f in fields(Implementation) if f.init and f.name != "forward"}
     record |= {
         "backward": impl.backward if impl.backward == "autograd" else "function" if impl.backward else "none",
         "supports": supports,

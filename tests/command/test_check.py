@@ -86,6 +86,7 @@ def test_every_option_reaches_pytest():
     ):  # fmt: skip
         assert text in found
     assert found[found.index("-k") + 1] == "causal" and found.count("-v") == 2
+    assert found[found.index("-c") + 1] == str(check.CONFIG) and "--noconftest" in found
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,9 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("name", "words", "meant"),
     [
-        ("sweep", ["--hour", "8"], "--hours"), ("bench", ["--head-dim", "64"], "--headdim"),
-        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--case", "3"], "--cases"), ("check", ["--laws=a"], "--law"),
+        ("sweep", ["--minute", "0"], "--minutes"), ("bench", ["--head-dim", "64"], "--headdim"),
+        ("power", ["--matirx"], "--matrix"), ("calibrate", ["--regime", "x"], "--regimes"),
+        ("check", ["--laws=a"], "--law"),
         ("times", ["--slow", "3"], "--slowest"), ("laws", ["--jsn"], "--json"), ("doctor", ["--jsno"], "--json"),
     ],
 )  # fmt: skip
@@ -164,7 +165,7 @@ def options_of(name, monkeypatch) -> dict:
 
 def test_an_option_has_the_same_form_in_every_command(monkeypatch):
     forms: dict[str, dict] = {}
-    for name in ("check", "sweep", "bench", "calibrate", "power"):
+    for name in ("check", "sweep", "bench", "calibrate", "power", "trace", "emulate"):
         for option, form in options_of(name, monkeypatch).items():
             forms.setdefault(option, {})[name] = form
     shared = (

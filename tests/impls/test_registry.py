@@ -48,6 +48,27 @@ def test_an_unknown_name_lists_all_that_are_known(names):
         choose(MINE, names, alone=True)
 
 
+def test_a_misspelt_name_gets_a_suggestion():
+    with pytest.raises(RegistryError, match=r"; did you mean torch_math\?$"):
+        choose(MINE, "torch_mth", alone=True)
+
+
+def test_a_module_is_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert registry.module_of("package.module:IMPL") == ("package.module", "IMPL")
+    assert registry.module_of("mine.py:IMPL") is None and registry.module_of("folder/mine.py") is None
+    assert registry.can_be_tried("package.module:IMPL") and not registry.can_be_tried("mine.py:IMPL")
+    (tmp_path / "no_ending").write_text("")
+    assert registry.module_of("no_ending:IMPL") is None
+
+
+def test_a_module_is_loaded_once_and_an_absent_one_is_named():
+    (entry,) = registry.from_file("flash_attest.impls.torch_math:IMPL")
+    assert entry.impl is torch_math.IMPL and entry.option == "--impl-from=flash_attest.impls.torch_math:IMPL"
+    with pytest.raises(RegistryError, match=r"--impl-from no_such\.module:IMPL: there is no module no_such"):
+        registry.from_file("no_such.module:IMPL")
+
+
 def test_a_plugin_with_a_name_of_ours_is_an_error():
     taken = [Entry(torch_math.IMPL, "mine.py")]
     with pytest.raises(RegistryError, match="two implementations are named 'torch_math'"):
