@@ -5,7 +5,6 @@ A line "..." of a page stands for any lines.
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
 from dataclasses import dataclass
@@ -13,16 +12,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
-from flash_attest import trace
-from tests import runs, warm
+from flash_attest import assert_attention_close, trace
+from tests import runs
+from tests.door.hers import WITHOUT_GPU, pytest_in
 from tests.places import ROOT
 
 PAGE = (ROOT / "docs" / "first-verdict.md").read_text()
 README = (ROOT / "README.md").read_text()
 FAILURE = re.search(r"<!-- failure -->\n```console\n(.*?)```\n<!-- /failure -->", README, flags=re.S)[1]
 TRACED = re.search(r"<!-- traced -->\n```\n(.*?)```\n<!-- /traced -->", README, flags=re.S)[1]
-HERE = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}  # the page is that of a machine without a GPU
+PYTHON = re.findall(r"^```python\n(.*?)^```$", README, flags=re.M | re.S)
 STATUSES = [0, 1, 0, 0, 0, 0]  # of its commands
 
 
@@ -73,19 +74,15 @@ def run(words: list[str], folder: Path) -> runs.Run:
     program, *arguments = words
     if program == "flash-attest":
         alone = ["-n", "0"] if arguments[0] == "check" else []
-        return runs.check(*arguments, *alone, folder=folder, **HERE)
-    output, status = folder / "printed.txt", folder / "status.txt"
-    how = {"arguments": ["-p", "flash_attest.pytest_plugin", "-p", "no:cacheprovider", *arguments]}
-    ended = warm.ask(
-        runs.environment() | HERE, [how | {"folder": str(folder), "output": str(output), "status": str(status)}]
-    )
-    return runs.Run(ended, output.read_text(), folder)
+        return runs.check(*arguments, *alone, folder=folder, **WITHOUT_GPU)
+    return pytest_in(folder, *arguments)
 
 
-@functools.cache
-def followed(folder: Path) -> list[tuple[Step, runs.Run]]:
-    """Do what the page says, in a folder."""
-    made = []
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, gxx) -> list[tuple[Step, runs.Run]]:
+    """Do what the page says. -> its commands, and what became of them."""
+    pytest.importorskip("triton")
+    folder, made = tmp_path_factory.mktemp("first"), []
     for step in steps(PAGE):
         if step.edit:
             file, (old, new) = folder / "one_key_short.py", step.edit
@@ -96,11 +93,6 @@ def followed(folder: Path) -> list[tuple[Step, runs.Run]]:
         else:
             made.append((step, run(step.command, folder)))
     return made
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory, gxx) -> list[tuple[Step, runs.Run]]:
-    return followed(tmp_path_factory.mktemp("first"))
 
 
 def test_commands_print_what_the_page_says(page):
@@ -129,6 +121,28 @@ def test_the_readme_shows_a_race_that_is_traced(cu):
     x, out = torch.arange(2.0), torch.empty(2)
     (finding,) = trace(lambda: kernel.launch((1,), (2,))(out, x, 2))
     assert prints([*TRACED.splitlines(), "..."], str(finding).splitlines()), str(finding)
+
+
+def test_the_readmes_plug_in_is_right(tmp_path):
+    (tmp_path / "my_attention.py").write_text(PYTHON[0])
+    words = shlex.split("flash-attest check my_attention.py --chapter causal --profile smoke")
+    made = run(words, tmp_path)
+    assert made.returncode == 0, made.stdout
+
+
+def test_the_readmes_tests_are_right():
+    q, k, v = torch.randn(3, 1, 40, 2, 64, dtype=torch.float16)
+    names = {"attention": attention, "torch": torch, "q": q, "k": k, "v": v}
+    exec(PYTHON[1], names)
+    names["test_forward"]()
+    assert "out_averages_exactly_its_prefix" in names["test_attention"].pytestmark[0].kwargs["ids"]
+    with pytest.raises(AssertionError, match="out is right for causal=True"):
+        assert_attention_close(attention(q, k, v, causal=True), q, k, v)
+
+
+def attention(q, k, v, *, causal=False):
+    """(batch, seqlen, nheads, headdim) x 3 -> out."""
+    return scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=causal).transpose(1, 2)
 
 
 @pytest.mark.parametrize(
