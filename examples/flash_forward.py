@@ -1,4 +1,4 @@
-"""flash_forward.cu as an Implementation: pytest --impl-from examples/flash_forward.py --device cpu."""
+"""flash_forward.cu as an Implementation: flash-attest check flash_forward.py. It runs on the CPU, and is traced."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import DEVICES, Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import Scripted
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
@@ -29,6 +30,8 @@ from flash_attest.runner.isolation.parent import forks_can_use_cuda, possible
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 from flash_attest.runner.start import judge_of
+
+IN_THIS_PROCESS = Known()  # whether it has lost its GPU, for one
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,8 @@ def check(
         small=settings.small,
     )
     apart = isolated and possible() and (on == "cpu" or forks_can_use_cuda())
+    if not apart:
+        plan.known = IN_THIS_PROCESS
     if not apart:
         emulate_if_no_gpu(device)
     folder = Path(tempfile.mkdtemp(prefix="attest-"))

@@ -70,6 +70,7 @@ def assert_attention_close(
     wrong elements lie, and which other definition of attention it would be right for, if any. Raises ValueError for arguments
     that do not fit together.
     """
+    __tracebackhide__ = True  # pytest then shows the line of the test
     given = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias}
     operands = {"q": q, "k": k, "v": v, "dout": dout, "bias": bias}
     results = {name: as_tensor(name, value) for name, value in given.items() if value is not None}

@@ -13,7 +13,7 @@ from flash_attest.mutants.mutant import CONTRACT, Mutant, build
 from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import LawBroken, Undecided
-from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging import conformance, contract_cases
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.plan import Plan
@@ -112,7 +112,7 @@ def contract_result(mutant: Mutant, known: Known | None = None) -> Result:
 
 def _does_not_compile(impl: Implementation, device: str) -> bool:
     """Whether the edited CUDA file does not compile. Found by a call, because problems are only messages."""
-    plain = conformance.sample(impl)[0]
+    plain = contract_cases.sample(impl)[0]
     try:
         Trial(impl, plain, device).run()
     except LawBroken as broken:

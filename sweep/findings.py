@@ -8,6 +8,7 @@ import time
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case, parse_case
 from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.shrink import smallest
 from flash_attest.properties.judging.verdict import FAIL, Result
@@ -108,7 +109,8 @@ class Examiner:
 
         kept: dict[Case, Result] = {}
         case = parse_case(self.finding.case_)
-        _, case = smallest(self.layer.law, self.impl, case, LawBroken(self.finding.headline), run, seconds=SECONDS)
+        judgement = Judgement(self.layer.law, self.impl)
+        _, case = smallest(judgement, case, LawBroken(self.finding.headline), run, seconds=SECONDS)
         if case in kept:
             self._keep(kept[case])
 

@@ -232,6 +232,8 @@ def _refused(module: ModuleType, answered: dict[str, Any], kept: tuple[str, ...]
         if name in answered or name in kept or not callable(value) or name.endswith("Storage"):
             continue
         refuse = not_covered(f"{module.__name__}.{name}")
+        if hasattr(value, "__wrapped__"):  # which torch.compile looks for when it is imported
+            refuse.__wrapped__ = value.__wrapped__
         is_class = isinstance(value, type)
         refused[name] = type(name, (), {"__init__": refuse, "__module__": module.__name__}) if is_class else refuse
     return refused

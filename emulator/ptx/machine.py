@@ -11,7 +11,9 @@ from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 FOLDER = Path(__file__).resolve().parent / "machine"
 # Operations are loops over 32 lanes, for g++ to vectorise. It does so with sqrt and with choices between two results only if
 # neither errno nor the processor's exception flags, which nobody reads here, have to be right.
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math")
+# Functions start at a cache line: else a line more in one of them shifts the loops of all after it, which has made the same
+# code up to 11 % slower.
+FLAGS = ("-O3", "-falign-functions=64", "-march=native", "-fno-math-errno", "-fno-trapping-math")
 
 
 @functools.cache

@@ -65,7 +65,7 @@ struct Thread {
     unsigned next_recent;
     uintptr_t recent_pc;
     uint64_t since_new;  // accesses since it touched another address
-    uint32_t stores;  // so far, if launch->replicated: lanes that execute one store together have made as many before
+    uint32_t stores;  // so far, if Launch::replicated: lanes that execute one store together have made as many before
 
     unsigned warp() const { return linear / WARP; }
     unsigned lane() const { return linear % WARP; }
@@ -201,7 +201,7 @@ void finish_copies(Thread& thread, unsigned before_batch);  // of the batches wi
 void arrive(Block& in, unsigned number, unsigned expected, const std::vector<unsigned>& threads, bool wait);
 void forget_order(Block& in);  // at a barrier of the whole block, which orders all that came before
 void complete_named(Block& in);  // barriers that waited for a thread that has now returned
-uint32_t* clock_of(Block& in, unsigned thread);  // of a thread, if launch->joins_warps
+uint32_t* clock_of(Block& in, unsigned thread);  // of a thread, if Launch::joins_warps
 
 // ---- order.cpp ----------------------------------------------------------------------------------------------------
 

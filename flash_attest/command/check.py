@@ -198,8 +198,6 @@ def _surroundings(folders: list[str]) -> Iterator[None]:
     sys.path += added
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [before.get("PYTHONPATH"), *added]))
     os.environ.update(ENTRY)
-    # torch then counts GPUs without CUDA: a process that has used CUDA cannot fork another one that uses it.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     for name in NOT_OURS:
         os.environ.pop(name, None)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 from typing import TYPE_CHECKING
@@ -27,9 +26,6 @@ def run(arguments: list[str], console: Console | None = None) -> int:
         return on_ray.sweep(parser, options, rest)
     parser, options = parsed(arguments)
     import flash_attest.required  # noqa: F401
-
-    # torch then counts GPUs without CUDA, for processes that fork.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     from flash_attest.sweep.command import sweep
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends it as Ctrl-C does

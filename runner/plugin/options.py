@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,6 +180,18 @@ class OwnOptions(Options):
             return option.type(text) if option.type else text
         except ValueError:
             raise pytest.UsageError(f"{setting}={text}: should be a number") from None
+
+    def check(self) -> None:
+        """Raise for a value that makes no sense, and for a report whose folder has kept pytest from reading its settings."""
+        super().check()
+        report, name = self.given("report"), f"--{self.prefix}report"
+        if not report or name not in self.config.invocation_params.args:
+            return
+        outside = not Path(report).resolve().is_relative_to(self.config.invocation_params.dir)
+        if (
+            outside and Path(report).is_dir()
+        ):  # pytest then takes it for the place of the tests, and looks for settings there
+            raise self.wrong("report", f"{report}: write {name}={report} for a folder that exists outside of this one")
 
     @property
     def profile_name(self) -> str:

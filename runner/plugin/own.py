@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from flash_attest.decorator import BoundLaw
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.failures import Reason
@@ -20,6 +19,7 @@ from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+from flash_attest.runner.bound import BoundLaw
 from flash_attest.runner.green import EXCUSED, not_green
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated

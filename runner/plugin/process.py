@@ -20,7 +20,7 @@ from flash_attest.properties.failures import undecided_without_memory
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.machine.cuda_driver import yield_while_waiting
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
-from flash_attest.properties.machine.gpus import emulate_if_no_gpu, visible_gpus
+from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.properties.progress import NOW
 from flash_attest.runner.isolation import memory
 
@@ -42,8 +42,7 @@ def prepare(device: str, is_worker: bool) -> dict:
 
     device "cpu" where there is a GPU: the process sees none, so that kernels in Triton and Numba run in the emulator.
     """
-    if visible_gpus():
-        emulate_if_no_gpu(device)
+    emulate_if_no_gpu(device)  # in somebody's repository nothing has done so before
     if NOW.isolated:
         memory.limit(device)
     # Small tensors are faster on one thread, above all on busy cores. And a fork does not have the threads of OpenMP that its

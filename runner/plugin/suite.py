@@ -32,8 +32,6 @@ SIMULATED = (
     "NUMBA_ENABLE_CUDASIM is set: kernels of plug-ins run in Numba's simulator, as Python, without a trace; without it they "
     "run compiled, in the emulator if there is no GPU"
 )
-# torch then counts GPUs without CUDA: a process that has used CUDA cannot fork another one that uses it.
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 WORKERS_PER_GPU = 12
 GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
 

@@ -198,6 +198,17 @@ def test_a_wrong_option_is_one_line(repository, arguments, words):
     assert ran.returncode == pytest.ExitCode.USAGE_ERROR and f"ERROR: {words}" in ran.stdout, ran.stdout
 
 
+def test_a_report_folder_outside_needs_the_equals_sign(repository, tmp_path):
+    """After a space pytest takes a folder that exists for the place of the tests, and does not read her settings."""
+    plugin = ("-q", "-p", "flash_attest.pytest_plugin", "-k", "test_right and contract")
+    ran = run(repository, *plugin, "--attest-report", tmp_path)
+    assert ran.returncode == pytest.ExitCode.USAGE_ERROR and f"write --attest-report={tmp_path}" in ran.stdout, (
+        ran.stdout
+    )
+    assert run(repository, *plugin, f"--attest-report={tmp_path}").returncode == 0
+    assert (tmp_path / "results.json").exists()
+
+
 BESIDE = {
     "two of one name": (
         "@attention_laws(forward=attention)\ndef test_a(law): law()\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from numba import cuda
 
@@ -54,7 +56,7 @@ def test_what_is_not_covered_is_unknown(plugins):
         attend_and_wait[1, 1](q)
         return impl.forward(q, k, v)
 
-    waits = type(impl)(**{**vars(impl), "forward": forward})
+    waits = replace(impl, forward=forward)
     result = verdict(OUT, waits, "seqlen_q=41 headdim=16 dtype=float16")
     assert (result.verdict, result.why) == (UNKNOWN, Reason.NOT_COVERED) and "a grid that waits" in result.reason
 

@@ -1,0 +1,44 @@
+"""Imports point one way, from room to room (CONTRIBUTING.md)."""
+
+import ast
+
+import pytest
+
+from tests.places import ROOT
+
+# What a room may import beside itself; the door, flash_attest/, imports every room.
+MAY = {
+    "emulator": set(),
+    "oracle": set(),
+    "races": {"emulator"},
+    "impls": {"emulator"},
+    "properties": {"oracle", "impls", "races", "emulator"},
+    "runner": {"properties", "oracle", "impls", "races", "emulator"},
+}
+MAY |= {room: {"runner", *MAY["runner"]} for room in ("mutants", "sweep", "bench")}
+# Of the door, what stands on nothing and serves all.
+LIGHT = {"places", "packages", "did_you_mean", "arguments", "required"}
+
+
+def imported(room: str) -> dict[str, str]:
+    """What the modules of a room import of this package: the part after flash_attest -> the first file that does."""
+    found: dict[str, str] = {}
+    for path in sorted((ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for name in names:
+                package, _, inner = name.partition(".")
+                if package == "flash_attest" and inner:
+                    found.setdefault(inner.partition(".")[0], str(path.relative_to(ROOT)))
+    return found
+
+
+@pytest.mark.parametrize("room", MAY)
+def test_a_room_imports_only_what_is_below_it(room):
+    allowed = MAY[room] | {room} | (LIGHT if room != "emulator" else set())
+    assert {part: file for part, file in imported(room).items() if part not in allowed} == {}
