@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -54,6 +55,7 @@ class Own:
         self.bound = {item: law for item in items if (law := bound_law_of(item)) is not None}
         self.item: pytest.Item | None = None  # the test that runs now
         self._judge: Judge | Isolated | Host | None = None
+        self._folder: Path | None = None  # what the judge writes down of its cases
         self.results: list[dict] = []
         self.started = time.perf_counter()
         self.report: Report | None = None
@@ -92,10 +94,11 @@ class Own:
                 isolated, self.in_process = False, True
             if not isolated:  # a process of its own would do so itself
                 emulate_if_no_gpu(options.given("device"))
+            self._folder = Path(tempfile.mkdtemp(prefix="attest-"))
             judge = judge_of(
                 options.plan(),
                 self.entries,
-                Path(tempfile.mkdtemp(prefix="attest-")),
+                self._folder,
                 isolated=isolated,
                 limit=options.case_timeout,
                 name=options.worker_name,
@@ -172,6 +175,8 @@ class Own:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self._judge is not None:
             self._judge.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
         if self.worker is not None:
             return
         if self.report is not None:

@@ -104,11 +104,15 @@ def run(folder, *arguments):
         return SimpleNamespace(returncode=ended, stdout=output.read_text())
 
 
-def run_alone(folder, *arguments):
+def run_alone(folder, *arguments, **variables):
     """The same as a new process, in which torch has not been imported."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "flash_attest.pytest_plugin", *map(str, arguments)]
     return subprocess.run(
-        command, cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        command,
+        cwd=folder,
+        env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)} | variables,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -172,6 +176,12 @@ def test_first_failure_and_last_failed(repository):
     assert "1 failed" in first.stdout and "stopping after 1 failures" in first.stdout
     again = run(repository, "--lf", "-q", "-k", "class")
     assert "1 failed" in again.stdout and again.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+def test_nothing_stays_in_the_temporary_folder(repository, tmp_path):
+    ran = run_alone(repository, "-n", 2, "-k", "test_right and contract", TMPDIR=str(tmp_path))
+    assert ran.returncode == 0, ran.stdout
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("attest-")]
 
 
 def test_what_was_not_judged_is_not_green(repository):
