@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import flash_attest.properties.machine  # noqa: F401  (has GPUs counted without CUDA, so that laws can be judged in forks)
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
 

@@ -9,9 +9,6 @@ from pathlib import Path
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
 
-# torch then counts GPUs without CUDA: a process that has used CUDA cannot fork another one that uses it.
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-
 
 def cores() -> int:
     """How many cores this process may use."""

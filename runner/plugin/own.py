@@ -34,8 +34,8 @@ from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, envi
 from flash_attest.runner.start import judge_of
 
 IN_PROCESS = (
-    "flash-attest: laws were judged in the pytest process, which a crash ends: "
-    "a test module has used CUDA when it was imported"
+    "flash-attest: laws were judged in the pytest process, which a crash ends: CUDA was in use before they began. Where only "
+    "torch.cuda.is_available() was asked, PYTORCH_NVML_BASED_CUDA_CHECK=1 in the environment lets processes be forked"
 )
 # What the last line counts, in this order.
 WORDS = (
