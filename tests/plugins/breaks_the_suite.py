@@ -4,7 +4,7 @@ from flash_attest.properties.judging import judge
 
 
 def pytest_configure():
-    judge.search = broken(judge.search)
+    judge.Search = broken(judge.Search)
 
 
 def pytest_runtest_setup(item):
@@ -13,9 +13,9 @@ def pytest_runtest_setup(item):
 
 
 def broken(search):
-    def raises_in_one_law(law, *rest):
-        if law.name == "test_out_matches_the_definition":
-            return {}[law.name]
-        return search(law, *rest)
+    def raises_in_one_law(judgement):
+        if judgement.law.name == "test_out_matches_the_definition":
+            return {}[judgement.law.name]
+        return search(judgement)
 
     return raises_in_one_law
