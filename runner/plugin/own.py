@@ -39,8 +39,8 @@ IN_PROCESS = (
 )
 # What the last line counts, in this order.
 WORDS = (
-    HOLDS := "hold", FAILS := "do not", KNOWN := "are known failures", NOT_APPLYING := "do not apply",
-    ELSEWHERE := "need what this machine lacks", UNDECIDED := "could not be decided",
+    HOLDS := "held", FAILS := "failed", KNOWN := "failed as known", NOT_APPLYING := "not applicable",
+    ELSEWHERE := "not possible on this machine", UNDECIDED := "undecided",
 )  # fmt: skip
 
 
@@ -214,9 +214,9 @@ def bound_law_of(item: pytest.Item) -> BoundLaw | None:
 
 
 def _counted(results: list[dict]) -> str:
-    """ "44 laws hold; 1 does not; 3 do not apply; 2 need another device; 1 could not be decided" """
+    """Count them, as in "44 held, 1 failed, 3 not applicable, 2 not possible on this machine, 1 undecided"."""
     counts = Counter(_group(result) for result in results)
-    return "; ".join(f"{n} {words}" for words in WORDS if (n := counts[words]))
+    return ", ".join(f"{n} {words}" for words in WORDS if (n := counts[words]))
 
 
 def _group(result: dict) -> str:
