@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ import torch
 from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import DEVICES, Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
-from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import Scripted
 from flash_attest.properties.judging.plan import Plan
@@ -43,6 +42,7 @@ class CheckResult:
     """
 
     results: tuple[Result, ...]
+    replayed: bool = False  # whether one given case was judged, instead of drawn ones
 
     @property
     def failures(self) -> list[Result]:
@@ -52,12 +52,12 @@ class CheckResult:
     @property
     def undecided(self) -> str:
         """Why a result without failures is not green: what could not be decided, in a line; "" if all was."""
-        return not_green([result.as_dict() for result in self.results], asked_for=True, replayed=False)
+        return not_green([result.as_dict() for result in self.results], asked_for=True, replayed=self.replayed)
 
     @property
     def ok(self) -> bool:
         """Whether every law that applies holds, and none was left undecided."""
-        return not self.failures and not self.undecided
+        return bool(self.results) and not self.failures and not self.undecided
 
     def to_json(self) -> str:
         """The results as JSON: a list of objects, with the fields of results.json (docs/reading-a-failure.md)."""
@@ -108,8 +108,8 @@ def check(
 
     Returns a CheckResult. Raises ValueError for an argument that makes no sense, with what it should be.
     """
-    impls = [implementation] if isinstance(implementation, Implementation) else list(implementation)
-    wanted = _checked(impls, profile, laws, device, case_timeout, repeats)
+    impls = _implementations(implementation)
+    wanted = _checked(impls, profile, laws, device, case_timeout, repeats, seed)
     on = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     if device == "cuda" and on == "cpu":
         raise ValueError('device="cuda": torch.cuda.is_available() is False here')
@@ -122,25 +122,49 @@ def check(
         seed=seed,
         repeats=repeats or settings.repeats_on(on),
         perturbations=perturb,
-        case=parse_case(case) if case else None,
+        case=_case(case) if case else None,
         small=settings.small,
     )
     apart = isolated and possible() and (on == "cpu" or forks_can_use_cuda())
     if not apart:
         plan.known = IN_THIS_PROCESS
-    if not apart:
         emulate_if_no_gpu(device)
-    folder = Path(tempfile.mkdtemp(prefix="attest-"))
     impls = [impl.on(on) for impl in impls]
     entries = [Entry(impl, file_of_function(impl.forward)) for impl in impls]
-    judge = judge_of(
-        plan, entries, folder, isolated=apart, limit=case_timeout, origin_of=lambda entry: Scripted(entry.name)
-    )
+    with tempfile.TemporaryDirectory(prefix="attest-", ignore_cleanup_errors=True) as folder:
+        judge = judge_of(
+            plan,
+            entries,
+            Path(folder),
+            isolated=apart,
+            limit=case_timeout,
+            origin_of=lambda entry: Scripted(entry.name),
+        )
+        try:
+            found = tuple(_verdicts(judge, impls, wanted, contract=laws is None, on_result=on_result))
+        finally:
+            judge.close()
+    return CheckResult(found, replayed=case is not None)
+
+
+def _implementations(given: object) -> list[Implementation]:
+    """Read the first argument of `check`. Raises ValueError that says what to pass."""
+    impls = [given] if isinstance(given, Implementation) or not isinstance(given, Iterable) else list(given)
+    for impl in impls:
+        if not isinstance(impl, Implementation):
+            hint = ": Implementation(name=..., forward=that function)" if callable(impl) else ""
+            raise ValueError(f"check: {impl!r} should be a flash_attest.Implementation{hint}")
+    if not impls:
+        raise ValueError("check: no implementation is given")
+    return impls
+
+
+def _case(text: str) -> Case:
+    """Read a case. Raises ValueError that names the field."""
     try:
-        return CheckResult(tuple(_verdicts(judge, impls, wanted, contract=laws is None, on_result=on_result)))
-    finally:
-        judge.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        return parse_case(text)
+    except CaseError as error:
+        raise ValueError(str(error).replace("--case: ", "case: ", 1)) from None
 
 
 def _verdicts(
@@ -168,27 +192,27 @@ def _checked(
     device: str,
     case_timeout: float,
     repeats: int | None,
+    seed: int,
 ) -> list[Law]:
     """The laws to judge, those that may end a process last. Raises ValueError for what makes no sense."""
-    for impl in impls:
-        if not isinstance(impl, Implementation):
-            raise ValueError(f"check: {impl!r} should be a flash_attest.Implementation, or a list of them")
-    if not impls:
-        raise ValueError("check: no implementation is given")
     if twice := [name for name, n in Counter(impl.name for impl in impls).items() if n > 1]:
         raise ValueError(f"two implementations are named {twice[0]!r}: give one of them another name")
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: should be one of {', '.join(PROFILES)}")
     if device not in ("auto", *DEVICES):
         raise ValueError(f"device={device!r}: should be auto, cpu or cuda")
-    if not 0 <= case_timeout < float("inf"):
+    if not isinstance(seed, int):
+        raise ValueError(f"seed={seed!r}: should be a whole number")
+    if not isinstance(case_timeout, (int, float)) or not 0 <= case_timeout < float("inf"):
         raise ValueError(f"case_timeout={case_timeout!r}: should be a number of seconds, or 0 for no limit")
     if repeats is not None and repeats < 1:
         raise ValueError(f"repeats={repeats!r}: should be at least 1")
     known = laws()
     if names is None:
         return sorted(known.values(), key=lambda law: law.last)
-    asked = [f"test_{name.removeprefix('test_')}" for name in names]
+    asked = [f"test_{name.removeprefix('test_')}" for name in ([names] if isinstance(names, str) else names)]
+    if not asked:
+        raise ValueError("laws is empty: name some, or pass None for all that apply")
     if unknown := [name for name in asked if name not in known]:
         raise ValueError(
             f"there is no law {unknown[0]}{did_you_mean(unknown[0], known)}; `flash-attest laws` lists them"

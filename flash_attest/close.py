@@ -9,7 +9,14 @@ from typing import Any, Literal
 import torch
 
 from flash_attest.impls.contract.call import Inputs, Outputs
-from flash_attest.impls.contract.record import DTYPES, ContractError, Implementation, Precision, Supports
+from flash_attest.impls.contract.record import (
+    DTYPES,
+    LARGEST_HEADDIM,
+    ContractError,
+    Implementation,
+    Precision,
+    Supports,
+)
 from flash_attest.oracle import ALIGNMENTS, INDEPENDENT, LINEAR, form_of
 from flash_attest.oracle.structure import roundings_repeat
 from flash_attest.properties.cases.case import Case, text_of
@@ -52,14 +59,15 @@ def assert_attention_close(
     to choose. Exact attention is computed in float64 on the device of q; it takes seqlen_q * seqlen_k time.
 
     out, q, dout, dq: (batch, seqlen_q, nheads, headdim); k, v, dk, dv: (batch, seqlen_k, nheads_k, headdim), where nheads_k
-        divides nheads. With layout="bhsd" the axes of seqlen and of heads change places. One dtype for all: float32, float16
-        or bfloat16. Tensors of other frameworks are taken through DLPack, and NumPy arrays as they are.
+        divides nheads; batch is at least 1, headdim 1 to 1024. With layout="bhsd" the axes of seqlen and of heads change
+        places. One dtype for all: float32, float16 or bfloat16. Tensors of other frameworks are taken through DLPack, and
+        NumPy arrays as they are.
     lse: (batch, nheads, seqlen_q), the natural logarithm of each row's sum of exp(score), in float32.
     bias, dbias: (batch or 1, nheads or 1, seqlen_q or 1, seqlen_k), added to the scores after softmax_scale; may hold -inf.
     dout: the gradient of the loss with respect to out. It is needed where a gradient is judged.
     causal_alignment: "bottom_right": query i sees key j if j <= i + seqlen_k - seqlen_q; "top_left": if j <= i.
     softmax_scale: what scores are multiplied by; None means 1 / sqrt(headdim).
-    precision: how the kernel rounds, if otherwise than the default of `Precision`.
+    precision: how the kernel rounds, if not as `Precision()` says.
     tile: (BLOCK_M, BLOCK_N) of the kernel, for a table by tile in the message.
     inputs: "random": roundings count as independent, the tight budget; "structured": they may all go the same way, as where
         scores tie or all weights are nearly equal. None looks at q and k and decides.
@@ -71,11 +79,13 @@ def assert_attention_close(
     that do not fit together.
     """
     __tracebackhide__ = True  # pytest then shows the line of the test
+    if out is None:
+        raise ValueError("out is None: pass what attention returned; does the function return something?")
     given = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias}
     operands = {"q": q, "k": k, "v": v, "dout": dout, "bias": bias}
     results = {name: as_tensor(name, value) for name, value in given.items() if value is not None}
     tensors = {name: as_tensor(name, value) for name, value in operands.items() if value is not None}
-    _check_options(layout, causal_alignment, inputs)
+    _check_options(layout, causal_alignment, inputs, causal, softmax_scale)
     if layout == "bhsd":
         results, tensors = ({name: _heads_last(name, t) for name, t in group.items()} for group in (results, tensors))
     x = Inputs(**{name: tensors.get(name) for name in ("q", "k", "v", "dout", "bias")})
@@ -129,13 +139,16 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
     """A tensor of any framework as one of PyTorch, without a copy where that is possible. Raises ValueError."""
     if isinstance(value, torch.Tensor):
         return value.detach()
+    if isinstance(value, (tuple, list)):
+        raise ValueError(f"{name} is a {type(value).__name__}: pass its tensors apart, such as out and lse=...")
+    numpy = type(value).__module__.partition(".")[0] == "numpy"
+    if not numpy and not hasattr(value, "__dlpack__"):
+        kind = type(value).__name__
+        raise ValueError(f"{name} is a {kind}: pass a torch.Tensor, a NumPy array, or an array that has DLPack")
     try:
-        if type(value).__module__.partition(".")[0] == "numpy":
-            return torch.from_numpy(value)
-        return torch.from_dlpack(value)
+        return torch.from_numpy(value) if numpy else torch.from_dlpack(value)
     except Exception as error:
-        what = f"a {type(value).__name__} that PyTorch does not take ({type(error).__name__}: {error})"
-        raise ValueError(f"{name} is {what}: pass a torch.Tensor, a NumPy array, or an array that has DLPack") from None
+        raise ValueError(f"{name} is not taken by PyTorch ({error}): pass a copy, such as {name}.copy()") from None
 
 
 def _heads_last(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -147,8 +160,11 @@ def _not_called(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tens
     raise NotImplementedError("the results are given")
 
 
-def _check_options(layout: str, causal_alignment: str, inputs: str | None) -> None:
+def _check_options(layout: str, causal_alignment: str, inputs: str | None, causal: object, scale: object) -> None:
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
+        raise ValueError(f"softmax_scale={scale!r}: should be a number, or None for 1 / sqrt(headdim)")
     for name, value, allowed in (
+        ("causal", causal, (False, True)),
         ("layout", layout, LAYOUTS),
         ("causal_alignment", causal_alignment, ALIGNMENTS),
         ("inputs", inputs, INPUTS),
@@ -158,7 +174,7 @@ def _check_options(layout: str, causal_alignment: str, inputs: str | None) -> No
 
 
 def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> None:
-    """Shapes, dtypes and devices fit together. Raises ValueError that names what does not."""
+    """Shapes, dtypes and devices fit together. Raises ValueError that names what does not, as the caller passed it."""
     for name in ("q", "k", "v"):
         if getattr(x, name).dim() != 4:
             raise ValueError(f"{name} has shape {tuple(getattr(x, name).shape)}: should have 4 axes, {layout}")
@@ -171,30 +187,50 @@ def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> 
     if "dbias" in results and x.bias is None:
         raise ValueError("dbias given without bias")
     (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
+    if not batch or not 1 <= headdim <= LARGEST_HEADDIM:
+        raise ValueError(f"q has batch {batch} and headdim {headdim}: should be at least 1, and 1 to {LARGEST_HEADDIM}")
     if nheads_k == 0 or nheads % nheads_k:
         raise ValueError(f"k has {nheads_k} heads, which does not divide the {nheads} of q (layout={layout!r})")
+    if x.bias is not None:
+        _check_bias(x.bias, (batch, nheads, seqlen_q, seqlen_k))
     of_q, of_k = (batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads_k, headdim)
-    shapes = {"k": of_k, "v": of_k, "dout": of_q, "out": of_q, "lse": (batch, nheads, seqlen_q)}
-    tensors = {"k": x.k, "v": x.v, "dout": x.dout, **results}
+    shapes = {"k": of_k, "v": of_k, "dout": of_q, "out": of_q, "lse": (batch, nheads, seqlen_q), "bias": None}
+    tensors = {"k": x.k, "v": x.v, "dout": x.dout, "bias": x.bias, **results}
     shapes |= {name: tuple(getattr(x, like).shape) for name, like in GRADIENTS.items() if name in results}
     for name, tensor in tensors.items():
         if tensor is None:
             continue
-        shown = f"{name} has shape {tuple(tensor.shape)} once its axes are (batch, seqlen, nheads, headdim)"
-        if tuple(tensor.shape) != shapes[name]:
-            raise ValueError(f"{shown}, should be {shapes[name]}: is layout={layout!r} right?")
+        if shapes[name] is not None and tuple(tensor.shape) != shapes[name]:
+            raise ValueError(_wrong_shape(name, tuple(tensor.shape), shapes[name], layout))
         if tensor.device != x.q.device:
             raise ValueError(f"{name} is on {tensor.device}, q is on {x.q.device}: move them to one device")
-        if name not in ("lse", "dbias") and tensor.dtype != x.q.dtype:
-            want, have = text_of(x.q.dtype), text_of(tensor.dtype)
-            raise ValueError(f"{name} has dtype {have}, q has {want}: convert it, as all are judged in the dtype of q")
-    if x.bias is not None:
-        fits = x.bias.dim() == 4 and all(
-            n in (1, m) for n, m in zip(x.bias.shape, (batch, nheads, seqlen_q), strict=False)
-        )
-        if not fits or x.bias.shape[-1] != seqlen_k:
-            like = f"({batch} or 1, {nheads} or 1, {seqlen_q} or 1, {seqlen_k})"
-            raise ValueError(f"bias has shape {tuple(x.bias.shape)}, should be {like}")
+        want = torch.float32 if name == "lse" else x.q.dtype
+        if name not in ("bias", "dbias") and tensor.dtype not in (want, torch.float64 if name == "lse" else want):
+            why = "as kernels return it" if name == "lse" else "convert it, as all are judged in the dtype of q"
+            raise ValueError(f"{name} has dtype {text_of(tensor.dtype)}, should have {text_of(want)}: {why}")
+
+
+def _wrong_shape(name: str, shape: tuple, want: tuple, layout: str) -> str:
+    """Both shapes as the caller has them, and the layout where that would explain it."""
+    if name == "lse":
+        return f"lse has shape {shape}, should be (batch, nheads, seqlen_q) = {want}"
+    turned = len(shape) == 4 and (shape[0], shape[2], shape[1], shape[3]) == want
+    if layout == "bhsd" and name not in ("bias", "dbias"):
+        shape, want = ((*each[:1], each[2], each[1], *each[3:]) if len(each) == 4 else each for each in (shape, want))
+    return f"{name} has shape {shape}, should be {want}{f': is layout={layout!r} right?' if turned else ''}"
+
+
+def _check_bias(bias: torch.Tensor, sizes: tuple[int, int, int, int]) -> None:
+    """A bias is added to the scores. Raises ValueError for a mask of booleans, and for a shape that does not broadcast."""
+    if bias.dtype == torch.bool:
+        raise ValueError("bias is bool: pass torch.zeros(mask.shape).masked_fill(~mask, -torch.inf), to be added")
+    if not bias.is_floating_point():
+        raise ValueError(f"bias has dtype {text_of(bias.dtype)}: should be a floating point dtype")
+    batch, nheads, seqlen_q, seqlen_k = sizes
+    fits = bias.dim() == 4 and all(n in (1, m) for n, m in zip(bias.shape, sizes[:3], strict=False))
+    if not fits or bias.shape[-1] != seqlen_k:
+        like = f"({batch} or 1, {nheads} or 1, {seqlen_q} or 1, {seqlen_k})"
+        raise ValueError(f"bias has shape {tuple(bias.shape)}, should be {like}")
 
 
 def _case_of(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
@@ -232,7 +268,7 @@ def _right_for(trial: Given, name: str, got: torch.Tensor) -> str:
     tried += [("softmax_scale=1", {"softmax_scale": 1.0})] if case.scale != 1 else []
     if case.softmax_scale is not None:
         tried.append(("the default softmax_scale", {"softmax_scale": None}))
-    if x.bias is not None:
+    if x.bias is not None and name != "dbias":
         tried.append(("no bias", {"bias": None}))
     for words, changed in tried:
         alignment, bias = changed.pop("alignment", trial.impl.causal_alignment), changed.pop("bias", x.bias)

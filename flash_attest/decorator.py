@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import Implementation, Supports
 from flash_attest.runner.bound import laws_of
 
@@ -35,11 +36,14 @@ def attention_laws(*implementations: Implementation, **declared: Any) -> pytest.
     Raises ContractError, naming each field that is wrong, and TypeError for a field that there is not.
     """
     impls = list(implementations)
-    if declared or not impls:
-        impls.append(_declared(declared))
     for impl in impls:
         if not isinstance(impl, Implementation):
-            raise TypeError(f"attention_laws: {impl!r} should be a flash_attest.Implementation")
+            hint = ": pass forward=that function, as in @attention_laws(forward=...)" if callable(impl) else ""
+            raise TypeError(f"attention_laws: {impl!r} should be a flash_attest.Implementation{hint}")
+    if declared and impls and "forward" not in declared:
+        raise TypeError(f"attention_laws: {', '.join(declared)} beside an Implementation: put it into its declaration")
+    if declared or not impls:
+        impls.append(_declared(declared))
     bound = [each for impl in impls for each in laws_of(impl)]
     several = len(impls) > 1
     ids = [f"{each.impl.name}-{each.__name__}" if several else each.__name__ for each in bound]
@@ -48,8 +52,9 @@ def attention_laws(*implementations: Implementation, **declared: Any) -> pytest.
 
 def _declared(given: dict[str, Any]) -> Implementation:
     if unknown := sorted(set(given) - OF_SUPPORTS - OF_IMPLEMENTATION - {"supports"}):
-        known = ", ".join(sorted(OF_IMPLEMENTATION | OF_SUPPORTS))
-        raise TypeError(f"attention_laws: there is no field {', '.join(unknown)}; the fields are {known}")
+        known = sorted(OF_IMPLEMENTATION | OF_SUPPORTS)
+        similar = did_you_mean(unknown, known) or f"; the fields are {', '.join(known)}"
+        raise TypeError(f"attention_laws: there is no field {', '.join(unknown)}{similar}")
     supports = {name: value for name, value in given.items() if name in OF_SUPPORTS}
     record = {name: value for name, value in given.items() if name not in OF_SUPPORTS}
     if supports and "supports" in record:

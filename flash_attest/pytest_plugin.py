@@ -56,11 +56,10 @@ class Asleep:
         self.config = config
         self.awake = False
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Last, when -k, -m and other plug-ins have chosen."""
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """When -k, -m, --lf and other plug-ins have chosen."""
         if DECORATOR in sys.modules:
-            self._wake(items)
+            self._wake(session.items).begin()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

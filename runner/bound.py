@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import DEVICES, ContractError, Implementation
 from flash_attest.properties.cases.support import missing
 from flash_attest.properties.law import Law, laws
@@ -52,7 +53,8 @@ def laws_of(impl: Implementation) -> Sequence[BoundLaw]:
     applying = [law for law in laws().values() if not all(missing(each, law.needs) for each in promised)]
     known = {law.name for law in laws().values()}
     if unknown := sorted(set(impl.known_failures) - known):
+        names, similar = ", ".join(unknown), did_you_mean((f"test_{name}" for name in unknown), known)
         raise ContractError(
-            f"known_failures names {', '.join(unknown)}: there is no such law; `flash-attest laws` lists them"
+            f"known_failures names {names}: there is no such law{similar}; `flash-attest laws` lists them"
         )
     return [BoundLaw(law, impl) for law in (None, *sorted(applying, key=lambda law: law.last))]

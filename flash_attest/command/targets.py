@@ -81,6 +81,20 @@ def check_module(place: str) -> None:
         raise TargetError(f"{place}: there is no module {module}")
 
 
+def problem_of(chosen: Targets, limit: float | None) -> str:
+    """Return why a target could not be loaded, in a line; "" if all could."""
+    from flash_attest.impls.contract import registry
+    from flash_attest.runner.isolation import importing
+
+    for place in chosen.imported:
+        problem = importing.problem_of(place, limit or 0.0)
+        entries = [importing.unloadable(place, problem)] if problem else registry.from_file(place)
+        for entry in entries:
+            if isinstance(entry.impl, registry.Unloadable):
+                return entry.impl.problem.splitlines()[0]
+    return ""
+
+
 def unknown(name: str, ours: list[str]) -> str:
     """Return the line for a name that is none of ours, and of no adapter."""
     known = sorted([*ours, *adapters()])

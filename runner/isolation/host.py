@@ -49,20 +49,20 @@ class Host:
         return contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED) if isinstance(answer, str) else answer
 
     def close(self) -> None:
-        """End the host and all that it started."""
-        if not self._ended:
+        """End the host and all that it started. After Ctrl-C it may have ended already."""
+        if self._process.alive():
             self._process.ask({"close": True})
-            self._process.end()
+        self._process.end()
 
     def _ask(self, question: dict) -> Result | str:
-        if not self._ended:
+        if not self._ended and self._process.alive():
             answer = self._process.ask(question)
             if not isinstance(answer, Ending):
                 self.device_name = answer["device_name"] or self.device_name
                 self.remarks = answer["remarks"]
                 return as_result(answer["result"])
             self._ended = answer.words
-        return f"the process that hosts the judging ended: {self._ended}"
+        return f"the process that hosts the judging ended{self._ended and f': {self._ended}'}"
 
     # --- in the host ----------------------------------------------------------------------------------------------------
 

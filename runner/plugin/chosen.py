@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import pytest
@@ -12,6 +13,8 @@ from flash_attest.runner.isolation import importing
 from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.untrusted.entries import check_options
 from flash_attest.runner.untrusted.entries import from_file as untrusted_entries
+
+ENTRY = "FLASH_ATTEST_ENTRY"  # which command runs pytest, set by flash_attest/command/check.py
 
 
 class Chosen:
@@ -35,7 +38,7 @@ class Chosen:
                 chosen = registry.choose(self.plugins, names, alone=bool(self.options.given("impl-from")))
                 self._entries = registry.on_device(chosen, self.options.device)
             except RegistryError as error:
-                raise pytest.UsageError(str(error)) from None
+                raise self._wrong(error) from None
         return self._entries
 
     def _from_file(self, argument: str) -> list[Entry]:
@@ -57,12 +60,17 @@ class Chosen:
                 files = self.options.given("impl-from")
                 found = [entry for argument in files for entry in self._from_file(argument)]
             except RegistryError as error:
-                raise pytest.UsageError(str(error)) from None
+                raise self._wrong(error) from None
             modules = [name for name in self.config.getoption("plugins") if not name.startswith("no:")]
             via = " ".join(f"-p {shlex.quote(name)}" for name in modules)
             found += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config), via)
             self._plugins = found
         return self._plugins
+
+    def _wrong(self, error: RegistryError) -> pytest.UsageError:
+        """The usage error, in the words of the command that was given."""
+        text = str(error)
+        return pytest.UsageError(text.replace("--impl-from ", "", 1) if os.environ.get(ENTRY) == "check" else text)
 
     @property
     def untrusted(self) -> bool:

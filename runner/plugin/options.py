@@ -198,6 +198,12 @@ class OwnOptions(Options):
         """As --attest-profile says."""
         return self.given("profile") or DEFAULT
 
+    @property
+    def case_timeout(self) -> float:
+        """As --attest-case-timeout says."""
+        given = self.given("case-timeout")
+        return table.CASE_TIMEOUT.default if given is None else given
+
     @functools.cached_property
     def seed(self) -> int:
         """As --attest-seed says."""

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.runner.bound import BoundLaw
@@ -47,13 +48,15 @@ WORDS = (
 class Own:
     """One for each pytest process. Where tests run it judges; on the controller of pytest-xdist it reports."""
 
-    def __init__(self, config: pytest.Config, items: list[pytest.Item]):
+    def __init__(self, config: pytest.Config, items: Sequence[pytest.Item]):
         self.config = config
         self.options = OwnOptions(config)
         self.options.check()
         self.worker = self.options.worker
         self.bound = {item: law for item in items if (law := bound_law_of(item)) is not None}
         self.item: pytest.Item | None = None  # the test that runs now
+        self.clash = ""  # two implementations of one name, on a worker: its tests say so, as xdist does not
+        self.concluded: dict[tuple[pytest.Item, BoundLaw], Result] = {}
         self._judge: Judge | Isolated | Host | None = None
         self._folder: Path | None = None  # what the judge writes down of its cases
         self.results: list[dict] = []
@@ -75,13 +78,14 @@ class Own:
             where = item.nodeid.partition("[")[0]
             impl, first = by_name.setdefault(law.impl.name, (law.impl, where))
             if impl is not law.impl:
-                raise pytest.UsageError(
-                    f"two implementations are named {impl.name!r}: of {first} and of {where}; give one of them name=..."
-                )
+                words = f"of {first} and of {where}; give one of them name=..."
+                self.clash = f"two implementations are named {impl.name!r}: {words}"
+                if self.worker is None:
+                    raise pytest.UsageError(self.clash)
         return [Entry(impl, file_of_function(impl.forward)) for impl, _ in by_name.values()]
 
-    def pytest_collection_finish(self) -> None:
-        """The process that judges is forked before any test uses CUDA."""
+    def begin(self) -> None:
+        """Fork the process that judges, before any test uses CUDA."""
         if self.bound and not self.config.getoption("collectonly"):
             _ = self.judge
 
@@ -129,14 +133,18 @@ class Own:
 
     def _judged(self, bound: BoundLaw) -> None:
         """Judge a law for the test that runs."""
-        law, impl = bound.law, bound.impl
-        result = self.judge.contract(impl) if law is None else self.judge.law(law, impl)
-        compare_with_known(result, impl)
-        result.made_plain()
-        self.item.user_properties += [
-            (KEY, all_plain(result.as_dict())), (GPU_KEY, self.judge.device_name), (PLANNED_KEY, self.planned)
-        ]  # fmt: skip
-        conclude(result)
+        if self.clash:
+            pytest.fail(self.clash, pytrace=False)
+        law, impl, place = bound.law, bound.impl, (self.item, bound)
+        if place not in self.concluded:  # a test may call law() again
+            result = self.judge.contract(impl) if law is None else self.judge.law(law, impl)
+            compare_with_known(result, impl)
+            result.made_plain()
+            self.item.user_properties += [
+                (KEY, all_plain(result.as_dict())), (GPU_KEY, self.judge.device_name), (PLANNED_KEY, self.planned)
+            ]  # fmt: skip
+            self.concluded[place] = result
+        conclude(self.concluded[place])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo):
@@ -150,6 +158,8 @@ class Own:
         result = result_of(report) if self.worker is None and report.when == "call" else None
         if result is None:
             return
+        if report.passed and result["verdict"] == FAIL:  # under pytest.raises, say
+            result["known"] = "its test passes all the same"
         self.device_name = result_of(report, GPU_KEY) or self.device_name
         self.results.append(result)
         if self.options.given("report"):
@@ -173,16 +183,18 @@ class Own:
         self.report.add(result)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if self._judge is not None:
-            self._judge.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if self._judge is not None:
+                self._judge.close()
+        finally:
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            if self.report is not None:
+                ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
+                seconds = round(time.perf_counter() - self.started, 1)
+                self.report.finish(ended, seconds=seconds, workers=self.options.workers)
         if self.worker is not None:
             return
-        if self.report is not None:
-            ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
-            seconds = round(time.perf_counter() - self.started, 1)
-            self.report.finish(ended, seconds=seconds, workers=self.options.workers)
         if exitstatus == pytest.ExitCode.OK and self._not_green():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

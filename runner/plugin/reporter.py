@@ -22,7 +22,7 @@ from flash_attest.runner.green import not_green
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin import ahead, resume, saved, shard, sources, times
-from flash_attest.runner.plugin.chosen import Chosen
+from flash_attest.runner.plugin.chosen import ENTRY, Chosen
 from flash_attest.runner.plugin.conclude import conclude
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.last_case import last_case_in
@@ -42,7 +42,6 @@ from flash_attest.runner.plugin.resume import ResumeError
 from flash_attest.runner.start import judge_of
 from flash_attest.runner.untrusted.entries import header
 
-ENTRY = "FLASH_ATTEST_ENTRY"  # which command runs pytest, set by flash_attest/command/check.py
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -120,7 +120,7 @@ OWN = (
     CASE,
     REPEATS,
     PERTURB,
-    CASE_TIMEOUT,
+    replace(CASE_TIMEOUT, default=None),  # which tells that it is not given: the settings may have it
     NO_ISOLATION,
     Option("report", "write results.json and index.html there (no report)", metavar="DIR", ini=True),
 )

@@ -103,6 +103,18 @@ def test_layout_bhsd_and_arrays_of_numpy():
         assert_attention_close(turned[0] + np.float32(1e-3), *turned[1:], layout="bhsd", precision=TILED.precision)
 
 
+@pytest.mark.parametrize("name", ["out", "lse", "dq", "dk", "dv", "dbias"])
+def test_each_wrong_result_fails_as_itself(name):
+    x = inputs(torch.float32, b=1, sq=9, sk=9, h=2, hk=2)
+    x = x.with_(bias=torch.randn(1, 2, 9, 9, generator=torch.Generator().manual_seed(1)))
+    got = call(TILED, x, backward=True)
+    given = {n: t for n, t in got.items() if n != "out"} | {"dout": x.dout, "bias": x.bias, "out": got.out}
+    assert assert_attention_close(q=x.q, k=x.k, v=x.v, precision=TILED.precision, **given)
+    given[name] = given[name] + 0.01
+    with pytest.raises(AssertionError, match=rf"^{name}\["):
+        assert_attention_close(q=x.q, k=x.k, v=x.v, precision=TILED.precision, **given)
+
+
 def test_lse_in_base_2_is_named():
     x = inputs()
     got = call(TILED, x)
@@ -122,10 +134,27 @@ OUT = call(TILED, X).out
         ({"causal_alignment": "left"}, "causal_alignment='left'"),
         ({"dq": X.q}, "dq given without dout"),
         ({"dbias": OUT, "dout": OUT}, "dbias given without bias"),
-        ({"lse": torch.zeros(2, 33, 4)}, r"lse has shape \(2, 33, 4\).*should be \(2, 4, 33\)"),
+        (
+            {"lse": torch.zeros(2, 33, 4)},
+            r"lse has shape \(2, 33, 4\), should be \(batch, nheads, seqlen_q\) = \(2, 4, 33\)",
+        ),
+        ({"lse": torch.zeros(2, 4, 33).half()}, "lse has dtype float16, should have float32"),
+        ({"bias": torch.ones(1, 1, 33, 70, dtype=torch.bool)}, r"bias is bool: pass torch.zeros"),
+        (
+            {"bias": torch.ones(1, 1, 33, 70, dtype=torch.int64)},
+            "bias has dtype int64: should be a floating point dtype",
+        ),
+        ({"out": None}, "out is None: pass what attention returned"),
+        ({"out": (OUT, OUT)}, "out is a tuple: pass its tensors apart"),
+        ({"softmax_scale": "x"}, "softmax_scale='x': should be a number"),
+        ({"causal": "yes"}, "causal='yes': should be one of False, True"),
+        (
+            {"v": X.v.transpose(1, 2)},
+            r"v has shape \(2, 2, 70, 16\), should be \(2, 70, 2, 16\): is layout='bshd' right",
+        ),
         ({"bias": torch.zeros(33, 70)}, r"bias has shape \(33, 70\), should be \(2 or 1, 4 or 1, 33 or 1, 70\)"),
-        ({"out": OUT.float()}, "out has dtype float32, q has float16"),
-        ({"out": "text"}, "out is a str that PyTorch does not take"),
+        ({"out": OUT.float()}, "out has dtype float32, should have float16"),
+        ({"out": "text"}, "out is a str: pass a torch.Tensor"),
         ({"q": X.q.double()}, "q has dtype float64: should be one of float32, float16, bfloat16"),
         ({"inputs": "any"}, "inputs='any': should be one of"),
         ({"precision": Precision(), "tile": (16,)}, r"tile=\(16,\): should be \(BLOCK_M, BLOCK_N\)"),

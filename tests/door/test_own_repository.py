@@ -1,12 +1,15 @@
 """@attention_laws in somebody's repository, whose conftest.py has options of the same names as ours."""
 
+import contextlib
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,6 +119,27 @@ def run_alone(folder, *arguments, **variables):
     )
 
 
+@contextlib.contextmanager
+def beside(folder, source):
+    """In this block another file of tests is there."""
+    file = folder / "tests" / "test_beside.py"
+    imports = (
+        "import pytest, torch\nfrom flash_attest import attention_laws\nfrom kernels import attention, scaled_twice\n"
+    )
+    file.write_text(f"{imports}\n{source}")
+    try:
+        yield
+    finally:
+        file.unlink()
+
+
+def until(there, seconds=60.0):
+    stop = time.perf_counter() + seconds
+    while not there():
+        assert time.perf_counter() < stop
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="module")
 def whole(repository):
     """One run of some laws of everything, with two workers and a report."""
@@ -219,6 +243,66 @@ def test_a_report_folder_outside_needs_the_equals_sign(repository, tmp_path):
     assert (tmp_path / "results.json").exists()
 
 
+def test_an_option_comes_before_the_settings(repository):
+    """Also where it is the default."""
+    hangs = ("-q", "-k", "test_right and contract", "-o", "attest_case_timeout=0.000001")
+    assert "flash-attest: attention: 1 undecided" in run(repository, *hangs).stdout
+    assert run(repository, *hangs, "--attest-case-timeout", "120").returncode == 0
+
+
+def test_two_of_one_name_fail_in_workers_too(repository):
+    source, words = BESIDE["two of one name"]
+    with beside(repository, source):
+        ran = run(repository, "-q", "-n", 2, "tests/test_beside.py", "-k", "contract")
+    assert ran.returncode == pytest.ExitCode.TESTS_FAILED and words in ran.stdout and "INTERNALERROR" not in ran.stdout
+
+
+CAUGHT = """
+@attention_laws(forward=scaled_twice, name="caught", dtypes={torch.float32}, headdims={16}, layout="bhsd")
+def test_caught(law):
+    for _ in range(2):
+        with pytest.raises(Exception, match="explains"):
+            law()
+"""
+
+
+def test_a_failure_that_its_test_expects_is_not_counted_as_one(repository):
+    with beside(repository, CAUGHT):
+        ran = run(repository, "-q", "tests/test_beside.py", "-k", OUT)
+    assert ran.returncode == 0 and "flash-attest: caught: 1 failed as known" in ran.stdout, ran.stdout
+
+
+def test_the_report_of_last_failed_is_complete(repository, tmp_path):
+    assert run(repository, "--cache-clear", "-q", "-k", f"class and {OUT}").returncode == 1
+    run(repository, "--lf", "-q", f"--attest-report={tmp_path / 'report'}")
+    environment = json.loads((tmp_path / "report" / "results.json").read_text())["environment"]
+    assert environment["complete"] and environment["planned"] == 1
+
+
+SLOW = """
+import time
+
+def slow(q, k, v, *, causal=False):
+    time.sleep(60)
+
+@attention_laws(forward=slow, layout="bhsd", dtypes={torch.float32}, headdims={16})
+def test_slow(law):
+    law()
+"""
+
+
+def test_ctrl_c_ends_the_run_in_order(repository, tmp_path):
+    with beside(repository, SLOW):
+        command = [sys.executable, "-m", "pytest", "-q", "tests/test_beside.py", "-k", "contract"]
+        how = dict(cwd=repository, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)})
+        process = subprocess.Popen(command, **how, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        until(lambda: any(tmp_path.glob("attest-*/last-case-*")))
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED and "Error" not in printed, printed
+    assert not list(tmp_path.glob("attest-*"))
+
+
 BESIDE = {
     "two of one name": (
         "@attention_laws(forward=attention)\ndef test_a(law): law()\n"
@@ -227,7 +311,7 @@ BESIDE = {
     ),
     "an unknown field": (
         "@attention_laws(forward=attention, head_dims={64})\ndef test_a(law): law()\n",
-        "no field head_dims",
+        "no field head_dims; did you mean headdims?",
     ),
     "a wrong value": (
         "@attention_laws(forward=attention, layout='sbhd')\ndef test_a(law): law()\n",
@@ -243,13 +327,8 @@ BESIDE = {
 @pytest.mark.parametrize("what", BESIDE)
 def test_a_wrong_declaration_is_named(repository, what):
     source, words = BESIDE[what]
-    (repository / "tests" / "test_beside.py").write_text(
-        f"from flash_attest import attention_laws\nfrom kernels import attention\n\n{source}"
-    )
-    try:
+    with beside(repository, source):
         ran = run(repository, "-q", "tests/test_beside.py", "-k", "contract")
-    finally:
-        (repository / "tests" / "test_beside.py").unlink()
     assert ran.returncode in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERRUPTED)
     assert words in ran.stdout, ran.stdout
 
