@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -120,7 +121,7 @@ def run(arguments: list[str]) -> int:
     if options.list:
         print(*sorted([*_ours(options.device), *targets.adapters()]), sep="\n")
         return 0
-    with _surroundings(chosen.folders):
+    with _surroundings(chosen.folders, shlex.join(["flash-attest", NAME, *arguments])):
         try:
             _look_up(chosen, options)
         except targets.TargetError as error:
@@ -191,13 +192,13 @@ def _ours(device: str, wanted: list[str] | None = None) -> list[str]:
 
 
 @contextlib.contextmanager
-def _surroundings(folders: list[str]) -> Iterator[None]:
+def _surroundings(folders: list[str], command: str) -> Iterator[None]:
     """In this block modules in `folders` can be imported, here and in processes that are started, and pytest is our own."""
     before, path = dict(os.environ), list(sys.path)
     added = [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
     sys.path += added
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [before.get("PYTHONPATH"), *added]))
-    os.environ.update(ENTRY)
+    os.environ.update(ENTRY | {"FLASH_ATTEST_COMMAND": command})  # which the report names
     for name in NOT_OURS:
         os.environ.pop(name, None)
     try:

@@ -117,9 +117,9 @@ class Caller:
 
     @contextmanager
     def may_begin_again(self) -> Iterator[None]:
-        """A block whose OutOfMemory has the case begun again, but not if a call has left something otherwise than it was.
+        """If memory runs out in this block, the case is restarted, unless the call has changed global state.
 
-        That has been put back, and the next call may not do it again: begun again, the case would hide it.
+        That state has been restored, and the next call may not change it again: a restart would hide the change.
         """
         try:
             yield

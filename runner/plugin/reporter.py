@@ -42,6 +42,7 @@ from flash_attest.runner.plugin.resume import ResumeError
 from flash_attest.runner.start import judge_of
 from flash_attest.runner.untrusted.entries import header
 
+COMMAND = "FLASH_ATTEST_COMMAND"  # what people typed, where that was not pytest
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 
@@ -183,7 +184,7 @@ class Reporter:
             profile=self.options.profile_name,
             cases_per_law=self.options.profile.cases,
             repeats=self.options.repeats,
-            command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
+            command=os.environ.get(COMMAND) or shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
             options={name: given(name.replace("_", "-")) for name in resume.OPTIONS},
             machine=resume.machine(self.options.device),
             tests=resume.digest_of(planned),

@@ -28,6 +28,9 @@ def test_a_file_is_judged_and_no_settings_of_its_folder_are_read(hers):
     found = results(run.report)
     assert {key: entry["verdict"] for key, entry in found.items()} == {f"test_{LAW}[mine]": "pass"}
     assert json.loads((hers / "copy.json").read_text()) == json.loads((run.report / "results.json").read_text())
+    assert json.loads((hers / "copy.json").read_text())["environment"]["command"].startswith(
+        "flash-attest check mine.py"
+    )
 
 
 def test_a_wrong_file_is_not_green(hers):
