@@ -1,7 +1,7 @@
 """How close do correct kernels come to the limits?   flash-attest calibrate --impl torch_math --cases 5000
 
 For each input regime it compares every output and gradient of the drawn cases with its budget. A correct implementation stays
-within it in every regime. docs/measured.md has the figures of the kernels that the thresholds were checked on.
+within it in every regime. docs/measured/index.md has the figures of the kernels that the thresholds were checked on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A causal FlashAttention forward in tensor operations, with a bug: one key too few. docs/first-verdict.md finds it.
+"""A causal FlashAttention forward in tensor operations, with a bug: one key too few. docs/use/first-verdict.md finds it.
 
 flash-attest check one_key_short.py
 """

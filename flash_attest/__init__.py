@@ -1,4 +1,4 @@
-"""A verification suite for attention kernels. docs/public.md lists what is public.
+"""A verification suite for attention kernels. docs/use/public.md lists what is public.
 
 from flash_attest import Implementation, Supports, Precision, Absent      what an implementation says about itself
 from flash_attest import assert_attention_close                           the tolerance, in any test

@@ -60,7 +60,7 @@ class CheckResult:
         return bool(self.results) and not self.failures and not self.undecided
 
     def to_json(self) -> str:
-        """The results as JSON: a list of objects, with the fields of results.json (docs/reading-a-failure.md)."""
+        """The results as JSON: a list of objects, with the fields of results.json (docs/use/reading-a-failure.md)."""
         return json.dumps([result.as_dict() for result in self.results], indent=1)
 
     def __str__(self) -> str:

@@ -86,7 +86,7 @@ def trace(call: Callable[[], Any], *, seed: int = 0, switch: float = 0.0, limit:
     """Call `call()` with every access of its kernels checked. -> the findings; [] means none for this input.
 
     Findings are races, accesses outside of tensors, reads of shared memory that was never written, barriers that not all
-    threads reach, deadlocks (docs/races.md). Each has `kind`, `tensor`, `index`, `first` and `second` with their lines.
+    threads reach, deadlocks (docs/why/races.md). Each has `kind`, `tensor`, `index`, `first` and `second` with their lines.
 
     seed: 0 runs threads and blocks in order, any other number in a random order. switch: the probability, 0 to 1, that
     another thread continues at an access, which makes the damage of a race visible. limit: seconds for one launch.

@@ -8,7 +8,7 @@ import torch
 
 from flash_attest.impls.contract.arguments import rounded_up
 
-# Found by test_offsets_need_64_bits, in float32: docs/bugs.md#found-by-this-suite.
+# Found by test_offsets_need_64_bits, in float32: docs/why/bugs.md#found-by-this-suite.
 FAR_ROWS = "with one query or one key, cuBLAS reads outside of a tensor whose rows lie more than 2^31 elements apart"
 
 
@@ -44,7 +44,7 @@ def refuses_empty(case):
 
 
 def refuses_no_keys(case):
-    """Found by test_no_keys_give_zero (torch 2.13, half dtypes on a CPU): docs/bugs.md#found-by-this-suite."""
+    """Found by test_no_keys_give_zero (torch 2.13, half dtypes on a CPU): docs/why/bugs.md#found-by-this-suite."""
     if case.seqlen_k == 0:
         return "with seqlen_k = 0, PyTorch's math attention may return uninitialised memory"
     return None
@@ -77,7 +77,7 @@ def refuses_one_by_one(case):
 
 
 def refuses_half_tiles_of_keys(case):
-    """Found by test_ragged_sizes_match_the_definition: docs/bugs.md#found-by-this-suite."""
+    """Found by test_ragged_sizes_match_the_definition: docs/why/bugs.md#found-by-this-suite."""
     if case.seqlen_k and (case.seqlen_k % 128 == 64 or (case.seqlen_q == 1 and case.seqlen_k % 64 == 0)):
         return (
             "cuDNN's gradients are NaN here (seqlen_k % 128 = 64, or 1 query) where every score of a row is below -88"
@@ -86,7 +86,7 @@ def refuses_half_tiles_of_keys(case):
 
 
 def refuses_flash_beyond_2_31(case):
-    """Found by test_tensors_beyond_2_31_elements: docs/bugs.md#found-by-this-suite. The forward alone is right there."""
+    """Found by test_tensors_beyond_2_31_elements: docs/why/bugs.md#found-by-this-suite. The forward alone is right there."""
     elements = case.batch * case.nheads * rounded_up(case.seqlen_q, 128) * rounded_up(case.headdim, 32)
     if elements > 2**31:
         return "flash's backward reads memory that is not its own where q, padded to tiles, has more than 2^31 elements"

@@ -24,7 +24,7 @@ from flash_attest.properties.trial import Trial
 
 @dataclass(frozen=True)
 class Law:
-    """One law. `bug` is its section in docs/bugs.md; `share` is its part of the profile's number of cases.
+    """One law. `bug` is its section in docs/why/bugs.md; `share` is its part of the profile's number of cases.
 
     `device` is where it can fail; None for everywhere. With "cpu" it is judged there, whatever device the run is on.
     `last`: judged after the implementation's other laws, as a wrong kernel may end the process.

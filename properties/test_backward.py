@@ -19,7 +19,7 @@ def test_gradients_match_the_definition(trial):
     """dv = P^T dout, dP = dout v^T, delta = rowsum(dout * out), dS = P (dP - delta), dbias = dS,
 
     dq = softmax_scale dS k, dk = softmax_scale dS^T q                                          FA2 Alg. 2
-    each element as close as rounding allows: docs/conventions.md#error-budget. dout is random, as dout = 1 makes
+    each element as close as rounding allows: docs/why/conventions.md#error-budget. dout is random, as dout = 1 makes
     delta the same in every row and hides most mistakes.
     """
     got = trial.run(backward=True)

@@ -12,7 +12,7 @@ def test_out_matches_the_definition(trial):
     """out = softmax(softmax_scale q k^T + bias) v, row by row over the visible keys.
 
     The error of each element is measured in units of what rounding explains there (z), from the float64 oracle's own
-    intermediates and the declared precision: docs/conventions.md#error-budget.
+    intermediates and the declared precision: docs/why/conventions.md#error-budget.
     """
     check_budget(trial, trial.run(), None, "out")
 

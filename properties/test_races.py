@@ -43,7 +43,7 @@ def test_repeats_agree(trial):
     """Called again with the same inputs, every output that is declared repeatable has the same bits.
 
     Other outputs (atomics sum in any order) stay within the budget of each other. Repeats run under perturbations, one or
-    several at a time: docs/races.md says which. Kernels that run in the emulator run in other orders of threads and
+    several at a time: docs/why/races.md says which. Kernels that run in the emulator run in other orders of threads and
     blocks. After n equal repeats, p < 3/n at 95 %, under these perturbations.
     """
     found = repeats_of(trial, trial.x, trial.repeats, inexact=lambda name: name not in trial.impl.repeatable)

@@ -183,5 +183,5 @@ def _contract_message(name: str, problems: list[str], judged: str, replay: str) 
     first, *rest = problems[0].splitlines()
     lines = [f"{name} does not keep the contract: {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]
-    lines += ["", f"The contract is docs/adding-an-implementation.md. {judged}", ""]
+    lines += ["", f"The contract is docs/use/adding-an-implementation.md. {judged}", ""]
     return "\n".join([*lines, "Replay", f"  {replay}", ""])

@@ -30,7 +30,7 @@ EPILOG = """\
   flash-attest sweep --minutes 30 --impl-from my_attention.py      yours
   flash-attest sweep --minutes 0                                   the report of what is in the file, without a run
   flash-attest sweep --hours 8 --seed 7 --shard 1/2 --db one.db    on one host, --shard 2/2 on another; then
-  flash-attest merge one.db two.db --into both.db                  their files together (docs/sweep.md)
+  flash-attest merge one.db two.db --into both.db                  their files together (docs/use/sweep.md)
 
 Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 stopped before the end, as the file
 cannot be written, say; 130 interrupted.
@@ -83,7 +83,7 @@ RAY_EPILOG = """\
   flash-attest sweep --ray --address auto --shards 16 --gpus 8 --db all.db --seed 7 --hours 8
 
 Ray copies this checkout to its machines, or where flash-attest is installed the current folder; they need flash-attest's
-packages (docs/sweep.md).
+packages (docs/use/sweep.md).
 
 Exit status: 0 nothing found; 1 something found, or a shard was lost; 2 the command is wrong; 130 interrupted.
 """

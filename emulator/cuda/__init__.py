@@ -1,4 +1,4 @@
-"""CUDA C++ on a CPU: an author's .cu runs unmodified, and every access can be traced (docs/tracing-cuda.md).
+"""CUDA C++ on a CPU: an author's .cu runs unmodified, and every access can be traced (docs/use/tracing-cuda.md).
 
 Python: `loading` chooses the way. Through g++: `source` rewrites a .cu to C++, `build` compiles it. Through nvcc, for inline
 PTX: `nvcc` compiles it, `compiled` runs its kernels on the PTX engine. `module` calls either with tensors. C++: include/ is

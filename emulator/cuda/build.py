@@ -183,6 +183,6 @@ def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileE
     if unknown := re.search(r"'(\w+)' was not declared in this scope", shown[0] if shown else ""):
         hints.append(
             f"{unknown[1]}: neither {source.name} nor the shim for the CPU has it "
-            "(docs/tracing-cuda.md lists what is covered)"
+            "(docs/use/tracing-cuda.md lists what is covered)"
         )
     return CompileError("\n".join([f"{source} does not compile for the CPU:", *shown, *hints]))

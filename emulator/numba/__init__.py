@@ -14,7 +14,7 @@ arguments.py    from the arguments of a launch to those of the PTX
 ../importing.py switches it on as soon as somebody imports Numba's CUDA part
 ../guards.py    what packages ask torch about its GPU: as_cuda()
 
-docs/tracing-numba.md says what authors of kernels have to know. Importing this imports neither Numba nor torch.
+docs/use/tracing-numba.md says what authors of kernels have to know. Importing this imports neither Numba nor torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PTX on a CPU: what Triton, Numba and nvcc compile runs lane by lane, and every access can be traced (docs/tracing-ptx.md).
+"""PTX on a CPU: what Triton, Numba and nvcc compile runs lane by lane, and every access can be traced (docs/use/tracing-ptx.md).
 
 Python decodes text: `parse` reads it (syntax.py, declarations.py), `inline` replaces calls, `instructions` is the table of
 opcodes (rows.py, spelling.py), whose functions are in `families` and `access`, `encode` makes the machine's arrays of it,

@@ -1,4 +1,4 @@
-"""Writes the table of opcodes into docs/tracing-ptx.md: python -m flash_attest.emulator.ptx.page. A test compares the two."""
+"""Writes the table of opcodes into docs/use/tracing-ptx.md: python -m flash_attest.emulator.ptx.page. A test compares the two."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flash_attest.emulator.ptx.instructions import AFTER, CACHE, HINT, HINTS, PO
 from flash_attest.emulator.ptx.rows import Row
 from flash_attest.emulator.ptx.spelling import plain
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "tracing-ptx.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "use" / "tracing-ptx.md"
 START, END = (
     "<!-- the table of opcodes: python -m flash_attest.emulator.ptx.page -->\n",
     "<!-- the end of the table -->\n",

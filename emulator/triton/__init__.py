@@ -10,7 +10,7 @@ launcher.py  from the arguments of a launch to those of the PTX; lines.py: of wh
 ../importing.py switches it on as soon as somebody imports Triton
 ../guards.py  what packages ask torch about its GPU: as_cuda()
 
-docs/tracing-triton.md says what authors of kernels have to know. Importing this imports neither Triton nor torch.
+docs/use/tracing-triton.md says what authors of kernels have to know. Importing this imports neither Triton nor torch.
 """
 
 from __future__ import annotations

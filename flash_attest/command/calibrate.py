@@ -10,7 +10,7 @@ EPILOG = """\
   flash-attest calibrate --impl torch_math --cases 5000
 
 For each regime of inputs, every output and gradient of the drawn cases is compared with its budget. A correct implementation
-stays within it in every regime. docs/measured.md has the figures of the kernels that the limits were checked on.
+stays within it in every regime. docs/measured/index.md has the figures of the kernels that the limits were checked on.
 
 Exit status: 0 every case is within the limits; 1 one is not; 2 the command is wrong; 130 interrupted.
 """

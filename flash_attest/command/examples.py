@@ -18,7 +18,7 @@ EPILOG = """\
 Exit status: 0, or 2 if there is no such example, or it would overwrite something.
 """
 EXAMPLES = {  # name: what it is, and its files or its folder
-    "one_key_short": ("a FlashAttention forward with a bug, for docs/first-verdict.md", ("one_key_short.py",)),
+    "one_key_short": ("a FlashAttention forward with a bug, for docs/use/first-verdict.md", ("one_key_short.py",)),
     "own_repository": ("a Triton kernel with its tests, which need no GPU", ("own_repository",)),
     "flash_forward": ("a CUDA C++ kernel and its plug-in", ("flash_forward.cu", "flash_forward.py")),
 }

@@ -72,7 +72,7 @@ def _described(law: Law, planted: list[dict]) -> dict:
         "rule": law.rule,
         "needs": list(law.needs),
         "device": law.device,
-        "bugs": f"docs/bugs.md#{law.bug}" if law.bug else None,
+        "bugs": f"docs/why/bugs.md#{law.bug}" if law.bug else None,
         "planted": planted,
     }
 

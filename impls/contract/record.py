@@ -106,7 +106,7 @@ KEYWORDS = {
 
 @dataclass(frozen=True)
 class Implementation:
-    """One implementation of attention, and what it promises. See docs/adding-an-implementation.md.
+    """One implementation of attention, and what it promises. See docs/use/adding-an-implementation.md.
 
     forward(q, k, v, *, causal, bias, softmax_scale) -> out, or (out, lse)
     backward(dout, q, k, v, out, lse, *, causal, bias, softmax_scale) -> (dq, dk, dv) or (dq, dk, dv, dbias)

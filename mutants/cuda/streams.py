@@ -1,4 +1,4 @@
-"""Launches on another stream than the caller's: docs/bugs.md#calling. They show on a GPU only.
+"""Launches on another stream than the caller's: docs/why/bugs.md#calling. They show on a GPU only.
 
 flash-attest power stream
 """

@@ -6,7 +6,7 @@
     child.py        one planted bug in a process of its own
     matrix.py       all of them, several at a time, results on disk
     records.py      the JSON file
-    report.py       docs/power.md
+    report.py       docs/measured/power.md
     command.py      flash-attest power --matrix, and --write
 
 Nothing is imported here, because child.py is imported by every process.

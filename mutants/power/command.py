@@ -1,4 +1,4 @@
-"""flash-attest power --matrix, which judges, and --write FILE --from RECORD ..., which writes docs/power.md."""
+"""flash-attest power --matrix, which judges, and --write FILE --from RECORD ..., which writes docs/measured/power.md."""
 
 from __future__ import annotations
 

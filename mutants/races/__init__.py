@@ -4,7 +4,7 @@ cuda.py, numba.py, triton.py   races that no other file of mutants/ plants
 kinds.py       every planted race by its kind
 cells.py       one of them before one layer under one perturbation
 matrix.py      all of them, several processes at a time, results on disk
-page.py        the tables of docs/races.md
+page.py        the tables of docs/why/races.md
 command.py     flash-attest power --races
 """
 

@@ -1,4 +1,4 @@
-"""The matrix of races in docs/races.md: one table for each device, between two markers."""
+"""The matrix of races in docs/why/races.md: one table for each device, between two markers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of the backward: delta, the scale, sums over tiles and heads, dbias, subsets of inputs: docs/bugs.md#backward."""
+"""Bugs of the backward: delta, the scale, sums over tiles and heads, dbias, subsets of inputs: docs/why/bugs.md#backward."""
 
 import torch
 

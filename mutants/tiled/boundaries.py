@@ -1,4 +1,4 @@
-"""Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries: docs/bugs.md#boundaries."""
+"""Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries: docs/why/bugs.md#boundaries."""
 
 import torch
 

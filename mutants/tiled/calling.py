@@ -1,4 +1,4 @@
-"""Bugs of calls: outside of what is declared, and those that the first ordinary call shows: docs/bugs.md#calling."""
+"""Bugs of calls: outside of what is declared, and those that the first ordinary call shows: docs/why/bugs.md#calling."""
 
 from dataclasses import replace
 

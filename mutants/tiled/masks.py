@@ -1,4 +1,4 @@
-"""Bugs of the causal mask, its alignment, rows that see no key, and the bias: docs/bugs.md#masks."""
+"""Bugs of the causal mask, its alignment, rows that see no key, and the bias: docs/why/bugs.md#masks."""
 
 from flash_attest.mutants.tiled.build import planted
 

@@ -1,4 +1,4 @@
-"""Intermittent bugs: results that depend on timing, or on earlier calls: docs/bugs.md#races.
+"""Intermittent bugs: results that depend on timing, or on earlier calls: docs/why/bugs.md#races.
 
 Timing is simulated by a seeded generator, so each run of a mutant gives the same verdict.
 """

@@ -1,4 +1,4 @@
-"""Bugs of the online softmax, of lse, of the scale, and of precision: docs/bugs.md#softmax-and-lse."""
+"""Bugs of the online softmax, of lse, of the scale, and of precision: docs/why/bugs.md#softmax-and-lse."""
 
 import torch
 

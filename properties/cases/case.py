@@ -21,7 +21,7 @@ class CaseError(ValueError):
 
 @dataclass(frozen=True)
 class Case:
-    """What one call of attention looks like. docs/reading-a-failure.md lists the fields.
+    """What one call of attention looks like. docs/use/reading-a-failure.md lists the fields.
 
     bias is None, "vector" (1 row for all queries) or "matrix"; bias_batch and bias_nheads are 1 where it is broadcast.
     bias_mask says which of its entries are -inf ("finite": a number far below 0), or that it is ALiBi's. bias_keeps_key:

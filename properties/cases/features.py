@@ -2,7 +2,7 @@
 
 A case has a value of each feature. From the table come: what strategies draw, what shrinking tries, what is refused and in
 which words, what the contract check tries out, the keywords of a call, the oracle's variant, and the table of features in
-docs/adding-an-implementation.md (python -m flash_attest.properties.cases.features prints it).
+docs/use/adding-an-implementation.md (python -m flash_attest.properties.cases.features prints it).
 
 A new feature needs an entry here, a field of Case (case.py), a declaration in Supports and, if implementations get a keyword,
 an entry in KEYWORDS (both in impls/contract/record.py), and its mathematics in the oracle.
@@ -229,7 +229,7 @@ def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant
 
 
 def documentation() -> str:
-    """The table of features, as docs/adding-an-implementation.md shows it."""
+    """The table of features, as docs/use/adding-an-implementation.md shows it."""
     lines = ["| feature | declared by | keyword of forward and backward | drawn values |", "|---|---|---|---|"]
     for feature in _TABLE:
         if feature.declare:

@@ -80,7 +80,7 @@ def _misfits(case: Case) -> Iterator[Probe]:
     """k and v that do not fit q: there is no right answer. (A size of 1 could be broadcast, which would be one.)
 
     v of another length than k is left out: scaled_dot_product_attention takes it without an error on a CPU, and so would
-    every implementation that wraps it (docs/bugs.md#found-by-this-suite).
+    every implementation that wraps it (docs/why/bugs.md#found-by-this-suite).
     """
     misfits = [
         (case.batch > 1, "one batch more in k and v than in q", 0),

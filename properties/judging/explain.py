@@ -1,4 +1,4 @@
-"""Writes the message of a failure (docs/reading-a-failure.md).
+"""Writes the message of a failure (docs/use/reading-a-failure.md).
 
 It has a first line that is enough to file an issue, the case, the rule, what was observed, a guess marked as one, and the
 replay command. Neighbouring sizes and repeats are tried once, after shrinking.
@@ -67,7 +67,7 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
 
 def where_in_bugs(kind: str) -> str:
     """A line of a message."""
-    return f"bugs of this kind, and who had them: docs/bugs.md#{kind}"
+    return f"bugs of this kind, and who had them: docs/why/bugs.md#{kind}"
 
 
 def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:

@@ -31,7 +31,7 @@ def yield_while_waiting() -> None:
     """Have this process give its core to others that have work, such as compilers, while it waits for a GPU.
 
     By default it asks over and over and keeps the core. Asleep it would leave the core to others as well, but laws in
-    which nothing compiles then took a tenth longer (docs/measured.md).
+    which nothing compiles then took a tenth longer (docs/measured/index.md).
 
     Call once torch has used the GPU: where the driver is initialised before, and by a fork of a process that asked NVML how
     many GPUs there are, torch's own first use ends in a segmentation fault (CUDA 13.0). Where this cannot be set, it is left

@@ -2,7 +2,7 @@
 
 They are some 300 operations of 2 us each, and a GPU runs the kernels of several workers in turns, so that these are what a
 run waits for. Each worker has a core, which takes half as long for the smallest cases and twice as long for the largest
-ones (docs/measured.md).
+ones (docs/measured/index.md).
 
 Tensors move by the dataclass (Inputs, Attention, Budget), in one copy, since the host waits for a copy from a GPU.
 """

@@ -58,7 +58,7 @@ REPEATS = Option(
 PERTURB = Option(
     "perturb",
     "under which perturbations test_races repeats calls, as in stress,cold; none for none (all that the device has; "
-    "an unknown name lists the known; docs/races.md)",
+    "an unknown name lists the known; docs/why/races.md)",
     metavar="NAMES",
 )
 CASE_TIMEOUT = Option(
@@ -85,7 +85,7 @@ SUITE = (
     Option(
         "untrusted",
         "import the files of --impl-from, and call what is in them, in a kernel process only, which holds neither the "
-        "oracle nor an expected value (docs/for-generated-kernels.md)",
+        "oracle nor an expected value (docs/use/for-generated-kernels.md)",
         flag=True,
     ),
     DEVICE,

@@ -22,7 +22,7 @@ def test_a_name_gives_the_whole_rule_and_all_planted_bugs(capsys):
     printed = capsys.readouterr().out
     rule = laws()[f"test_{NAME}"].rule
     assert all(line.strip() in printed for line in rule.splitlines())
-    assert "needs     causal, lse" in printed and "docs/bugs.md#masks" in printed
+    assert "needs     causal, lse" in printed and "docs/why/bugs.md#masks" in printed
     assert "causal_sees_one_key_too_many\n      the bound is one too far" in printed
 
 

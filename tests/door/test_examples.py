@@ -28,7 +28,7 @@ def repository(tmp_path, gxx):
 
 @needs_triton
 def test_a_mistake_in_her_kernel_fails_her_test_and_a_law(repository):
-    """docs/first-verdict.md runs them as they are."""
+    """docs/use/first-verdict.md runs them as they are."""
     file = repository / "my_kernels" / "attention.py"
     assert file.read_text().count(STRICT[0]) == 1
     file.write_text(file.read_text().replace(*STRICT))

@@ -1,4 +1,4 @@
-"""docs/first-verdict.md and README.md are correct: their commands run, in this order, and print what they show.
+"""docs/use/first-verdict.md and README.md are correct: their commands run, in this order, and print what they show.
 
 A line "..." of a page stands for any lines.
 """
@@ -19,7 +19,7 @@ from tests import runs
 from tests.door.hers import WITHOUT_GPU, pytest_in
 from tests.places import ROOT
 
-PAGE = (ROOT / "docs" / "first-verdict.md").read_text()
+PAGE = (ROOT / "docs" / "use" / "first-verdict.md").read_text()
 README = (ROOT / "README.md").read_text()
 FAILURE = re.search(r"<!-- failure -->\n```console\n(.*?)```\n<!-- /failure -->", README, flags=re.S)[1]
 TRACED = re.search(r"<!-- traced -->\n```\n(.*?)```\n<!-- /traced -->", README, flags=re.S)[1]

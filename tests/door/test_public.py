@@ -1,4 +1,4 @@
-"""docs/public.md names what is public, and nothing else."""
+"""docs/use/public.md names what is public, and nothing else."""
 
 import re
 
@@ -9,7 +9,7 @@ from flash_attest.runner.plugin import hookspecs, table
 from flash_attest.runner.profiles import PROFILES
 from tests.places import ROOT
 
-TEXT = (ROOT / "docs" / "public.md").read_text()
+TEXT = (ROOT / "docs" / "use" / "public.md").read_text()
 
 
 def rows(heading: str) -> list[list[str]]:

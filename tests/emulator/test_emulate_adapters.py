@@ -1,4 +1,4 @@
-"""flash_attest.adapters, and the adapter of docs/tracing-triton.md, on a package that is written as that one is."""
+"""flash_attest.adapters, and the adapter of docs/use/tracing-triton.md, on a package that is written as that one is."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_without_it_the_package_cannot_be_imported(package):
 
 
 def test_the_adapter_of_the_docs_is_right(package):
-    text = (ROOT / "docs" / "tracing-triton.md").read_text()
+    text = (ROOT / "docs" / "use" / "tracing-triton.md").read_text()
     (example,) = re.findall(r"^```python\n(# fla_attn\.py\n.*?)^```$", text, flags=re.M | re.S)
     module = types.ModuleType("fla_attn")
     exec(compile(example, "fla_attn.py", "exec"), module.__dict__)

@@ -1,4 +1,4 @@
-"""docs/adding-an-implementation.md is correct: the files in it load, and are right where they promise to be."""
+"""docs/use/adding-an-implementation.md is correct: the files in it load, and are right where they promise to be."""
 
 import re
 
@@ -12,7 +12,7 @@ from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
 from tests.places import ROOT
 
-TEXT = (ROOT / "docs" / "adding-an-implementation.md").read_text()
+TEXT = (ROOT / "docs" / "use" / "adding-an-implementation.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.M | re.S)
 # Those that begin with a comment with a file name.
 FILES = {found[1]: body for body in BLOCKS if (found := re.match(r"# (\w+\.py)\n", body))}

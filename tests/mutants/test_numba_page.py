@@ -1,4 +1,4 @@
-"""docs/numba-flash-attention.md is correct: its code is that of impls/numba, its messages are those of the planted bugs."""
+"""docs/why/numba-flash-attention.md is correct: its code is that of impls/numba, its messages are those of the planted bugs."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.law import laws
 
-TEXT = (ROOT / "docs" / "numba-flash-attention.md").read_text()
+TEXT = (ROOT / "docs" / "why" / "numba-flash-attention.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
 QUOTES = [body.split("\n", 1) for language, body in BLOCKS if language == "python"]  # (# file, lines)
 MESSAGES = [body.splitlines() for language, body in BLOCKS if language == "text"]  # name of the mutant and case, lines

@@ -307,5 +307,5 @@ def test_a_race_that_is_no_longer_planted_is_named():
 
 
 def test_the_page_in_docs_has_a_place_for_the_matrix():
-    text = (ROOT / "docs/races.md").read_text()
+    text = (ROOT / "docs/why/races.md").read_text()
     assert with_matrix(text, []).partition(BEGIN)[0] == text.partition(BEGIN)[0] != ""

@@ -1,4 +1,4 @@
-"""The examples that an installation brings: copied to a folder, and judged there as docs/first-verdict.md does."""
+"""The examples that an installation brings: copied to a folder, and judged there as docs/use/first-verdict.md does."""
 
 import pytest
 

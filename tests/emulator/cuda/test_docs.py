@@ -1,4 +1,4 @@
-"""docs/tracing-cuda.md is correct: its examples run and print what it says, and its tables match the code."""
+"""docs/use/tracing-cuda.md is correct: its examples run and print what it says, and its tables match the code."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from flash_attest.emulator.observation import Kind
 from flash_attest.races.tracing import trace
 from tests.places import ROOT
 
-TEXT = (ROOT / "docs" / "tracing-cuda.md").read_text()
+TEXT = (ROOT / "docs" / "use" / "tracing-cuda.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
 # The blocks that begin with a comment with a file name, and what each script prints: the block after it.
 FILES = {found[1]: body for _, body in BLOCKS if (found := re.match(r"(?://|#) (\w+\.(?:cu|py))\b", body))}
@@ -118,4 +118,4 @@ def test_environment_variables_are_those_that_are_read():
 
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", TEXT):
-        assert (ROOT / "docs" / target).exists(), target
+        assert (ROOT / "docs" / "use" / target).exists(), target

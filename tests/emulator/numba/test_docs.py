@@ -1,4 +1,4 @@
-"""docs/tracing-numba.md is correct: its examples run and print what it says, and so does Numba's simulator."""
+"""docs/use/tracing-numba.md is correct: its examples run and print what it says, and so does Numba's simulator."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ from tests.emulator.numba.faults import FAULTY, Fault
 from tests.emulator.numba.test_simulator import arguments_of
 from tests.places import ROOT
 
-TEXT = (ROOT / "docs" / "tracing-numba.md").read_text()
+TEXT = (ROOT / "docs" / "use" / "tracing-numba.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
 RIGHT, RACY, PRINTED, FIX = (body for _, body in BLOCKS[:4])
 

@@ -1,4 +1,4 @@
-"""docs/tracing-ptx.md is correct: its example prints what it says, and its table is that of instructions.py."""
+"""docs/use/tracing-ptx.md is correct: its example prints what it says, and its table is that of instructions.py."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""docs/tracing-triton.md is correct: its example runs and prints what it says, and is right with the fix."""
+"""docs/use/tracing-triton.md is correct: its example runs and prints what it says, and is right with the fix."""
 
 import os
 import re
@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from tests.places import ROOT
 
-TEXT = (ROOT / "docs" / "tracing-triton.md").read_text()
+TEXT = (ROOT / "docs" / "use" / "tracing-triton.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
 EXAMPLE, PRINTED, FIX = (body for _, body in BLOCKS[:3])
 

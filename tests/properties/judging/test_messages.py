@@ -149,7 +149,7 @@ def test_exception_shows_no_rule(failures):
     """The law under test does not explain an exception, so neither its rule nor its kind of bugs is shown."""
     message = failures["exception"].message
     assert "\nObserved\n" in message and "\nRule\n" not in message and "\nSuggests" not in message
-    assert "docs/bugs.md" not in message
+    assert "docs/why/bugs.md" not in message
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -176,8 +176,8 @@ def test_message_links_to_bugs_of_its_kind(name, failures):
     """An intermittent failure of any law is presumed to be a race."""
     law, _ = FAILURES[name]
     kind = "races" if name == "flaky" else law.bug
-    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "bugs.md").read_text(), flags=re.M)
-    assert re.findall(r"docs/bugs\.md#(\S+)", failures[name].message) == [kind]
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "why" / "bugs.md").read_text(), flags=re.M)
+    assert re.findall(r"docs/why/bugs\.md#(\S+)", failures[name].message) == [kind]
     assert kind in {heading.lower().replace(" ", "-").replace(",", "") for heading in headings}
 
 

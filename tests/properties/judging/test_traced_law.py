@@ -157,14 +157,14 @@ def test_wrong_values_of_a_racy_kernel_show_the_race():
     assert result.verdict == FAIL and re.search(rf" is nan, should be .* \(race, {lines}\)$", result.reason)
     observed = result.message.split("Observed\n")[1].split("Suggests")[0]
     assert re.search(rf"  traced:\n    race: dynamic shared memory\[\d+\], .*, no barrier between, {lines}\n", observed)
-    assert "repeating shows no race" not in observed and "docs/bugs.md#races" in result.message
+    assert "repeating shows no race" not in observed and "docs/why/bugs.md#races" in result.message
 
 
 def test_wrong_values_without_a_race_were_traced():
     result = message_of(SCALED_TWICE)
     assert result.verdict == FAIL and "race" not in result.reason
     assert "  traced (1 launch): no race, and no access out of bounds\n" in result.message
-    assert "repeating shows no race" not in result.message and "docs/bugs.md#tolerances" in result.message
+    assert "repeating shows no race" not in result.message and "docs/why/bugs.md#tolerances" in result.message
 
 
 def test_what_is_too_large_is_not_traced(monkeypatch):

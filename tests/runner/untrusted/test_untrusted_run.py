@@ -88,7 +88,7 @@ def test_options_that_make_no_sense_are_refused(runs, name, words):
 
 
 def test_answers_kept_from_an_earlier_run_fail_with_another_seed():
-    """What a file knows of the inputs of one seed: `--hypothesis-seed random` in docs/for-generated-kernels.md."""
+    """What a file knows of the inputs of one seed: `--hypothesis-seed random` in docs/use/for-generated-kernels.md."""
     kept = {}
 
     def recording(q, k, v):
