@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 RESULTS = "results.json"
+FORMAT = 2  # of results.json; 1 had none of the fields below
+NEW = {"clue": "", "tried": [], "wrong": None, "declared_at": "", "found_at": ""}  # what format 1 lacks of a result
 JOURNAL = "since-results.jsonl"  # verdicts that are not yet in results.json, one a line
 
 
@@ -21,8 +23,13 @@ def read(report: str | Path) -> dict:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         _ = record["environment"]["versions"], [result["seconds_of"] for result in record["results"]]
+        if (newer := record.get("format", 1)) > FORMAT:
+            raise NoReport(f"{file} has format {newer}, which a newer flash-attest wrote: this one reads up to {FORMAT}")
+    except NoReport:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoReport(f"{file} should be the results.json of a run ({type(error).__name__}: {error})") from None
+    record["results"] = [NEW | result for result in record["results"]]
     there = {(result["law"], result["impl"]) for result in record["results"]}
     record["results"] += [r for r in _journal(file.with_name(JOURNAL)) if (r["law"], r["impl"]) not in there]
     if "decided" in record["environment"]:
