@@ -67,8 +67,9 @@ def counted(results: Iterable[dict], *, asked_for: bool, device: str = "") -> st
 def not_green(results: list[dict], *, asked_for: bool, replayed: bool, planned: int = 0) -> str:
     """Say why a run is not green, apart from laws that fail; "" if nothing else is wrong.
 
-    Laws that do not apply on this device or machine do not count, nor do implementations of another device, unless they were
-    asked for by name. A replay is green only if a law took its case. planned: how many laws there were to judge.
+    Laws that do not apply on this device or machine do not count, nor do implementations of another
+    device, unless they were asked for by name. A replay is green only if a law took its case.
+    planned: how many laws there were to judge.
     """
     if len(results) < planned:
         return f"{planned - len(results)} of {planned} were not judged"
@@ -84,7 +85,9 @@ def not_green(results: list[dict], *, asked_for: bool, replayed: bool, planned: 
 def verdict_line(
     results: list[dict], *, asked_for: bool, replayed: bool = False, planned: int = 0, device: str = ""
 ) -> str:
-    """Return the last line of a run: "green: 61 laws hold; 8 do not apply", or "not green: ..." with the reason first."""
+    """Return the last line of a run: "green: 61 laws hold; 8 do not apply", or "not green: ..."
+    with the reason first.
+    """
     counts = counted(results, asked_for=asked_for, device=device)
     if not results:
         return "not green: nothing was judged"

@@ -38,7 +38,10 @@ class Wrong:
 
 
 def wrong_in(trial: Trial, name: str, bad: torch.Tensor) -> Wrong | None:
-    """Return what is wrong in the tensor `name`. bad: bool, of the tensor's shape. None if its axes are not known."""
+    """Return what is wrong in the tensor `name`. bad: bool, of the tensor's shape.
+
+    None if its axes are not known.
+    """
     case, axes = trial.case, AXES.get(name)
     if axes is None or bad.dim() != len(axes):
         return None

@@ -17,14 +17,19 @@ class NoReport(ValueError):
 
 
 def read(report: str | Path) -> dict:
-    """The folder of a report, or its results.json -> {"environment": ..., "results": [...]}. Raises NoReport."""
+    """The folder of a report, or its results.json -> {"environment": ..., "results": [...]}.
+
+    Raises NoReport.
+    """
     given = Path(report)
     file = given if given.is_file() else given / RESULTS
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         _ = record["environment"]["versions"], [result["seconds_of"] for result in record["results"]]
         if (newer := record.get("format", 1)) > FORMAT:
-            raise NoReport(f"{file} has format {newer}, which a newer flash-attest wrote: this one reads up to {FORMAT}")
+            raise NoReport(
+                f"{file} has format {newer}, which a newer flash-attest wrote: this one reads up to {FORMAT}"
+            )
     except NoReport:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -38,7 +43,11 @@ def read(report: str | Path) -> dict:
 
 
 def _journal(file: Path) -> list[dict]:
-    """Its results. What was being written when the run was killed, or the disk full, is no whole line, and is left out."""
+    """Its results.
+
+    What was being written when the run was killed, or the disk full, is no whole line, and is left
+    out.
+    """
     found = []
     with contextlib.suppress(FileNotFoundError):
         for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
