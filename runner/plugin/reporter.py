@@ -102,6 +102,7 @@ class Reporter:
         if not planned or self.report.planned or self.config.getoption("collectonly"):
             return
         try:
+            _ = self.chosen.entries  # so that `elsewhere` is known: with workers, nothing else asks here
             facts, kept = all_plain(self._environment(planned.keys())), []
             earlier = self._earlier(facts)
             if self.options.given("resume"):
@@ -130,7 +131,7 @@ class Reporter:
     def _announce(self, left: list[tuple[str, str]], worker_seconds: float) -> None:
         """Say what is judged, and how long that took the last time."""
         names = len({impl for _, impl in left})
-        what = f"{len(left)} laws of {names} implementations" if names > 1 else f"{len(left)} laws"
+        what = f"{len(left)} law{'s' * (len(left) > 1)}" + (f" of {names} implementations" if names > 1 else "")
         took = f", about {duration(worker_seconds / self.options.workers)} as before" if worker_seconds > 30 else ""
         if not self._has_header:
             for fact in self._facts():
@@ -169,7 +170,8 @@ class Reporter:
         """Print a sentence on the terminal, while tests run."""
         out = self.config.pluginmanager.get_plugin("terminalreporter")
         if out is not None:
-            out.ensure_newline()
+            if out._tw.width_of_current_line:  # of dots, which ensure_newline does not know
+                out._tw.line()
             out.write_line(text, yellow=yellow)
 
     def pytest_report_header(self) -> list[str]:
