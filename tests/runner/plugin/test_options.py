@@ -39,6 +39,7 @@ def each(tmp_path_factory):
     forward = "properties/test_forward.py"
     runs = {
         "hooked": ("-p", "tests.plugins.hooked", "--impl", "hooked", forward),
+        "beside ours": ("-p", "tests.plugins.hooked", "-k", "contract_is_kept and hooked"),
         "known": ("-v", "--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
         "unsupported": (*UNSUPPORTED, forward),
         "no isolation": ("--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
@@ -55,7 +56,7 @@ def test_a_module_joins_through_the_hook(each):
 
 
 def test_implementations_of_another_device_are_a_line_and_no_tests(each):
-    run = each["hooked"]
+    run = each["beside ours"]
     there = json.loads((run.report / "results.json").read_text())
     elsewhere = there["environment"]["elsewhere"]
     assert elsewhere["torch_flex"].startswith("runs on cuda only") and "torch_math" not in elsewhere
