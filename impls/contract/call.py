@@ -83,7 +83,7 @@ def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
-    """The implementation's layout -> (b, s, h, d), as a view."""
+    """Return a tensor of the implementation's layout as (b, s, h, d), a view."""
     return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
 
 

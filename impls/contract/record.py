@@ -37,7 +37,7 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True)
 class Precision:
-    """How the implementation rounds; the error budget (oracle/budget.py) is derived from it.
+    """The rounding of an implementation, from which oracle/budget.py derives the error budget.
 
     multiply: products of q k and P v are exact in the operands' dtype ("operand"); or operands are
     rounded to "tf32"; or they are truncated to it, which the matrix unit does to float32 that was
@@ -166,7 +166,7 @@ class Implementation:
 
     @property
     def gives_dbias(self) -> bool:
-        """Whether backward also returns dbias."""
+        """True if backward also returns dbias."""
         return bool(self.backward) and self.supports.bias_grad
 
     def share_on(self, device: str) -> float:

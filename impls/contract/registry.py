@@ -58,7 +58,7 @@ class Entry:
 
     @property
     def plug_in(self) -> bool:
-        """Whether it comes from outside impls/."""
+        """True if it comes from outside impls/."""
         return bool(self.option) or (bool(self.file) and HERE not in Path(self.file).resolve().parents)
 
 
