@@ -164,7 +164,7 @@ def problem_of(
 
 
 def check_into(into, like) -> None:
-    """Raise ValueError unless dq, dk, dv have their inputs' shapes and dtypes, and last stride 1."""
+    """Raise ValueError unless dq, dk, dv have their inputs' shapes and dtypes, last stride 1."""
     for name, x, want in zip(("dq", "dk", "dv"), into, like, strict=True):
         check_like(name, x, want.shape, want.dtype, want.device)
         if unit_stride(x) is not x:
