@@ -30,8 +30,7 @@ def compare_kernel(
     got, first, counts, differed_ptr, most_ptr, starts_ptr, sizes_ptr, repeat, repeats,
     OUTPUTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compare output n by the programs starts[n] .. starts[n + 1] - 1, each a block of its
-    elements.
+    """Compare output n, a block of elements each, by programs starts[n] .. starts[n + 1] - 1.
 
     Starts and sizes are in memory: as arguments they would be compiled in, again for each case.
     """

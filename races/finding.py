@@ -54,8 +54,7 @@ class Finding(Observation):
 
 
 def merge(findings: list[Finding], more: Iterable[Finding]) -> None:
-    """Add `more` to `findings` in place: one for each kind, pair of lines and tensor, with the
-    total count.
+    """Add `more` to `findings` in place, one for each kind, lines and tensor, with its count.
 
     A write that kept the value does not hide one at the same lines that changed it.
     """

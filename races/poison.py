@@ -1,5 +1,6 @@
-"""Fills fresh memory with poison, to expose elements that are not written and scratch assumed to be
-zero.
+"""Fills fresh memory with poison.
+
+This exposes elements that are never written, and scratch that is assumed to be zero.
 
 There are two methods, because neither reaches all memory. Allocations through the dispatcher
 (torch.empty in Python, also in Triton and Numba wrappers) are filled when they are made. For
@@ -57,8 +58,7 @@ class FillFresh(TorchDispatchMode):
         return result
 
     def _within(self, func, args, kwargs):
-        """Run a torch.library.custom_op with this mode on. It can allocate in Python, where the
-        mode is otherwise off.
+        """Run a torch.library.custom_op with this mode on, which is otherwise off inside it.
 
         The implementation is called directly, below autograd; calling the operator would come back
         here.

@@ -1,5 +1,4 @@
-"""The repeat layer: repeats a launch under perturbations and compares each output with the first
-one.
+"""The repeat layer: repeats a launch under perturbations, and compares each with the first.
 
 The first launch has no perturbation. A seed decides which ones each repeat has
 (perturb/schedule.py). Outputs are compared bit for bit, and nothing is read back from the device
@@ -49,8 +48,7 @@ class Repeats:
         return {name: len(repeats) for name, repeats in self.which.items()}
 
     def only_under(self, name: str) -> list[str]:
-        """Return the perturbations without which an output never differed, although there were such
-        repeats.
+        """Return the perturbations that every differing repeat had and some other repeats lacked.
 
         Returns nothing if few repeats differed: what few repeats have in common means little.
         """
@@ -85,8 +83,7 @@ def compare_repeats(
     setting: Setting | None = None,
     inexact: Callable[[str], bool] = lambda name: False,
 ) -> Repeats:
-    """Launch once, then n times under perturbations, and return the differences from the first
-    result.
+    """Launch once, then n times under perturbations; return the differences from the first.
 
     launch: inputs by name -> outputs by name. The inputs are setting.handed, or equal ones at other
     addresses. inexact: whether an output may differ; its smallest and largest values are then kept

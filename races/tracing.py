@@ -54,8 +54,9 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
 
 
 def trace(call: Callable[[], Any], seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> list[Finding]:
-    """Trace call() and return all findings; [] means none for this input. See `tracing` for the
-    options.
+    """Trace call() and return all findings; [] means none for this input.
+
+    The options are those of `tracing`.
 
     If the call raises because of a finding (for example, it checks for errors), the findings are
     returned. Raises RuntimeError if no kernel ran, because that would prove nothing.

@@ -214,7 +214,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
     must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
     must(
         impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
-        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None for no promise",
+        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None",
     )
     for prefix, s in _supports_of(impl).items():
         if not isinstance(s, Supports):

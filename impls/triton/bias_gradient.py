@@ -1,5 +1,4 @@
-"""dbias = dS, summed over the broadcast dimensions of the bias without atomics: repeatable bit for
-bit.
+"""dbias = dS, summed over the bias's broadcast dimensions without atomics, so it is repeatable.
 
     dS = P * (dO V^T - delta),  P = exp(scale Q K^T + bias - lse)
 

@@ -52,8 +52,9 @@ class Problem:
         return self.nheads // max(self.nheads_k, 1)
 
     def block_d(self, dtype: torch.dtype) -> int:
-        """Return headdim padded to a power of two, at least 32: smaller tiles add kernels but no
-        speed.
+        """Return headdim padded to a power of two, at least 32.
+
+        Smaller tiles would need more kernels and gain no speed.
 
         In the emulator a kernel compiles for longer than it runs, so the minimum is larger. float32
         also runs for long.

@@ -22,8 +22,7 @@ ALL: dict[str, Perturbation] = {each.name: each for each in _ORDER}
 
 
 def chosen(text: str, device: str, emulated: bool = True) -> tuple[Perturbation, ...]:
-    """Return the perturbations of a comma-separated text: "" means all that the device has, "none"
-    none.
+    """Return the perturbations of a text, "a,b": "" means all that the device has, "none" none.
 
     emulated: whether the kernels run in the emulator. If not, perturbations of its threads are left
     out. Raises ValueError for an unknown name, for a name that the device does not have, and for a

@@ -1,5 +1,6 @@
-"""Perturbations on a GPU. Everything that runs beside or before a launch ends by itself, and the
-host never waits.
+"""Perturbations on a GPU.
+
+Everything that runs beside or before a launch ends by itself, and the host never waits.
 
 stress      small blocks compute and read memory on a second stream, and share the SMs
 squeezed    blocks that take half of an SM each occupy a random number of the SMs

@@ -16,8 +16,7 @@ IDENTIFIER = re.compile(r"(?!operator$)[A-Za-z_$][\w$]*", re.ASCII)  # "operator
 
 
 def own_kernels(call: Callable[[], Any]) -> list[str]:
-    """Return the kernels that a call launches outside of PyTorch's operators, named for
-    `--kernel-name`.
+    """Return the kernels that a call launches outside of PyTorch's operators, by `--kernel-name`.
 
     Raises LookupError if the profiler sees no kernel at all.
     """
@@ -52,8 +51,9 @@ def of_pytorch(function: str) -> bool:
 
 
 def identifier(name: str) -> str:
-    """Return the part of a name that its mangled form also has: "forward" for "void
-    fa2::forward<float, 64>(Problem)".
+    """Return the part of a name that its mangled form also has.
+
+    It is "forward" for "void fa2::forward<float, 64>(Problem)".
     """
     if name.startswith("_Z"):
         return name

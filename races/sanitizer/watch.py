@@ -74,8 +74,9 @@ def watch(
     limit: float = 180.0,
     alive: Callable[[], None] = lambda: None,
 ) -> list[Watched]:
-    """Run `target` once under each tool. program: the path of compute-sanitizer. limit: seconds,
-    for all together.
+    """Run `target` once under each tool.
+
+    program: the path of compute-sanitizer. limit: seconds, for all together.
 
     alive: called while they run, several times a second.
     """

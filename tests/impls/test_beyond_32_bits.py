@@ -1,5 +1,4 @@
-"""Our kernels beyond 32-bit offsets: a part of a large call equals a call of this part. On a GPU
-only.
+"""Our kernels beyond 32-bit offsets, on a GPU: a part of a large call equals this part alone.
 
 The law test_offsets_need_64_bits tests a few elements that are far apart.
 """
@@ -86,8 +85,7 @@ def test_more_than_2_31_elements(way):
 
 
 def test_a_bias_beyond_2_31(way):
-    """A matrix bias of 2 heads x 33000 x 33000: the last queries of the last head equal a call of
-    them only.
+    """A bias of 2 heads x 33000 x 33000: the last queries of the last head equal a call of them.
 
     dout is zero for the other queries, so that they do not contribute to dk and dv. Bits may
     differ, because tiles start at other rows.

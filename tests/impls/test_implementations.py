@@ -171,8 +171,7 @@ def reference(impl, x, wanted):
 
 
 def compared():
-    """Yield (implementation, device), case: each case in one supported dtype, which changes from
-    case to case.
+    """Yield (implementation, device), case: each case in one dtype, which changes between cases.
 
     Its other dtypes are thorough, and so are all but two cases of variants, which run another
     implementation's kernels.

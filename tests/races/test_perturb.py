@@ -41,9 +41,11 @@ def test_what_orders_threads_acts_in_the_emulator_only():
     assert names(chosen("order,poison", "cpu", emulated=False)) == ["poison"]
 
 
-@pytest.mark.parametrize(("text", "found"), [("none", []), ("cold", ["cold"]), (" poison , cold,", ["cold", "poison"])])
-def test_names_are_chosen_in_the_order_in_which_they_are_applied(text, results):
-    assert names(chosen(text, "cuda")) == results
+@pytest.mark.parametrize(
+    ("text", "expected"), [("none", []), ("cold", ["cold"]), (" poison , cold,", ["cold", "poison"])]
+)
+def test_names_are_chosen_in_the_order_in_which_they_are_applied(text, expected):
+    assert names(chosen(text, "cuda")) == expected
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def with_accesses(steps: list, change) -> list:
 
 @given(STEPS)
 def test_vector_clocks_say_the_same(steps):
-    """By the other definition, a thread's clock grows along the sequence; barriers join clocks."""
+    """The other definition: a thread's clock grows along the sequence, and barriers join clocks."""
     knows = {thread: dict.fromkeys(THREADS, 0) for thread in THREADS}
     clocks = {}  # (thread, number of its access, from 1) -> its clock at that access
     for step in steps:

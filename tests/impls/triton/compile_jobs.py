@@ -1,5 +1,4 @@
-"""The jobs of test_compile.py: the tiles, variants and GPUs for which each Triton kernel is
-compiled.
+"""The jobs of test_compile.py: the tiles, variants and GPUs of each Triton kernel.
 
 A kernel compiles for about a second, so not every choice is compiled for every GPU in every
 variant. The defaults for halves of head dims 64 and 256 are compiled for sm_90, with a bias at an
