@@ -82,6 +82,7 @@ def watch(
     """
     kernels, began = list(kernels), time.perf_counter()
     with _folder() as folder, contextlib.ExitStack() as ends:
+        # Start the program once under each tool.
         running = {}
         for tool in tools:
             log, printed = folder / f"{tool.value}.log", ends.enter_context((folder / f"{tool.value}.txt").open("wb"))
@@ -95,12 +96,14 @@ def watch(
             )
             ends.callback(end, process)
             running[tool] = process
+        # Wait for all of them, or until the limit.
         seconds: dict[Tool, float] = {}
         while len(seconds) < len(running) and time.perf_counter() - began < limit:
             alive()
             time.sleep(POLL)
             ended = [tool for tool, process in running.items() if process.poll() is not None]
             seconds |= {tool: time.perf_counter() - began for tool in ended if tool not in seconds}
+        # End those that still run, and read the logs.
         statuses = {tool: process.poll() for tool, process in running.items()}
         for process in running.values():
             end(process)
