@@ -287,7 +287,7 @@ def _what_is_there(value: object) -> str:
 
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
-        return "\n".join([f"{path}: the declaration is wrong", *(f"  {problem}" for problem in error.problems)])
+        return "\n".join([f"{path}: the Implementation is invalid", *(f"  {problem}" for problem in error.problems)])
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
