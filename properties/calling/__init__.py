@@ -1,1 +1,2 @@
-"""How laws call an implementation: caller.py makes the calls, raised.py says what an exception means, meter.py counts."""
+"""How laws call an implementation: caller.py calls, raised.py interprets exceptions, meter.py
+counts."""

@@ -1,4 +1,5 @@
-"""Any text, as JSON, HTML, xdist and terminals take it: what would break one of them is shown as an escape."""
+"""Makes any text safe for JSON, HTML, xdist and terminals: characters that would break one of them
+become escapes."""
 
 from __future__ import annotations
 
@@ -8,13 +9,15 @@ _ESCAPED = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if chr(
 
 
 def plain(text: str) -> str:
-    r""" "\x1b[31m" -> r"\x1b[31m": control characters, NUL and lone surrogates become escapes; \n and \t stay."""
+    r"""Escape control characters, NUL and lone surrogates, but not \n and \t: "\x1b[31m" ->
+    r"\x1b[31m"."""
     text = text.replace("\r\n", "\n").translate(_ESCAPED)
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def all_plain(value):
-    """The same for everything in a value of dicts and lists; NaN and infinities, which JSON lacks, become words."""
+    """Do the same for every text in dicts and lists. NaN and infinities, which JSON lacks, become
+    words."""
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, dict):
