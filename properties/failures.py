@@ -1,5 +1,4 @@
-"""What stops a law: it is broken, needs another case, or cannot be decided; and why a verdict is
-missing."""
+"""What stops a law: it is broken, needs another case, or cannot be decided."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ OUT_OF_MEMORY = re.compile(
 
 
 class Reason(Enum):
-    """Why a law neither passes nor fails. results.json holds the value as `why`, next to the reason
-    in words."""
+    """Why a law neither passes nor fails. results.json has the value as `why`."""
 
     NOT_DECLARED = "not declared"  # refused: the law, or the given case, needs what is not declared
     # refused: no case is both wanted by the law and supported, or the given one is not. unknown:
@@ -83,13 +81,11 @@ def findings_of(found: Iterable[Finding]) -> LawBroken:
 
 
 class Raises(LawBroken):
-    """The implementation raised an exception for a case that it declares to support, whichever law
-    was being judged."""
+    """The implementation raised an exception for a case that it declares to support."""
 
 
 class AnotherCase(Exception):
-    """The law says nothing about this case, or needs what the implementation does not support: draw
-    another."""
+    """The law says nothing about this case, or needs an unsupported one: draw another."""
 
 
 class Undecided(Exception):
@@ -116,8 +112,7 @@ def undecided_without_memory(where: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, on any device. That is a limit of the machine, not a mistake
-    of the kernel."""
+    """Return whether memory ran out on any device, which is no mistake of the implementation."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(words_of(error)) is not None

@@ -1,5 +1,4 @@
-"""What a law is: a function of a trial, the cases it wants, and what an implementation must
-declare.
+"""A law: a function of a trial, the cases it wants, and what an implementation must declare.
 
     @law(causal=True, needs=("lse",), bug="masks")
     def test_query_sees_exactly_its_prefix(trial): ...
@@ -48,8 +47,7 @@ class Law:
     together: Callable[[Iterable[Trial]], None] | None = None
 
     def hold(self, trial: Trial) -> None:
-        """Try the law. Raises LawBroken, or Undecided if memory runs out anywhere, even in the
-        oracle."""
+        """Try the law. Raises LawBroken, or Undecided if memory runs out, even in the oracle."""
         with undecided_without_memory(f"on {trial.case}"):
             self.function(trial)
 
@@ -99,8 +97,7 @@ def law(
     together: Callable[[Iterable[Trial]], None] | None = None,
     **draws: Any,
 ) -> Callable:
-    """Make a pytest test of a function of a Trial. Keywords that Law does not have go to
-    Draws.of."""
+    """Make a pytest test of a function of a Trial. Other keywords go to Draws.of."""
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:

@@ -1,5 +1,4 @@
-"""What the judging process is doing, in shared memory that its parent can read even after the
-process has died."""
+"""What the judging process is doing, in memory that its parent can read even after its death."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class Status:
         self._write(_PHASE, phase, _LONGEST_PHASE)
 
     def found(self, case: str, headline: str) -> None:
-        """Record a failing case. The process may die later, while it shrinks or explains the
-        failure."""
+        """Record a failing case. Shrinking or explaining it may end the process."""
         self._write(_FOUND, f"{case}\n{headline}", SIZE - _FOUND - 1)
 
     def did(self, cases: int) -> None:

@@ -1,5 +1,4 @@
-"""One implementation on one case: builds the inputs, calls it, asks the oracle, measures time and
-error."""
+"""One implementation on one case: its inputs, its calls, the oracle's answer, the budget."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ from flash_attest.properties.machine.nearby import Nearby
 
 @dataclass
 class Trial:
-    """What a law gets: `x` holds the case's inputs, `run` calls the implementation, `want` and
-    `budget` ask the oracle.
+    """What a law gets: the case's inputs `x`, the implementation's calls, the oracle's answers.
 
     A law that needs more than `run`, such as its own buffers or a call that may raise, uses
     `caller`.
@@ -75,8 +73,10 @@ class Trial:
 
     @property
     def form(self) -> str:
-        """Whether roundings count as independent in this regime, or add up in the worst way
-        (oracle/budget.py)."""
+        """Whether roundings count as independent, or add up in the worst way (oracle/budget.py).
+
+        The regime decides.
+        """
         return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision)
 
     def zeroed(self, *names: str) -> Inputs:
@@ -84,8 +84,7 @@ class Trial:
         return self.x.with_(**{name: torch.zeros_like(getattr(self.x, name)) for name in names})
 
     def random(self, word: str) -> RandomTensors:
-        """Return random numbers of this case, for tensors that a law draws itself. `word` keeps two
-        draws apart."""
+        """Return random numbers of this case, for a law's own tensors. `word` tells draws apart."""
         return RandomTensors(self.case, self.device, word)
 
     def needs(self, holds: bool) -> None:
@@ -94,8 +93,7 @@ class Trial:
             raise AnotherCase
 
     def needs_supported(self, case: Case) -> None:
-        """Draw another case if the implementation does not support a second case that the law would
-        run."""
+        """Draw another case if this second one, which the law would run, is not supported."""
         if unsupported(self.impl, case) is not None:
             raise AnotherCase
 
@@ -158,8 +156,7 @@ class Trial:
             return self.nearby.send(sigma)
 
     def variant(self, x: Inputs | None = None, **changed) -> oracle.Variant:
-        """Return what the oracle needs besides q, k and v. `changed` names fields of the case that
-        differ."""
+        """Return what the oracle needs besides q, k and v. `changed` names fields that differ."""
         x = self.x if x is None else x
         return variant_of(self.case.but(**changed), self.impl.causal_alignment, x.bias)
 
