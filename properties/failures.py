@@ -1,4 +1,4 @@
-"""What stops a law: it is broken, needs another case, or cannot be decided."""
+"""The exceptions that stop a law, and the reasons for a missing verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUT_OF_MEMORY = re.compile(
 
 
 class Reason(Enum):
-    """Why a law neither passes nor fails. results.json has the value as `why`."""
+    """The reason why a law neither passes nor fails. results.json has the value as `why`."""
 
     NOT_DECLARED = "not declared"  # refused: the law, or the given case, needs what is not declared
     # refused: no case is both wanted by the law and supported, or the given one is not. unknown:

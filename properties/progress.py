@@ -1,4 +1,4 @@
-"""What the judging process is doing, in memory that its parent can read even after its death."""
+"""The state of the judging process, in memory that its parent can read even after its death."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_PHASE = _TEXT - _PHASE - 1
 
 @dataclass(frozen=True)
 class Seen:
-    """What the parent has read.
+    """The state that the parent has read.
 
     text: the case that was written down last. seconds: since the call in progress began, or since
     the last sign of life.

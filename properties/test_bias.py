@@ -90,14 +90,14 @@ def test_out_averages_the_keys_that_a_bias_leaves(trial):
 
 @law(bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, where=countable, share=0.5, bug="masks")
 def test_finite_masks_hide_as_infinity_does(trial):
-    """With q = 0, keys masked by a large negative bias weigh exactly 0 next to keys of bias 0.
+    """With q = 0, a key masked by a large negative bias has weight 0 next to keys of bias 0.
 
-    The bias of masked keys is the least number of its dtype, or -1e9 (-2^15 in float16). A row
-    whose keys all have -1e9 is not empty: they weigh the same, and out is their mean. The mean is
-    checked for one row in four, and only in float32: one rounding of such a score may be 64, and
-    exp(64) is too large for a half dtype. It is not checked if parts are merged by lse, as -1e9
-    leaves no digit there for the number of keys. If no row is all masked, gradients must be
-    numbers.
+    The weight is exactly 0. The bias of masked keys is the least number of its dtype, or -1e9
+    (-2^15 in float16). A row whose keys all have -1e9 is not empty: they weigh the same, and out is
+    their mean. The mean is checked for one row in four, and only in float32: one rounding of such a
+    score may be 64, and exp(64) is too large for a half dtype. It is not checked if parts are
+    merged by lse, as -1e9 leaves no digit there for the number of keys. If no row is all masked,
+    gradients must be numbers.
     """
     x = trial.zeroed("q")
     hidden, least = x.bias.isinf(), torch.finfo(x.bias.dtype).min
@@ -146,7 +146,7 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
 
 @law(bias=True, needs=("bias",), bias_mask=("alibi",), regime=("spread", "mean"), softmax_scale=False, bug="masks")
 def test_alibi_matches_the_definition(trial):
-    """With ALiBi, bias_ij = -slope_h |i + seqlen_k - seqlen_q - j|, results match the definition.
+    """ALiBi, bias_ij = -slope_h |i + seqlen_k - seqlen_q - j|, gives the defined results.
 
     Each head and each diagonal has its own value. All results are within the error budget.
     """

@@ -29,7 +29,7 @@ def small(case: Case) -> Case:
 
 @law(needs=("same process",), device="cuda", share=0.3, softmax_scale=False, bug="calling")
 def test_work_waits_on_the_current_stream(trial):
-    """Under torch.cuda.stream(s), a call runs after earlier work on s and before later work on s.
+    """A call under torch.cuda.stream(s) runs after earlier work on s and before later work on s.
 
     The earlier work writes the inputs, which hold NaN until then. A kernel on another stream, such
     as the default one with `<<<blocks, threads>>>`, reads them too early. It may also write its

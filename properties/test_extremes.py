@@ -48,7 +48,7 @@ def test_huge_scores_match_the_definition(trial):
 
 @law(regime=("flat", "exact"), softmax_scale=(None, 2.0**-10, -(2.0**-10)), bug="softmax-and-lse")
 def test_tiny_scores_match_the_definition(trial):
-    """With scores within 0.01 of each other, or scaled to almost 0, results match the definition.
+    """Scores within 0.01 of each other, or scaled to almost 0, give the defined results.
 
     out is then close to the mean of v, and the small difference counts. All results are within the
     error budget.

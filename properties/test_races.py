@@ -74,11 +74,11 @@ def test_copies_agree(trial):
     """Heads with equal inputs have equal outputs within one call, bit for bit.
 
     So one launch makes as many comparisons as it has heads, hundreds on a GPU. It is repeated under
-    the perturbations of test_repeats_agree. Outputs that are not in `equal_heads` stay within the
-    budget of each other. If `equal_heads` is not declared, heads of a repeatable output may differ,
-    but the same heads in each call. On a CPU, all this is asked only of kernels that are traced.
-    Other kernels stay within the budget, as a library's matrix product may depend on where a matrix
-    lies.
+    the perturbations of test_repeats_agree. Outputs that are not declared in equal_heads stay
+    within the budget of each other. If equal_heads is not declared, heads of a repeatable output
+    may differ, but the same heads in each call. On a CPU, all this is asked only of kernels that
+    are traced. Other kernels stay within the budget, as a library's matrix product may depend on
+    where a matrix lies.
     """
     exact, alike = copies.exact_outputs(trial)
     x, seen = copies.inputs_of(trial, many=trial.device == "cuda"), copies.Seen()

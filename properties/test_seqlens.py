@@ -14,7 +14,7 @@ EDGES = set(edges(2**14))
 
 @law(causal=False, bias=False, needs=("not causal", "lse"), bug="boundaries")
 def test_padding_keys_count_nothing(trial):
-    """With q = 0, exp(lse) = seqlen_k in every row, as every key weighs the same.
+    """With q = 0, exp(lse) is seqlen_k in every row, as every key weighs the same.
 
     The last key may fall anywhere into a tile. A padding key that counts with score 0 makes
     exp(lse) larger by one, and a tail that is cut off makes it smaller.
@@ -49,7 +49,7 @@ def test_ragged_sizes_match_the_definition(trial):
     bug="boundaries",
 )  # fmt: skip
 def test_every_column_of_headdim_matters(trial):
-    """If key j is the unit vector of its own column, a query along it copies v_j, bit for bit.
+    """If key j is the unit vector of its own column, out of a query along it is v_j, bit for bit.
 
     The query is 128/scale times the unit vector, so the score of its key is 128 and every other
     score is 0. A kernel that reads or writes only some columns (the first 64, or those before a

@@ -29,10 +29,10 @@ from flash_attest.properties.machine.nearby import Nearby
 
 @dataclass
 class Trial:
-    """What a law gets: the case's inputs `x`, the implementation's calls, the oracle's answers.
+    """One implementation on one case: inputs `x`, calls, the oracle's answers.
 
-    A law that needs more than `run`, such as its own buffers or a call that may raise, uses
-    `caller`.
+    This is what a law gets. A law that needs more than `run`, such as its own buffers or a call
+    that may raise, uses `caller`.
     """
 
     impl: Implementation

@@ -1,2 +1,1 @@
-"""How laws call an implementation: caller.py calls, raised.py interprets exceptions, meter.py
-counts."""
+"""Calls of an implementation by laws: caller.py calls, raised.py reads errors, meter.py counts."""

@@ -1,5 +1,4 @@
-"""Calls an implementation on one case, and decides what an exception of the call means for the
-law."""
+"""Calls an implementation on one case, and decides what an exception means for the law."""
 
 from __future__ import annotations
 
@@ -44,8 +43,10 @@ class Caller:
     same_process: ClassVar[bool] = True  # whether the implementation shares memory with the law
 
     def laid_out(self, x: Inputs, layout: str | None = None) -> Inputs:
-        """Return the inputs as `call` takes them: in the implementation's layout, stored in
-        `layout` or the case's."""
+        """Return the inputs as `call` takes them: in the implementation's layout.
+
+        They are stored in `layout`, or in the case's.
+        """
         layout = layout or self.case.layout
         return Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in self.stored(x).items()})
 
@@ -64,13 +65,11 @@ class Caller:
         return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return an input in the layout that the implementation declares; a bias has only one
-        layout."""
+        """Return an input in the implementation's layout. A bias has only one layout."""
         return tensor if name == "bias" else to_layout(self.impl, tensor)
 
     def stored(self, x: Inputs) -> Inputs:
-        """Return inputs, given in the public layout, contiguous in the layout that the
-        implementation declares."""
+        """Turn inputs in the public layout into contiguous ones in the implementation's layout."""
         return Inputs(**{name: self.as_stored(name, tensor) for name, tensor in x.items()})
 
     def call(
@@ -127,11 +126,10 @@ class Caller:
 
     @contextmanager
     def may_begin_again(self) -> Iterator[None]:
-        """If memory runs out in this block, the case is restarted, unless the call has changed
-        global state.
+        """Restart the case if memory runs out in this block, unless global state has changed.
 
-        That state has been restored, and the next call may not change it again: a restart would
-        hide the change.
+        A call that has changed global state is not repeated. That state has been restored, and the
+        next call may not change it again: a restart would hide the change.
         """
         try:
             yield
@@ -141,8 +139,7 @@ class Caller:
             raise
 
     def launch(self, handed: Inputs, *, backward: bool = False) -> Outputs:
-        """Make one of many repeated calls: like `call`, but without waiting for a GPU or watching
-        global state."""
+        """Make one of many repeated calls, without waiting for a GPU or watching state."""
         new_call = Call(self.impl, handed, backward, None, **keywords_of(self.case))
         new_call.enters = NOW.enters
         with self._judged(lambda: new_call.phase):
@@ -164,24 +161,23 @@ class Caller:
                 torch.cuda.synchronize()
 
     def _judged(self, phase: Callable[[], Phase]) -> AbstractContextManager[None]:
-        """Mark a block in which the implementation works. `phase` says what it is doing if it
-        raises."""
+        """Mark a block in which the implementation works. `phase` says what it does there."""
         return judged(phase, self.case, self.device, self.meter.clock)
 
     @contextmanager
     def looking_again(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that makes outputs returned in this block show what has been written to
-        them since.
+        """Yield a function that updates the outputs returned in this block.
 
-        Here outputs are the implementation's own memory, so it does nothing.
+        They then show what has been written to them since. Here outputs are the implementation's
+        own memory, so it does nothing.
         """
         yield lambda: None
 
     def answer(self, handed: Inputs, *, backward: bool = False, twice: bool = False) -> Outputs | None:
-        """Make a `call`, or return None if it raises or runs out of memory. The note of the verdict
-        counts these errors.
+        """Make a `call`, or return None if it raises or runs out of memory.
 
-        An error after which the device no longer works is raised.
+        The note of the verdict counts these errors. An error after which the device no longer works
+        is raised.
         """
         try:
             return self.call(handed, backward=backward, twice=twice)

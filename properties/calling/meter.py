@@ -1,5 +1,4 @@
-"""What judging one law on one implementation cost: cases, seconds, repeats, and the largest
-errors."""
+"""The cost of judging a law on an implementation: cases, seconds, repeats, largest errors."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ MOST_LOOKS = 5  # a law that can say nothing about this many cases tries no furt
 
 @dataclass
 class Meter:
-    """What judging one law on one implementation cost, and how close the errors came to the
-    limits."""
+    """The cost of judging one law on one implementation, and the largest errors."""
 
     cases: int = 0
     clock: Clock = field(default_factory=Clock)

@@ -1,5 +1,4 @@
-"""What an exception of the implementation means for a law, where it came from, and whether the
-device still works."""
+"""Exceptions of the implementation: their meaning for a law, their origin, their effects."""
 
 from __future__ import annotations
 
@@ -32,8 +31,9 @@ MESSAGE_LINES = 8  # of an exception whose first line ends with ":", like a comp
 
 @contextmanager
 def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) -> Iterator[None]:
-    """Mark a block in which the implementation works: an exception breaks the law, or leaves it
-    undecided.
+    """Mark a block in which an exception is the implementation's.
+
+    It breaks the law, or leaves it undecided.
 
     phase: says what the implementation is doing when it raises.
     """
@@ -68,8 +68,7 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
 
 
 def frames_of(error: BaseException) -> list[str]:
-    """Return where in the implementation an exception came from: its first own frame, and the last
-    frame."""
+    """Return where in the implementation an exception came from: its first and last frame."""
     if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # runner/untrusted
         return list(dict.fromkeys([*there[:1], *there[-1:]]))
     frames = traceback.extract_tb(error.__traceback__)
@@ -90,8 +89,7 @@ def places(x: Inputs) -> dict[str, tuple]:
 
 
 def device_error(device: str) -> str:
-    """Return why this process can launch nothing more, for example after an illegal access; "" if
-    it can."""
+    """Return why this process can launch nothing more, or "". An illegal access is one reason."""
     if device != "cuda":
         return ""
     try:

@@ -1,5 +1,4 @@
-"""Contiguous inputs of more than 2^31 elements in little GPU memory: their pages repeat
-(gpu_ring.py)."""
+"""Contiguous inputs of more than 2^31 elements in little GPU memory, as their pages repeat."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ MULTIPLES = (1, 8, 32, 128)  # lengths may have to be a multiple of one of these
 
 
 def enlarged(impl: Implementation, case: Case) -> Case | None:
-    """Return the case with enough batches and keys for q, k and v to have more than 2^31 elements
-    each.
+    """Return the case with enough batches and keys that q, k and v exceed 2^31 elements each.
 
     Returns None if the implementation takes no such case.
     """

@@ -1,4 +1,4 @@
-"""Which keys the -inf entries of a bias hide, and whether they can hide all keys of a query.
+"""The keys that -inf entries of a bias hide, and whether they can hide all keys of a query.
 
 Every mask leaves one range of keys visible in each row of the bias; `first_and_window` also leaves
 the first keys visible. `start` sets how long the range is. It is drawn for each batch and head of
@@ -20,8 +20,7 @@ HIDING = ("right", "left", "window", "first_and_window", "dead_row")  # the mask
 
 
 def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
-    """Return which entries of the bias hide their key: bool, broadcastable to the bias; None if
-    none does."""
+    """Return which entries of the bias hide their key (bool, broadcastable), or None if none do."""
     kind, (batch, nheads, rows, keys) = case.bias_mask, case.bias_shape
     if kind in ("none", "alibi") or keys == 0 or rows == 0:
         return None
@@ -43,8 +42,7 @@ def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
 
 
 def may_have_empty_rows(case: Case, alignment: str) -> bool:
-    """Return whether some query of the case may see no key, for some seed, by position and bias
-    together."""
+    """Return whether, for some seed, position and bias together may hide all keys of a query."""
     mask = mask_of(case, alignment)
     if mask.has_empty_rows(case.seqlen_q, case.seqlen_k):
         return True
@@ -68,8 +66,7 @@ def may_have_empty_rows(case: Case, alignment: str) -> bool:
 
 
 def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first and the last key that a mask leaves visible in each row, as far as such keys
-    exist."""
+    """Return the first and last key that a mask leaves visible in each row, within range or not."""
     rows, keys = case.bias_shape[2:]
     if case.bias_mask == "left":
         return start, torch.full_like(row, keys - 1)
@@ -81,7 +78,6 @@ def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Ten
 
 
 def _kept(case: Case, row: torch.Tensor) -> list[torch.Tensor]:
-    """Return, for each alignment, the last key that the first query of each row of the bias sees by
-    position."""
+    """Return, for each alignment, the last key that a bias row's first query sees by position."""
     bounds = (mask_of(case, alignment).bounds(row, case.seqlen_q, case.seqlen_k) for alignment in ALIGNMENTS)
     return [last.clamp(0, max(case.seqlen_k - 1, 0)) for _, last in bounds]

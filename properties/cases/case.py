@@ -1,5 +1,4 @@
-"""A case: the specification of one call of attention. It prints as one line and can be read from
-that line."""
+"""A case: the specification of one call of attention, written as one line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Draws cases through Hypothesis so that they depend on the seed alone, not on what else is loaded
-or was judged."""
+"""Draws cases through Hypothesis so that they depend on the seed alone.
+
+They do not depend on what else is loaded or was judged.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +97,7 @@ class Drawing:
         return cases
 
     def _shrink(self, position: int, failure: Exception, hold: Callable[[Case], None]) -> None:
-        """Raise the failure of the case at this position, for the smallest case for which
-        Hypothesis finds it."""
+        """Shrink the failing case at this position, and raise the failure of the smallest."""
         drawn = 0
 
         def hold_from_there(case: Case) -> None:

@@ -1,5 +1,4 @@
-"""The conditions of a law on its cases. strategies.py draws such cases; fitting.py adapts them to
-`accepts`."""
+"""The conditions of a law on its cases. strategies.py draws cases, fitting.py adapts them."""
 
 from __future__ import annotations
 
@@ -40,11 +39,11 @@ class Draws:
 
     @classmethod
     def of(cls, **wants: Any) -> Draws:
-        """Return Draws.of(causal=True, regime=("spread", "mean"), stretch=LONG): features by name,
-        and fields of Draws.
+        """Make Draws of features by name, and of fields of Draws.
 
-        A feature's value is a tuple of values, one value, True (every value but the neutral one),
-        or False (the neutral one).
+        Example: Draws.of(causal=True, regime=("spread", "mean"), stretch=LONG). The value of a
+        feature is a tuple of values, one value, True (every value but the neutral one), or False
+        (the neutral one).
         """
         own = {name: wants.pop(name) for name in tuple(wants) if name in cls.__dataclass_fields__}
         if unknown := sorted(set(wants) - set(FEATURES)):

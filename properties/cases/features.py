@@ -1,5 +1,4 @@
-"""The features of attention: one table for everything that varies them or asks whether they are
-declared.
+"""The features of attention: one table for all that varies them or asks what is declared.
 
 A case has a value of each feature. The table defines what strategies draw, what shrinking tries,
 which cases are refused and in which words, what the contract check tries, the keywords of a call,
@@ -36,8 +35,7 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Need:
-    """A need of a law: the implementation must take one of these values. If it takes none, `reason`
-    is shown."""
+    """A need of a law: the implementation takes one of these values. Else `reason` is shown."""
 
     values: tuple
     reason: str
@@ -85,8 +83,10 @@ class Feature:
         return self.with_value(case, value) if self.with_value else case.but(**{self.name: value})
 
     def wanted(self, want: Any) -> tuple:
-        """Return the values that a law wants. True means every value but the neutral one, False
-        only the neutral one."""
+        """Return the values that a law wants.
+
+        True means every value but the neutral one, False only the neutral one.
+        """
         if isinstance(want, tuple):
             return want
         if want is True:

@@ -1,5 +1,4 @@
-"""GPU memory that spans many GiB of addresses in little physical memory: one allocation that is
-mapped repeatedly.
+"""GPU memory with many GiB of addresses: one small allocation that is mapped repeatedly.
 
     address     | 0 .. PERIOD | PERIOD .. 2 PERIOD | 2 PERIOD .. 3 PERIOD | ...
     physical    | the same PERIOD bytes each time
@@ -70,8 +69,7 @@ class _Ring:
 
 
 class _Loan:
-    """Keeps the ring in use for as long as torch.as_tensor keeps this alive. Then the ring is free
-    again."""
+    """Holds the ring while torch.as_tensor keeps this alive, and then frees it."""
 
     def __init__(self, ring: _Ring):
         self.ring = ring
@@ -82,8 +80,10 @@ class _Loan:
 
 
 def zeros(nbytes: int, device: torch.device) -> torch.Tensor:
-    """Return (nbytes,) uint8 zeros on a GPU, at most RANGE. Raises MemoryError or OSError if there
-    is none."""
+    """Return (nbytes,) uint8 zeros on a GPU, at most RANGE.
+
+    Raises MemoryError or OSError if there is no such memory.
+    """
     if nbytes > RANGE:
         raise OSError(f"{nbytes} bytes are more than the {RANGE} bytes of a range")
     index = torch.cuda.current_device() if device.index is None else device.index

@@ -1,5 +1,4 @@
-"""Builds the tensors of a case. The distribution of the inputs decides which bugs show, more than
-any tolerance.
+"""Builds the tensors of a case. Their distribution decides which bugs show, more than tolerances.
 
 spread        scores with a standard deviation of 1, v and dout randn: the ordinary case
 peaked        scores with a standard deviation of 6: a few keys take nearly all the weight
@@ -38,8 +37,10 @@ FINITE_MASKS = (-1e4, -3e4)
 
 
 def build(case: Case, device: str | torch.device) -> Inputs:
-    """Return q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) or None,
-    all contiguous."""
+    """Return q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) or None.
+
+    All are contiguous.
+    """
     random = RandomTensors(case, device)
     q_shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     k_shape = (case.batch, case.seqlen_k, case.nheads_k, case.headdim)
@@ -73,11 +74,11 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
 
 
 def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return keys that are distinct vectors of +-1, and queries that are each a multiple of one
-    key.
+    """Return queries that are each a multiple of one key, and keys that are vectors of +-1.
 
-    There are as many such keys as headdim allows; the others are 0. Two distinct keys differ in at
-    least one column, so the wanted key wins by 2 * factor * |scale| >= GAP.
+    The keys are distinct. There are as many such keys as headdim allows; the others are 0. Two
+    distinct keys differ in at least one column, so the wanted key wins by 2 * factor * |scale| >=
+    GAP.
     """
     batch, seqlen_k, nheads_k, headdim = k_shape
     codes = min(seqlen_k, 2 ** min(headdim, 20))
@@ -101,8 +102,10 @@ def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple
 
 
 def _seen_under_every_alignment(case: Case, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (sq,) each: the first key that a query sees under every alignment, and the number of
-    such keys (at least 1)."""
+    """Return, (sq,) each, the first key that a query sees under every alignment, and their number.
+
+    The number is at least 1.
+    """
     rows = torch.arange(case.seqlen_q, device=device)
     bounds = [mask_of(case, alignment).bounds(rows, case.seqlen_q, case.seqlen_k) for alignment in ALIGNMENTS]
     first = torch.stack([first for first, _ in bounds]).amax(0)
@@ -136,8 +139,10 @@ def _bias(case: Case, random: RandomTensors) -> torch.Tensor:
 
 
 def _alibi(case: Case, random: RandomTensors) -> torch.Tensor:
-    """Return -slope_h * |i + seqlen_k - seqlen_q - j|, slopes 2^(-8 (h + 1) / nheads) (Press et al.
-    2022)."""
+    """Return -slope_h * |i + seqlen_k - seqlen_q - j| (Press et al. 2022).
+
+    slope_h = 2^(-8 (h + 1) / nheads).
+    """
     batch, nheads, rows, keys = case.bias_shape
     slopes = 2.0 ** (-8.0 * torch.arange(1, nheads + 1, device=random.device) / nheads)
     i = torch.arange(rows, device=random.device)[:, None] + keys - rows

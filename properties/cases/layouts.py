@@ -1,5 +1,4 @@
-"""The storage layouts that real models pass to attention, in buffers whose surroundings the suite
-controls.
+"""The storage layouts that real models use, in buffers whose surroundings the suite controls.
 
 Every layout is cut out of a buffer with a margin before and after it. Some layouts also have gaps
 between rows. The suite fills margins and gaps with a value and checks afterwards that it is
@@ -29,30 +28,32 @@ class Placed:
     before: torch.Tensor  # a copy of the buffer's bits before the call
 
     def written(self) -> int:
-        """Return how many elements of the buffer (margins, gaps and the tensor itself) have changed
-        their bits."""
+        """Return how many elements have changed, in margins, gaps and the tensor itself."""
         return int((bits(self.buffer) != self.before).sum())
 
 
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """Return the values of a contiguous 4-D tensor, stored as `layout` says ("contiguous": the
-    tensor itself)."""
+    """Store the values of a contiguous 4-D tensor as `layout` says.
+
+    "contiguous" returns the tensor itself.
+    """
     if layout == "contiguous":
         return tensor
     return place(tensor, layout, fill=0.0).tensor
 
 
 def layout_of(name: str, layout: str) -> str:
-    """Return the layout of one input. In "mixed" each input has its own, which reveals strides of
-    the wrong tensor."""
+    """Return the layout of one input.
+
+    In "mixed" each input has its own, so that strides of a wrong tensor show.
+    """
     return MIXED[name] if layout == "mixed" else layout
 
 
 def place(
     tensor: torch.Tensor, layout: str, fill: float, margin: int = MARGIN, away_from: torch.Tensor | None = None
 ) -> Placed:
-    """Return the values of a 4-D tensor (w, x, y, z), stored as `layout` says, surrounded by
-    `fill`.
+    """Store the values of a 4-D tensor (w, x, y, z) as `layout` says, surrounded by `fill`.
 
     margin: the least number of elements before and after. away_from: modulo 128, the address
     differs from that tensor's; torch aligns to 64 bytes. contiguous    as torch makes it transposed

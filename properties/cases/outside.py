@@ -36,8 +36,10 @@ class Probe:
 
 
 def probes(impl: Implementation, case: Case) -> Iterator[Probe]:
-    """Yield the calls to try beside a supported case. None has a row without keys, whose result may
-    be undefined."""
+    """Yield the calls to try beside a supported case.
+
+    None has a row without keys, as its result may be undefined.
+    """
     for probe in (*_undeclared(impl, case), *_other_dtypes(case), *_misfits(case), *_other_biases(case)):
         if probe.answered and may_have_empty_rows(probe.case, impl.causal_alignment):
             continue
@@ -69,8 +71,10 @@ def _headdims(impl: Implementation, case: Case) -> list[int]:
 
 
 def _other_dtypes(case: Case) -> Iterator[Probe]:
-    """Yield float64, which no implementation can declare, and k and v, v alone, or dout in another
-    dtype than q."""
+    """Yield float64, and k and v, v alone, or dout in another dtype than q.
+
+    No implementation can declare float64.
+    """
     yield Probe(
         "dtype float64", case.but(dtype=torch.float32), _converted(torch.float64, "q", "k", "v", "dout"), coarse=True
     )
@@ -81,12 +85,11 @@ def _other_dtypes(case: Case) -> Iterator[Probe]:
 
 
 def _misfits(case: Case) -> Iterator[Probe]:
-    """Yield k and v that do not fit q, so there is no right answer. (A size of 1 could be
-    broadcast, so it is not used.)
+    """Yield k and v that do not fit q, so there is no right answer.
 
-    v of another length than k is left out: scaled_dot_product_attention takes it without an error
-    on a CPU, and so would every implementation that wraps it
-    (docs/why/bugs.md#found-by-this-suite).
+    A size of 1 is not used, as it could be broadcast. v of another length than k is left out:
+    scaled_dot_product_attention takes it without an error on a CPU, and so would every
+    implementation that wraps it (docs/why/bugs.md#found-by-this-suite).
     """
     misfits = [
         (case.batch > 1, "one batch more in k and v than in q", 0),
@@ -128,8 +131,7 @@ def _converted(dtype: torch.dtype, *names: str) -> Callable[[Inputs], Inputs]:
 
 
 def other_alignment(impl: Implementation, case: Case) -> Implementation | None:
-    """Return the implementation with the other alignment, if the declared one does not define this
-    case."""
+    """Return the implementation with the other alignment, if this case is not supported."""
     if impl.supports.cross or not case.causal or case.seqlen_q == case.seqlen_k:
         return None
     other = {"bottom_right": "top_left", "top_left": "bottom_right"}[impl.causal_alignment]

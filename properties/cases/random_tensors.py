@@ -10,8 +10,10 @@ from flash_attest.properties.cases.case import Case
 
 
 class RandomTensors:
-    """Random float32 tensors on one device, from a case's seed and a word that distinguishes draws
-    of one case."""
+    """Random float32 tensors on one device, from a case's seed and a word.
+
+    The word keeps several draws of a case apart.
+    """
 
     def __init__(self, case: Case, device: str | torch.device, word: str = ""):
         self.device = device

@@ -1,5 +1,4 @@
-"""Sparse memory: tensors whose elements are further apart than 32 bits can count, in little
-physical memory.
+"""Sparse memory: elements further apart than 32 bits can count, in little physical memory.
 
 On a CPU it is a mapping whose pages exist only once they are touched. On a GPU it is one small
 allocation that is mapped repeatedly over the whole range of addresses (gpu_ring.py), so no
@@ -25,8 +24,7 @@ NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" els
 
 
 def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the same values, stored so far apart along `dim` that the last is 2^32 elements behind
-    the first.
+    """Store a tensor so that the last index along `dim` is 2^32 elements behind the first.
 
     An offset that is cut to 32 bits, signed or not, in elements or bytes, then reads another
     element, or memory that holds 0. A tensor with a single index along `dim` comes back unchanged.

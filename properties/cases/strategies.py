@@ -35,7 +35,7 @@ FAR = 1040  # keys: beyond 1024, where kernels split, wrap around or round posit
 
 @dataclass(frozen=True)
 class Limits:
-    """How large cases get on a device. A CPU's are small, because kernels may be emulated there."""
+    """The limits of cases on a device. On a CPU cases are small, as kernels may be emulated."""
 
     seqlen: int
     headdim: int
@@ -45,8 +45,9 @@ class Limits:
 
     @classmethod
     def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
-        """Return the limits for "cpu" or "cuda". An implementation judged on a share of the cases
-        gets lower ones.
+        """Return the limits for "cpu" or "cuda".
+
+        An implementation that is judged on a share of the cases gets lower ones.
 
         small: on a CPU, a tile of 64 and the beginning of the next, and few heads, as an emulator
         is slow for each.
@@ -66,8 +67,7 @@ class Limits:
         return min(max(want.stretch, -(-want.reach // self.seqlen)), self.stretch)
 
     def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:
-        """Return the length of the longest sequences, for a law and the tile that an implementation
-        declares."""
+        """Return the longest length, for a law and the tile that an implementation declares."""
         most = self.seqlen * self.factor(want)
         if not want.two_tiles:
             return most
@@ -75,8 +75,10 @@ class Limits:
 
 
 def one_of(values: tuple) -> st.SearchStrategy:
-    """Return a strategy for one of these values, the simplest first. Cached, as making it costs
-    more than drawing."""
+    """Draw one of these values, of which the first is the simplest.
+
+    Strategies are cached: making one costs more than drawing from it.
+    """
     return _one_of(values, tuple(map(type, values)))
 
 
@@ -86,8 +88,10 @@ def _one_of(values: tuple, types: tuple[type, ...]) -> st.SearchStrategy:  # typ
 
 
 def edges(most: int, least: int = 1) -> list[int]:
-    """Return t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t, within least .. most:
-    where tiles end."""
+    """Return t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t: where tiles end.
+
+    Only numbers within least .. most are returned.
+    """
     near = {t + d for t in (2**p for p in range(15)) for d in (-1, 0, 1, 2)} | {2 * 2**p + 1 for p in range(15)}
     return sorted(n for n in near if least <= n <= most)
 
@@ -125,16 +129,14 @@ def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
 def attention_cases(
     impl: Implementation, device: str, draws: Draws = ANYTHING, *, small: bool = False
 ) -> st.SearchStrategy[Case]:
-    """Draw cases that `impl` supports and `draws` wants. small: for profiles that want small
-    cases."""
+    """Draw cases that `impl` supports and `draws` wants. small: only small ones."""
     limits = Limits.on(device, impl.share_on(device), small)
     return _cases(impl, limits, draws, _Choices.of(impl, limits, draws))
 
 
 @dataclass(frozen=True)
 class _Choices:
-    """The parts that do not depend on drawn values, made once for all cases: making them costs more
-    than drawing."""
+    """The parts that do not depend on drawn values, made once, as that costs more than drawing."""
 
     seqlen: int  # the longest
     headdim: st.SearchStrategy[int]
@@ -212,8 +214,7 @@ def _bias_details(
 
 
 def _within(case: Case, limits: Limits, want: Draws) -> Case:
-    """Return the case with fewer heads, if the heads, the score matrices or q, k, v exceed the
-    device's limits.
+    """Return the case with fewer heads, if its tensors or score matrices exceed the limits.
 
     A single query has a small score matrix for any number of keys.
     """

@@ -18,11 +18,11 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "traced": (lambda impl: impl.traced, "declares no kernels that can be traced here (traced=True)"),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",
-        'empty_rows="undefined": rows with no visible key promise nothing',
+        'empty_rows="undefined": rows with no visible key have no defined result',
     ),
     "outside": (
         lambda impl: impl.outside == "error",
-        'outside="undefined": calls outside of `supports` promise nothing',
+        'outside="undefined": calls outside of `supports` have no defined result',
     ),
 }
 SAME_PROCESS = "same process"  # a need that depends on the caller, not on the implementation
@@ -33,8 +33,10 @@ FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.
 
 
 def not_here(impl: Implementation, device: str) -> str | None:
-    """Return why it cannot be judged on this device, and what it lacks here if it says so; None if
-    it runs here."""
+    """Return why it cannot be judged on this device, or None if it can.
+
+    The reason names what it lacks here, if it says so.
+    """
     if device in impl.devices:
         return None
     lacks = impl.unavailable.get(device)
@@ -42,8 +44,7 @@ def not_here(impl: Implementation, device: str) -> str | None:
 
 
 def missing(impl: Implementation, needs: tuple[str, ...], *, same_process: bool = True) -> str | None:
-    """Return the first need that the implementation does not meet, as a reason; None if it meets
-    all.
+    """Return the first need that the implementation does not meet, as a reason, or None.
 
     same_process: whether it is called in the process that judges (Caller.same_process).
     """
@@ -75,9 +76,9 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
             what = feature.words(value)
             break
     if what is None and impl.empty_rows != "zero" and may_have_empty_rows(case, impl.causal_alignment):
-        what = "rows with no visible key"
+        what = "a row with no visible key"
     if what is not None:
-        return f"{what} is not in what {impl.name} supports"
+        return f"{what} is not supported by {impl.name}"
     accepts = impl.supports.accepts
     try:
         reason = accepts(case) if accepts else None

@@ -1,4 +1,4 @@
-"""Which claims about bits a declared precision rules out, and what is compared instead."""
+"""The claims about bits that a declared precision rules out, and what is compared instead."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ def of_several(case: Case) -> Case:
 
 
 def exact_outputs(trial: Trial) -> tuple[set[str], set[str]]:
-    """Return (outputs whose copies should have equal bits, outputs whose copies should differ alike
-    in each launch).
+    """Return the outputs whose copies are equal, and those whose copies differ alike.
 
     The first are declared in `equal_heads`. If nothing is declared, the second are the `repeatable`
     outputs: a kernel that reads aligned rows in wider loads, like PyTorch's reductions, sums them
@@ -44,11 +43,10 @@ def exact_outputs(trial: Trial) -> tuple[set[str], set[str]]:
 
 
 def inputs_of(trial: Trial, many: bool) -> Inputs:
-    """Return the case's inputs with every head equal to the first. many: as many heads as a GPU
-    takes at once.
+    """Return the case's inputs with every head equal to the first.
 
-    There are no further heads if all batches share a bias: the oracle would sum its gradient over
-    them.
+    many: as many heads as a GPU takes at once. There are no further heads if all batches share a
+    bias: the oracle would sum its gradient over them.
     """
     case, times = trial.case, 1
     if many and (case.bias is None or case.bias_batch == case.batch > 1):
@@ -61,8 +59,10 @@ def inputs_of(trial: Trial, many: bool) -> Inputs:
 
 
 def _equal(name: str, tensor: torch.Tensor, batch: int) -> torch.Tensor:
-    """Return a tensor with all heads equal to the first, and at least this many batches; a bias may
-    keep a single one."""
+    """Return a tensor with all heads equal to the first, in at least this many batches.
+
+    A bias may keep a single batch.
+    """
     axes, shape = axes_of(name, tensor, least=1), list(tensor.shape)
     if not (name == "bias" and shape[0] == 1):
         shape[0] = max(shape[0], batch)
@@ -77,8 +77,7 @@ def axes_of(name: str, tensor: torch.Tensor, least: int = 2) -> tuple[int, ...]:
 
 @dataclass
 class Seen:
-    """The comparisons of all launches, by output. Nothing waits for the device until `differing` is
-    called."""
+    """The comparisons of all launches, by output. Only `differing` waits for the device."""
 
     launches: int = 0
     comparisons: int = 0
@@ -139,8 +138,10 @@ def broken(trial: Trial, seen: Seen, results: Repeats, name: str) -> LawBroken:
 
 
 def check_spread(trial: Trial, results: Repeats, x: Inputs) -> None:
-    """Check that outputs whose copies may differ stay within the budget of each other, in all
-    launches and heads."""
+    """Check that outputs whose copies may differ stay within the budget of each other.
+
+    All launches and heads are compared.
+    """
     several = {name: pair for name, pair in results.between.items() if axes_of(name, pair[0])}
     if not several:
         return

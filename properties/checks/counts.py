@@ -21,8 +21,9 @@ MOST_KEYS = 60  # in one column of v; rounding in bfloat16 then stays below half
 
 
 def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
-    """Check, with inputs that make every score 0, that exp(lse) counts exactly the keys that `seen`
-    has in each row.
+    """Check that exp(lse) counts the keys in `seen`, with inputs that make every score 0.
+
+    The counts are compared exactly.
 
     seen: bool, broadcastable to (b, h, sq, sk).
     """
@@ -51,8 +52,7 @@ def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple) 
 
 
 def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
-    """Guess the cause, if the counts fit the other alignment, or if every wrong count is off by the
-    same number."""
+    """Guess the cause if the counts fit the other alignment, or are all off by one."""
     guesses = []
     if trial.case.causal and trial.case.seqlen_q != trial.case.seqlen_k:
         other, counts = counts_of_other_alignment(trial)
@@ -69,8 +69,7 @@ def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: tor
 
 
 def counts_of_other_alignment(trial: Trial) -> tuple[str, torch.Tensor]:
-    """Return the alignment that is not declared, and how many keys each query would see with it
-    (sq,)."""
+    """Return the alignment that is not declared, and how many keys each query sees in it (sq,)."""
     case = trial.case
     other = {"bottom_right": "top_left", "top_left": "bottom_right"}[trial.impl.causal_alignment]
     return other, mask_of(case, other).visible(case.seqlen_q, case.seqlen_k, device=trial.device).sum(dim=1)
@@ -82,8 +81,7 @@ def countable(case: Case) -> bool:
 
 
 def check_averages(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
-    """Check, with inputs that make every score 0, that out is exactly the mean of v over the keys
-    that `seen` has.
+    """Check that out is the mean of v over the keys in `seen`, with every score 0.
 
     v_j is 1 in column j mod headdim and 0 elsewhere. So out_id times the number of visible keys is
     a whole number: how many of these keys are in column d. seen: bool, broadcastable to (b, h, sq,

@@ -1,5 +1,4 @@
-"""With which dout a wrong gradient is right: a test that uses only such a dout does not see the
-mistake."""
+"""Finds the dout with which a wrong gradient is right, so that a test with it sees no mistake."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from flash_attest.properties.trial import Trial
 
 
 def where_it_shows(trial: Trial, name: str, x: Inputs, **changed) -> list[str]:
-    """Return lines that say with which dout the gradient `name` is right and with which it is
-    wrong, for inputs x."""
+    """Return lines that say with which dout the gradient `name` is right, and with which wrong."""
     right, wrong = [], []
     for words, dout in _douts(x.dout).items():
         inputs = x.with_(dout=dout.contiguous())

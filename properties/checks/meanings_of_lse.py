@@ -1,5 +1,4 @@
-"""Recognises what an lse holds that is not lse: the row sum, the row maximum, a logarithm in
-another base, ..."""
+"""Recognises what a wrong lse holds: the row sum, the row maximum, another logarithm, ..."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ LEAST_OF_EXP = 4e-6  # above the rounding errors of float32
 
 
 class Meaning(NamedTuple):
-    """What lse holds instead: in a few words, and in a sentence that says what it should be.
+    """The content of a wrong lse: in a few words, and in a sentence that says what it should be.
 
     another: whether this is another usual meaning of "lse", which the contract check reports, not a
     slip of the kernel.
@@ -34,8 +33,7 @@ class Meaning(NamedTuple):
 
 
 def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
-    """Return what a wrong lse (b, h, sq) of the case's inputs holds; None if it is right, or not
-    recognised."""
+    """Return what a wrong lse (b, h, sq) holds; None if it is right, or not recognised."""
     want = trial.want().lse
     m = oracle.row_maximum(trial.x.q, trial.x.k, trial.variant())
     seen = want.isfinite()
@@ -68,8 +66,10 @@ def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
 
 
 def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
-    """Return what a wrong lse holds, as LawBroken.investigate does; `otherwise` is the phrase if it
-    is not recognised."""
+    """Return what a wrong lse holds, as LawBroken.investigate does.
+
+    `otherwise` is the phrase if it is not recognised.
+    """
     case = trial.case
     longer = case.but(seqlen_q=max(case.seqlen_q, ROWS), seqlen_k=max(case.seqlen_k, ROWS), regime="spread")
     if unsupported(trial.impl, longer):
@@ -84,8 +84,7 @@ def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
 
 
 def _as_of_an_inexact_exp(asked: Trial, lse: torch.Tensor) -> list[str]:
-    """Return a line if lse looks like the result of an inexact exp: small errors, of similar size
-    in all rows."""
+    """Return a line if lse looks like the result of an inexact exp, with small errors."""
     off = (lse.double() - asked.want().lse).abs()
     off = off[off.isfinite()]
     if not len(off) or not LEAST_OF_EXP < (most := off.max().item()) < MOST_OF_EXP:

@@ -40,8 +40,10 @@ def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
 
 
 def _check(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: bool) -> None:
-    """Raise LawBroken unless every output is within its budget. Either alignment counts if none is
-    declared."""
+    """Raise LawBroken unless every output is within its budget.
+
+    Either alignment counts if none is declared.
+    """
     if x.bias is not None and x.bias.dim() == 3:
         x = x.with_(bias=x.bias[None])
         if got.dbias is not None:  # it has the shape of the bias
@@ -67,8 +69,7 @@ def _check_aligned(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: b
 
 
 def _amid(at: Trial, x: Inputs) -> Inputs:
-    """Return the inputs in their layout, far enough inside our own memory that a wrong stride stays
-    in it.
+    """Return the inputs in their layout, so far inside our memory that a wrong stride stays there.
 
     Outputs are allocated by the implementation, so a write behind one cannot be caught.
     """
@@ -82,8 +83,10 @@ def _amid(at: Trial, x: Inputs) -> Inputs:
 
 
 def _converting(impl: Implementation) -> Implementation:
-    """Return the implementation with results in the contract's dtypes: for an undeclared dtype only
-    values count."""
+    """Return the implementation with results in the contract's dtypes.
+
+    For an undeclared dtype only the values count.
+    """
 
     def forward(q, k, v, **options):
         result = impl.forward(q, k, v, **options)

@@ -70,8 +70,10 @@ def repeats_of(
 
 
 def check_spread(trial: Trial, repeats: Repeats, x: Inputs) -> str:
-    """Check that outputs not declared repeatable stay within the budget of each other; return how
-    far apart they were."""
+    """Check that outputs not declared repeatable stay within the budget of each other.
+
+    Returns how far apart they were, in words.
+    """
     if not repeats.between:
         return ""
     backward, apart = trial.backward, []
@@ -96,8 +98,7 @@ def under(repeats: Repeats, name: str) -> str:
 
 
 def none_found(trial: Trial, tries: str, n: int) -> str:
-    """Return how much it means that nothing was found, so that it does not read as an acquittal. n:
-    repeats of this case."""
+    """Return what it means that nothing was found, as it is no proof. n: repeats of this case."""
     meter = trial.meter
     meter.p = max(meter.p, bound(n))
     names = ", ".join(sorted(meter.under))

@@ -1,5 +1,4 @@
-"""Measures which keys each query attends to, for the message of a broken law. It is not used for
-judging.
+"""Measures which keys each query attends to, for messages. It is not used for judging.
 
 out is linear in v: if v_j is the unit vector of a column, that column of out is the weight P_ij.
 """
@@ -19,8 +18,10 @@ LEGEND = "1 attended   0 masked   . missing   ! extra"
 
 
 def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
-    """Return P (b, h, sq, sk) of the implementation, measured headdim keys per call; None if it
-    needs too many calls."""
+    """Return P (b, h, sq, sk) of the implementation, or None if that takes too many calls.
+
+    One call measures headdim keys.
+    """
     case = trial.case
     if case.seqlen_k > MOST_KEYS:
         return None
@@ -34,11 +35,11 @@ def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
 
 
 def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int]) -> tuple[str, list[str]]:
-    """Return which keys the row at (b, h, i) attends to, next to those that it should (seen: bool,
-    (b, h, sq, sk)).
+    """Compare the keys that the row at (b, h, i) attends to with those that it should.
 
-    The result is a phrase and a drawing: ("key 64 is missing", [LEGEND, "key        62 63 64",
-    "query 63    1  1  0", ...]). Both are empty if the weights cannot be measured.
+    seen: which it should, bool (b, h, sq, sk). The result is a phrase and a drawing, such as
+    ("key 64 is missing", [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]).
+    Both are empty if the weights cannot be measured.
     """
     p = weights(trial, x)
     b, h, i = at

@@ -1,5 +1,4 @@
-"""After a failure, judges the law again without what is special about the smallest case: one defect
-hides no other."""
+"""Judges a law again without what is special about its failure, as one defect may hide another."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ MOST_SECONDS = 10.0  # for finding out what the clue is
 
 @dataclass(frozen=True)
 class Beside:
-    """The result without the clue: another failure and its case, or the number of cases that were
-    right."""
+    """The result without the clue: another failure and its case, or the number of right cases."""
 
     without: str
     cases: int = 0
@@ -67,8 +65,10 @@ def look_beside(judgement: Judgement, failure: Found) -> Beside | None:
 
 
 def _failing_as(judgement: Judgement, broken: LawBroken) -> Callable[[Case], bool]:
-    """Return a function that says whether another case also fails: with an exception if `broken` is
-    one, else without."""
+    """Return a function that says whether another case fails in the same way.
+
+    That is with an exception if `broken` is one, and else without.
+    """
     stop = time.perf_counter() + MOST_SECONDS
 
     def fails(case: Case) -> bool:

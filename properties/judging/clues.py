@@ -1,4 +1,4 @@
-"""What is special about a smallest failing case, and how to judge a law without it.
+"""Finds what is special about a smallest failing case, and judges a law without it.
 
 A clue is a negative scale, a mask, a head dim, a dtype, and so on. The failure needs it, as
 shrinking could not remove it. After all cases with every clue of a failure are left out, anything
@@ -26,8 +26,7 @@ SHORT = 8
 
 @dataclass(frozen=True)
 class Clue:
-    """Something that a case may have. without: returns a similar case that lacks it, or raises
-    CaseError."""
+    """Something that a case may have. without(case): a similar case without it, or CaseError."""
 
     words: str
     has: Callable[[Case], bool]
@@ -125,8 +124,7 @@ def heads_clue() -> Clue:
 
 
 def clues_of(judgement: Judgement, case: Case, fails: Callable[[Case], bool]) -> tuple[Clue, ...]:
-    """Return the clues of a smallest failing case; () if the case is as plain as the law's cases
-    get.
+    """Return the clues of a smallest failing case, or () if no case of the law is plainer.
 
     fails(case): whether another case fails in the same way. Other failing values of a feature
     become part of its clue.

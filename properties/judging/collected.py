@@ -1,5 +1,4 @@
-"""The findings of a law over all its cases: a set, so that the first failing case does not hide the
-others.
+"""The findings of a law over all its cases, so that the first failure does not hide others.
 
 Without it the search would end at the first failure and shrink that one. A race in which both
 threads write the same value shows in any case; it would hide a race that needs two tiles.
@@ -77,8 +76,10 @@ class Collected:
             raise
 
     def shrink(self, judgement: Judgement, run: Callable[[Case], None]) -> None:
-        """Shrink the case of each finding, those that change values first. One case may serve
-        several findings."""
+        """Shrink the case of each finding, those that change values first.
+
+        One case may serve several findings.
+        """
         stop, done = time.perf_counter() + shrink.MOST_SECONDS, set()
         while waiting := sorted((item.rank, n) for n, (key, item) in enumerate(self.items.items()) if key not in done):
             key, item = list(self.items.items())[waiting[0][1]]

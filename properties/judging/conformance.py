@@ -1,5 +1,4 @@
-"""Tries out the contract, once for each implementation, and reports every problem with what to
-change.
+"""Tries out the contract, once for each implementation, and says what to change.
 
 Only what no law can judge belongs here: whether calls succeed, and whether they return what was
 declared.
@@ -26,7 +25,7 @@ from flash_attest.properties.state.thing import Change
 
 @dataclass(frozen=True)
 class Tried:
-    """What trying the contract out has found.
+    """The result of trying the contract out.
 
     problems: each is a line that says what to change; [] if the contract is kept. left_out: the
     sizes and feature values that show a problem while others do not; laws are judged without them.
@@ -119,8 +118,7 @@ class _Trying:
         return Tried(lines, tuple(self.left_out), judged, undecided=next(iter(self.undecided), None))
 
     def try_features(self, plain: Case) -> None:
-        """Try each value of a feature in the plain case, and leave out values that show a new
-        problem."""
+        """Try each value of a feature in the plain case; leave out values with a new problem."""
         for feature, value, case in of_features(self.impl, plain):
             if any(group.holds(case) for group in self.left_out):
                 continue

@@ -1,5 +1,4 @@
-"""Whether this process still has a working GPU: after an illegal access it can launch nothing
-more."""
+"""The loss of the GPU context: after an illegal access a process can launch nothing more."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ class ContextLost(BaseException):
 
 
 def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
-    """Raise ContextLost if nothing can be launched after this failure, and remember the test and
-    the case."""
+    """Raise ContextLost if nothing can be launched any more, and remember the test and the case."""
     if not trial.caller.device_works():
         trial.known.lost_in, trial.known.lost_case = test, str(trial.case)
         raise ContextLost(broken, trial.case) from None

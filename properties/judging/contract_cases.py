@@ -1,5 +1,4 @@
-"""The cases with which the contract is tried out: a plain one, one for each feature value, and
-other sizes."""
+"""The cases for trying out the contract: a plain one, one for each feature value, other sizes."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ DRAWN = 5  # cases; the largest becomes the plain one, as with one query and one
 
 
 def all_values(impl: Implementation, feature: Feature, value: Any, case: Case, plain: Case, wrong: Callable) -> Clue:
-    """Return the clue of a value that shows a problem, together with the feature's other values
-    that show one."""
+    """Return the clue of a value that shows a problem, and of the feature's other such values."""
     others = [v for v in feature.values if v != value and v not in feature.tried and v != feature.value(plain)]
     others = [v for v in others if feature.takes(impl.supports, v)]
     cases = [(v, nearest(impl, feature.changed(case, v))) for v in others]
@@ -34,8 +32,7 @@ def all_values(impl: Implementation, feature: Feature, value: Any, case: Case, p
 
 
 def sample(impl: Implementation, device: str = "cpu") -> list[Case]:
-    """Return the plain case, and one case for each declared feature value worth trying
-    (`Feature.tried`).
+    """Return the plain case, and one for each declared feature value in `Feature.tried`.
 
     Raises Undecided if no case is supported, drawn cases included.
     """
@@ -74,8 +71,10 @@ def _middling(impl: Implementation) -> Case:
 
 
 def of_features(impl: Implementation, plain: Case) -> Iterator[tuple[Feature, Any, Case]]:
-    """Yield (feature, value, case) for each declared value worth trying: the plain case with that
-    value."""
+    """Yield (feature, value, the plain case with that value) for each value worth trying.
+
+    Values that are not declared are skipped.
+    """
     for feature in FEATURES.values():
         for value in feature.tried:
             if feature.takes(impl.supports, value) and value != feature.value(plain):
@@ -93,8 +92,7 @@ def nearest(impl: Implementation, case: Case) -> Case | None:
 
 
 def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], list[str]]) -> tuple[Clue, Case] | None:
-    """Return (what is special about a wrong plain case, the nearest right case without it), or
-    None."""
+    """Return (the clue of a wrong plain case, the nearest right case without it), or None."""
 
     def right(case: Case | None) -> bool:
         """Return whether the case can be tried and shows no problem."""
@@ -114,8 +112,7 @@ def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], list[s
 def _sizes(
     impl: Implementation, plain: Case, right: Callable[[Case | None], bool]
 ) -> Iterator[tuple[Clue, list[Case]]]:
-    """Yield what a problem of the plain case may depend on, likely things first, with cases that
-    differ in it."""
+    """Yield what a problem may depend on, likely things first, and cases that differ in it."""
 
     def wrong_too(case: Case) -> bool:
         case = nearest(impl, case)

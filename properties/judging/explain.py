@@ -120,8 +120,10 @@ def section(title: str, lines: list[str]) -> list[str]:
 
 
 def _outcome(judgement: Judgement, case: Case) -> Exception | None:
-    """Return LawBroken, None if the law holds, or AnotherCase or Undecided if it says nothing.
-    Raises ContextLost."""
+    """Return None if the law holds, else LawBroken, AnotherCase or Undecided.
+
+    Raises ContextLost.
+    """
     plan = judgement.plan
     if str(case) in plan.lost:
         return AnotherCase()
@@ -165,8 +167,7 @@ def _neighbours(judgement: Judgement, case: Case) -> list[str]:
 
 
 def _nearby_lengths(at: int) -> set[int]:
-    """Return lengths to try: a few short ones, and the edges of the powers of two from half of `at`
-    to twice it."""
+    """Return a few short lengths, and the edges of powers of two from half of `at` to twice it."""
     return {1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at}
 
 
@@ -188,5 +189,5 @@ def _repeats(judgement: Judgement, failure: Found) -> tuple[bool, list[str]]:
     count = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
     always = broken.findings.intersection(*(o.findings for o in failed))
     if len(failed) == REPEATS and always:
-        return True, [count, f"each time with: {min(always)}", f"what comes and goes beside it may be {UNSTEADY}"]
+        return True, [count, f"each time with: {min(always)}", f"what differs between repeats may be {UNSTEADY}"]
     return False, [count, f"the same call gives different results: {UNSTEADY}"]

@@ -1,5 +1,4 @@
-"""One law that is judged on one implementation: the data that search, shrinking and the message
-share."""
+"""One law judged on one implementation: the data that search, shrinking and message share."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class Judgement:
 
     @property
     def missing(self) -> str | None:
-        """What the law needs and the implementation, or its caller, lacks; None if nothing."""
+        """The first need of the law that the implementation, or its caller, lacks; None if none."""
         return missing(self.impl, self.law.needs, same_process=self.plan.caller_of(self.impl).same_process)
 
     @property
@@ -93,7 +92,6 @@ class Judgement:
 
 
 def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = "") -> str:
-    """Return the command that judges one law again on this device. test: its id, as Law.test_id
-    returns it."""
+    """Return the command that judges one law again here. test: its id, from Law.test_id."""
     device = "cpu" if has_gpu() and not visible_gpus() else ""  # the GPU is hidden (machine/gpus.py)
     return origin.replay(test, case, perturbations, device)

@@ -1,4 +1,4 @@
-"""What a process has found out while judging, and remembers until it ends."""
+"""The knowledge that a process gains while judging, and keeps until it ends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Known:
-    """The knowledge of one process that judges. It is part of the plan, so everything that judges
-    by the plan sees it.
+    """The knowledge of one process that judges. Everything that judges by its plan sees it.
 
     lost_in, lost_case: the test and the case in which this process lost its GPU context; "" while
     it has one. no_sanitizer: why compute-sanitizer's tools do not run on this machine; "" while no
@@ -41,11 +40,12 @@ class Known:
         self._contracts[id(impl), device] = (impl, tried)
 
     def name(self, impl: str, changes: Iterable[Change]) -> None:
-        """Remember the changes that the contract check has reported, so that no law reports them
-        again."""
+        """Remember changes that the contract check has reported: no law reports them again."""
         self._named.setdefault(impl, set()).update(change.thing for change in changes)
 
     def unnamed(self, impl: str, changes: Iterable[Change]) -> list[str]:
-        """Return, in words, the changes that the contract check has not reported: few calls make
-        them."""
+        """Return the changes that the contract check did not see, as few calls make them.
+
+        They are returned in words.
+        """
         return [change.text for change in changes if change.thing not in self._named.get(impl, ())]

@@ -1,5 +1,4 @@
-"""Where an implementation comes from: how a person judges one case again, and how another process
-finds it."""
+"""The origin of an implementation: how to replay its cases, and how another process finds it."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ DECORATED = "--decorated"  # before the arguments that collect decorated tests
 
 
 class Origin(ABC):
-    """How an implementation was found. Each kind is a frozen dataclass with these two methods."""
+    """The origin of an implementation. Each kind is a frozen dataclass with these two methods."""
 
     @abstractmethod
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
@@ -24,8 +23,7 @@ class Origin(ABC):
 
     @abstractmethod
     def again(self) -> list[str] | None:
-        """Return the pytest arguments with which another process finds the implementation, or None
-        if none can."""
+        """Return the pytest arguments with which another process finds it, or None if none can."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,7 @@ class OwnRun(Origin):
     option: str = ""
 
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
-        """Return: pytest 'properties/test_causal.py::test_name[mine]' --impl-from=mine.py --case
-        '...'."""
+        """Return: pytest 'properties/test_causal.py::test_name[mine]' OPTION --case '...'."""
         return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, case))
 
     def again(self) -> list[str]:
@@ -90,8 +87,7 @@ class DecoratedTest(Origin):
         return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, case))
 
     def again(self) -> list[str]:
-        """Return arguments with which the other process collects the same tests
-        (runner/alone.py)."""
+        """Return arguments with which runner/alone.py collects the same tests."""
         return [DECORATED, *self.collected]
 
 

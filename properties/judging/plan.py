@@ -1,4 +1,4 @@
-"""How a run judges: decided once, and passed to everything that launches a case."""
+"""The way a run judges, decided once and passed to everything that launches a case."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ CONTRACT_CHAPTER = "properties/test_contract.py::"
 
 
 def contract_test(impl: str) -> str:
-    """Return the test id of the contract check of an implementation, as Law.test_id does for a
-    law."""
+    """Return the test id of an implementation's contract check, as Law.test_id does for a law."""
     return f"{CONTRACT_CHAPTER}test_contract_is_kept[{impl}]"
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A case whose call did not come back, so it is not launched again. breaks: whether that breaks
-    the contract."""
+    """A case that is not launched again, as its call did not come back.
+
+    breaks: whether that breaks the contract.
+    """
 
     words: str
     breaks: bool
@@ -35,8 +36,7 @@ class Lost:
 
 @dataclass
 class Plan:
-    """How to judge: the device, the number of cases, the seed; or one given case instead of drawn
-    ones."""
+    """The way to judge: the device, the number of cases, the seed, or one given case."""
 
     device: str = "cpu"
     examples: int = 30

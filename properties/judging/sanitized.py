@@ -1,5 +1,4 @@
-"""Runs cases under compute-sanitizer: finds the implementation's kernels, then starts one process
-for each tool."""
+"""Runs cases under compute-sanitizer, in one process for each tool."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from flash_attest.races import sanitizer
 from flash_attest.races.finding import Finding, merge
 from flash_attest.races.sanitizer import Tool
 
-LIMIT = 180.0  # seconds for the tools, which run at once; each process compiles a plug-in's Numba kernels anew
+LIMIT = 180.0  # seconds for the tools, which run at once; each process compiles a plug-in's Numba kernels
 NOT_ALONE = "compute-sanitizer watches a process of its own, and no other process can find this implementation"
 TOGETHER = 4  # cases that one process runs one after another
 

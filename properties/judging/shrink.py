@@ -59,8 +59,10 @@ def smallest(
 
 
 def steps_from(judgement: Judgement, case: Case) -> Iterator[Case]:
-    """Yield cases that are one step simpler, the largest steps first, if the law wants and the
-    implementation takes them."""
+    """Yield cases that are one step simpler, the largest steps first.
+
+    The law wants them and the implementation supports them.
+    """
     for changes in _changes(judgement.law, judgement.impl, case):
         try:
             step = case.but(**changes)

@@ -1,5 +1,4 @@
-"""Traces the smallest case of a failure, if its kernels can be traced: is a race behind it, in any
-order of threads?"""
+"""Traces the smallest case of a failure for a race, if its kernels can be traced."""
 
 from __future__ import annotations
 
@@ -21,8 +20,10 @@ TOO_LARGE = "the case is too large"
 
 @dataclass(frozen=True)
 class Traced:
-    """What tracing a failing case has found, in words. phrase: for the end of a headline; "" if
-    nothing was found."""
+    """The result of tracing a failing case, in words.
+
+    phrase: for the end of a headline; "" if nothing was found.
+    """
 
     phrase: str = ""
     lines: Sequence[str] = ()
@@ -34,8 +35,7 @@ def not_traced(why: str) -> Traced:
 
 
 def is_traceable(judgement: Judgement) -> bool:
-    """Return whether a failure can be traced: its kernels can be, and the law has not traced them
-    itself.
+    """Return whether a failure can be traced: its kernels can, and the law has not traced them.
 
     A law that makes calls outside of the contract is not traced, as any of them could cause a
     finding.
@@ -80,8 +80,10 @@ def _make_calls(law: Law, trial: Trial) -> None:
 
 
 def _with(findings: list[Finding]) -> Traced:
-    """Return the findings. The phrase names the first: "race, fa2_forward.cuh:76 and
-    fa2_forward.cuh:82"."""
+    """Return the findings, with a phrase: "race, fa2_forward.cuh:76 and fa2_forward.cuh:82".
+
+    The phrase names the first finding.
+    """
     ranked = sorted(findings, key=lambda finding: finding.keeps_values)
     phrase = ", ".join([ranked[0].kind.value, " and ".join(dict.fromkeys(map(str, ranked[0].sites)))]).rstrip(", ")
     return Traced(phrase, ["traced:", *(f"  {line}" for finding in ranked for line in str(finding).splitlines())])

@@ -1,4 +1,4 @@
-"""Where the seconds of a law go: every moment is counted once, under one kind of work."""
+"""The seconds of a law: every moment is counted once, under one kind of work."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class Work(Enum):
 
 
 class Clock:
-    """The seconds of each kind of work. Kinds nest: while an inner one is counted, the outer one is
-    not."""
+    """The seconds of each kind of work. While an inner kind is counted, the outer one is not."""
 
     def __init__(self):
         self.seconds: dict[Work, float] = defaultdict(float)
@@ -42,8 +41,10 @@ class Clock:
 
     @contextmanager
     def counts(self, work: Work) -> Iterator[None]:
-        """Count a block as this kind of work. In RUNNING, the time of compilers is counted as
-        COMPILING."""
+        """Count a block as this kind of work.
+
+        In RUNNING, the time of compilers is counted as COMPILING.
+        """
         self._charge()
         self._stack.append(work)
         compiled = compiling_seconds() if work is Work.RUNNING else 0.0
@@ -75,8 +76,10 @@ _DYNAMO = ("entire_frame_compile", "entire_backward_compile")
 
 
 def compiling_seconds() -> float:
-    """Return the seconds of compilers in this process so far: g++ and nvcc through our cache,
-    Triton, torch.compile."""
+    """Return the seconds of compilers in this process so far.
+
+    They are g++ and nvcc through our cache, Triton, and torch.compile.
+    """
     _listen_to_triton()
     dynamo = sys.modules.get("torch._dynamo.utils")
     frames = sum(dynamo.calculate_time_spent().get(key, 0.0) for key in _DYNAMO) if dynamo else 0.0
@@ -84,8 +87,7 @@ def compiling_seconds() -> float:
 
 
 def _listen_to_triton() -> None:
-    """Make Triton (3.4 and later) report the time of each compilation, unless it has another
-    listener."""
+    """Make Triton (from 3.4) report the time of each compilation, unless it has a listener."""
     triton = sys.modules.get("triton.knobs")
     if triton is None or triton.compilation.listener is not None:
         return

@@ -9,8 +9,7 @@ from flash_attest.packages import install
 
 
 def driver():
-    """Return the module of the driver's functions. Raises OSError, which says how to install it, if
-    it is missing."""
+    """Return the module of the driver's functions. Raises OSError if it is not installed."""
     try:
         from cuda.bindings import driver  # only on a machine with a GPU: loading it takes 0.1 s
     except ImportError:
@@ -19,8 +18,10 @@ def driver():
 
 
 def call(function: Callable, *arguments: object):
-    """Return the result of a driver call. Raises MemoryError if memory is short, else OSError with
-    the error's name."""
+    """Return the result of a driver call.
+
+    Raises MemoryError if memory is short, and else OSError with the name of the error.
+    """
     error, *result = function(*arguments)
     if error == type(error).CUDA_ERROR_OUT_OF_MEMORY:
         raise MemoryError(f"{function.__name__} gives {error.name}")

@@ -1,5 +1,4 @@
-"""GPU memory that several workers share: those that need much take turns, and those that find none
-wait."""
+"""GPU memory that several workers share: large cases take turns, and others wait for memory."""
 
 from __future__ import annotations
 
@@ -27,8 +26,10 @@ Answer = TypeVar("Answer")
 
 @contextmanager
 def alone_on_the_gpu(device: str) -> Iterator[None]:
-    """Let one worker in at a time: tensors of 2^31 elements take 4 to 9 GiB each, and an
-    implementation may copy them."""
+    """Let one worker in at a time, as tensors of 2^31 elements take 4 to 9 GiB each.
+
+    An implementation may also copy them.
+    """
     name = f"{torch.cuda.get_device_properties(device).uuid}"
     with FileLock(cache_folder() / f"large-{name}.lock"):
         yield
@@ -36,15 +37,18 @@ def alone_on_the_gpu(device: str) -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Free unused GPU memory. Call it after each law: torch keeps freed memory, in pieces of all
-    sizes."""
+    """Free unused GPU memory. Call this after each law.
+
+    torch keeps freed memory, in pieces of all sizes, while other workers need it.
+    """
     if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
         torch.cuda.empty_cache()
 
 
 def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer]) -> Answer:
-    """Return attempt(), which is restarted if GPU memory runs out: other workers use memory for a
-    while.
+    """Return attempt(), which is restarted if GPU memory runs out.
+
+    Other workers use much memory for a while, and then free it.
 
     known: counts how often this was in vain. Raises OutOfMemory if memory still does not suffice,
     and at once on a CPU, where each process has its own limit.

@@ -1,5 +1,4 @@
-"""The cores and GPUs that a run may use, and where kernels in Triton and Numba run without a
-GPU."""
+"""The cores and GPUs that a run may use, and emulation for kernels in Triton and Numba."""
 
 from __future__ import annotations
 
@@ -34,15 +33,18 @@ def visible_gpus() -> list[str]:
 
 
 def hide_gpus() -> None:
-    """Hide all GPUs from this process, which must not have used CUDA yet, and from the processes
-    that it starts."""
+    """Hide all GPUs from this process and those that it starts.
+
+    It must not have used CUDA yet.
+    """
     if visible_gpus():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def emulate_if_no_gpu(device: str = "auto") -> None:
-    """If no GPU is visible, run kernels in Triton and Numba in the emulator, those of plug-ins
-    included.
+    """Run kernels in Triton and Numba in the emulator if no GPU is visible.
+
+    This includes kernels of plug-ins.
 
     device: as for --device; "cpu" hides the GPUs.
     """

@@ -1,5 +1,4 @@
-"""Where the oracle and the budget of a case are computed: for a small case on the CPU, even if a
-GPU is judged.
+"""Computes the oracle and the budget of a small case on the CPU, even if a GPU is judged.
 
 They take some 300 operations of 2 us each. A GPU runs the kernels of several workers in turns, so a
 run would wait for these operations. Each worker has its own core, which takes half as long for the
@@ -23,8 +22,7 @@ Tensors = TypeVar("Tensors")  # a dataclass whose fields are tensors or None
 
 
 class Nearby:
-    """Brings the tensors of a case to where the oracle computes, and results to where they are
-    compared."""
+    """Moves the tensors of a case to where the oracle computes, and results back."""
 
     def __init__(self, device: str):
         self.device = device
@@ -32,8 +30,7 @@ class Nearby:
         self._pairs: dict[int, tuple[object, object, int]] = {}
 
     def bring(self, x: Inputs, *results: object) -> tuple:
-        """Return inputs, and results of `send`, on the CPU if the inputs are small; otherwise
-        return them unchanged."""
+        """Return inputs, and results of `send`, on the CPU if inputs are small, else unchanged."""
         if self.device == "cpu" or not _is_small(x):
             return x, *results
         return tuple(map(self._brought, (x, *results)))
@@ -46,8 +43,7 @@ class Nearby:
         return here
 
     def send(self, here: Tensors) -> Tensors:
-        """Return a result on the device, without a copy if it is there. `bring` returns the
-        original without a copy."""
+        """Return a result on the device, itself if it is there. `bring` returns the original."""
         if self.device == "cpu" or here.out.is_cuda:
             return here
         there = _moved(here, self.device)

@@ -1,5 +1,4 @@
-"""Global state that a call must leave unchanged: settings, random number generators, the process
-itself.
+"""Global state that a call must leave unchanged: settings, random numbers, the process itself.
 
 It is read before and after each call. Anything that changed is restored, so it cannot affect the
 oracle or other implementations, and the contract check reports it.

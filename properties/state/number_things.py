@@ -1,4 +1,4 @@
-"""How the processor computes, and the random number generators of numpy and Python."""
+"""The processor's modes, and the random number generators of numpy and Python."""
 
 from __future__ import annotations
 

@@ -9,8 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Change:
-    """A change of global state by a call. thing: the name of the state; text: the problem for the
-    contract, in words."""
+    """A change of global state by a call.
+
+    thing: the name of the state. text: the problem for the contract, in words.
+    """
 
     thing: str
     text: str

@@ -71,8 +71,10 @@ def _set_cpu_random(state: bytes) -> None:
 
 
 def _gpu() -> tuple | None:
-    """Return (device, stream, bytes of the generator) of the GPU in use; None if there is none, or
-    it does not answer."""
+    """Return (device, stream, bytes of the generator) of the GPU in use, or None.
+
+    None means that no GPU is in use, or that it does not answer.
+    """
     if not torch.cuda.is_initialized():
         return None
     try:

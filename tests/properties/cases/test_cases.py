@@ -74,7 +74,7 @@ def test_dtypes_may_have_the_prefix_torch():
     [
         ("seqlen=65", "there is no field 'seqlen'; the fields are batch, seqlen_q, seqlen_k"),
         ("seqlen_q=65,headdim=64", "seqlen_q=65,headdim=64: fields are separated by spaces, not by commas"),
-        ("causal", "'causal' is no field=value"),
+        ("causal", "'causal' is not of the form field=value"),
         ("batch=2 batch=3", "batch is given twice"),
         ("headdim=0", "headdim=0: should be at least 1"),
         ("seqlen_q=-1", "seqlen_q=-1: should be at least 0"),

@@ -93,7 +93,7 @@ def test_a_tried_value_is_supported_exactly_where_it_is_declared(feature, value)
     promised, all_but_this = DECLARATIONS[feature.name](value)
     case = feature.changed(PLAIN, value)
     assert refusal(case, promised) is None
-    assert refusal(case, all_but_this) == f"{feature.words(value)} is not in what tested supports"
+    assert refusal(case, all_but_this) == f"{feature.words(value)} is not supported by tested"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_docs_name_all_fields_of_a_case():
 def test_headdims_are_supported_exactly_where_they_are_declared():
     case = PLAIN.but(headdim=96)
     assert refusal(case, dict(headdims={96})) is None
-    assert refusal(case, dict(headdims={64, 128})) == "headdim 96 is not in what tested supports"
+    assert refusal(case, dict(headdims={64, 128})) == "headdim 96 is not supported by tested"
 
 
 def test_every_field_of_supports_declares_a_feature():

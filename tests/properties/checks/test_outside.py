@@ -197,7 +197,7 @@ def test_inputs_are_aligned_as_torch_aligns_them():
 def test_nothing_is_asked_where_nothing_is_promised_outside():
     result = verdict(first_columns, outside="undefined")
     assert (result.verdict, result.why) == (REFUSED, Reason.NOT_DECLARED)
-    assert result.reason == 'outside="undefined": calls outside of `supports` promise nothing'
+    assert result.reason == 'outside="undefined": calls outside of `supports` have no defined result'
 
 
 def test_no_probe_is_inside_the_promise_of_everything():
@@ -225,7 +225,7 @@ def test_no_probe_is_inside_the_promise_of_everything():
 
 def test_a_promise_that_is_broken_is_not_blamed_on_what_is_outside():
     found = verdict(lambda q, k, v: 1 + unchecked(q, k, v))
-    assert (found.verdict, found.reason) == (UNKNOWN, "what is promised is wrong, too: other laws say how")
+    assert (found.verdict, found.reason) == (UNKNOWN, "supported calls are wrong, too: other laws say how")
 
 
 def test_what_is_wrong_outside_is_found_beside_a_broken_promise():

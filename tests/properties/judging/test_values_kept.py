@@ -44,7 +44,7 @@ def test_a_part_that_is_kept_is_found_if_no_result_is_as_before():
     message = found(of_first("k"), CASE)
     assert message.headline.startswith("lse[")
     assert message.headline.endswith("; new values were written into the same tensors, and it was right before")
-    assert message.suggests.startswith("a result, or part of one, that is kept by the address")
+    assert message.suggests.startswith("a result, or part of one, is cached by the address")
 
 
 def test_a_mistake_with_any_values_is_not_called_kept():
@@ -68,5 +68,5 @@ def test_values_that_are_wrong_wherever_they_lie_are_not_called_kept():
     trial = Trial(replace(torch_math.IMPL, forward=forward), CASE, "cpu")
     first = trial.x.v
     message = broken(LAW.hold, trial)
-    assert message.headline.endswith("and elsewhere they give this, too")
+    assert message.headline.endswith("and other addresses give this, too")
     assert "wrong for these values" in message.suggests

@@ -119,7 +119,7 @@ def test_the_dout_that_would_hide_it_is_named():
     case = parse_case("seqlen_q=5 headdim=4")
     swapped = with_gradients(lambda dout, dq, dk, dv: (dq, dk, dv + 0.1 * (dout - dout.roll(1, 1)).pow(2).sum(1, True)))
     lines = observed(judge(GRADIENTS, swapped, replace(PLAN, case=case)))
-    assert "dv is right, and this would not show, with dout = 1 or the same dout in every query" in lines
+    assert "dv is right with dout = 1 or the same dout in every query, which would hide this mistake" in lines
     assert "dv is wrong with dout = 0 but in query 0 and dout = 0 but in query 4, too" in lines
 
 
