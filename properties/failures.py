@@ -44,12 +44,14 @@ class Reason(Enum):
 class LawBroken(AssertionError):
     """A law does not hold.
 
-    `headline` alone is enough to file an issue; `observed` are the facts below it. `suggests` is a
-    guess from the pattern, and is shown as one. `investigate` makes further calls, once, when the
-    smallest case is known. It returns a phrase for the end of the headline, and lines for what was
-    observed. `findings` are everything that is wrong, while the headline names only the first.
-    Repeats agree if they have the same findings. `found` holds the findings of a layer of race
-    detection.
+    headline: one line that is enough to file an issue.
+    observed: the facts below it.
+    suggests: a guess from the pattern, which is shown as one.
+    investigate: makes further calls, once, when the smallest case is known. It returns a phrase for
+        the end of the headline, and lines for what was observed.
+    findings: everything that is wrong, while the headline names only the first. Repeats agree if
+        they have the same findings.
+    found: the findings of a layer of race detection.
     """
 
     def __init__(

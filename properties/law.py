@@ -25,15 +25,18 @@ from flash_attest.properties.trial import Trial
 
 @dataclass(frozen=True)
 class Law:
-    """One law. `bug` is its section in docs/why/bugs.md.
+    """One law.
 
-    `share` scales the number of cases that the profile asks for. `device` is the only device on
-    which the law can fail; None means every device. A law with "cpu" is judged on the CPU, whatever
-    device the run is on. `last`: the law is judged after the implementation's other laws, as a
-    wrong kernel may end the process. `collects`: the findings of all cases form one set, each with
-    its smallest case (judging/collected.py). `together` gets the trials of all drawn cases before
-    each one is judged by itself, which saves later work. It raises LawBroken for anything that
-    breaks the law, whichever case causes it.
+    bug: its section in docs/why/bugs.md.
+    share: the law's part of the number of cases that the profile asks for.
+    device: the only device on which the law can fail; None means every device. A law with "cpu" is
+        judged on the CPU, whatever device the run is on.
+    last: whether it is judged after the implementation's other laws, as a wrong kernel may end the
+        process.
+    collects: whether the findings of all cases form one set, each with its smallest case
+        (judging/collected.py).
+    together: gets the trials of all drawn cases before each one is judged by itself, which saves
+        later work. It raises LawBroken for anything that breaks the law, whichever case causes it.
     """
 
     function: Callable[[Trial], None]

@@ -75,7 +75,7 @@ class Trial:
     def form(self) -> str:
         """Whether roundings count as independent, or add up in the worst way (oracle/budget.py).
 
-        The regime decides.
+        This depends on the regime.
         """
         return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision)
 

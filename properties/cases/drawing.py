@@ -1,6 +1,6 @@
 """Draws cases through Hypothesis so that they depend on the seed alone.
 
-They do not depend on what else is loaded or was judged.
+Nothing else matters: neither what is loaded, nor what was judged before.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ TRIED, FIRST_TRIED = 20, 200
 class Drawing:
     """`examples` cases of a strategy, drawn from the seed `number`.
 
-    No case depends on the one before, or on its result. Many are drawn in one go. That takes a
-    third to a half of the time that Hypothesis needs if each case is judged before the next is
-    drawn, when its data is no longer in the cache.
+    No case depends on the one before, or on its result. Many cases are drawn in one go. This takes
+    a third to a half of the time that Hypothesis needs if it judges each case before it draws the
+    next one, when its data is no longer in the cache.
     """
 
     strategy: st.SearchStrategy[Case]

@@ -15,14 +15,18 @@ from flash_attest.properties.cases.features import FEATURES
 class Draws:
     """The conditions of a law on its cases.
 
-    features: for each feature that the law names (features.py), the values it wants; others are
-    unrestricted. cross, gqa: True, False, or None for whatever is declared. With cross=True the two
-    lengths are drawn independently, and may be equal. bias_mask: which masks a bias may have.
-    seqlen_q, seqlen_k: (least, most); most=None follows the device. stretch: how many times longer
-    than usual the sequences may be. reach: a length that sequences can reach, if the limits of the
-    device allow it. two_tiles: sequences can reach two tiles of keys and part of a third, so that a
-    bias can hide a whole tile. where: a condition that fields cannot express. toward: changes a
-    drawn case so that `where` is likely to hold.
+    features: for each feature that the law names (features.py), the values it wants. Other features
+        have any declared value.
+    cross, gqa: True, False, or None for whatever is declared. With cross=True the two lengths are
+        drawn independently, and may be equal.
+    bias_mask: which masks a bias may have.
+    seqlen_q, seqlen_k: (least, most); most=None follows the device.
+    stretch: how many times longer than usual the sequences may be.
+    reach: a length that sequences can reach, if the limits of the device allow it.
+    two_tiles: sequences can reach two tiles of keys and part of a third, so that a bias can hide a
+        whole tile.
+    where: a condition that fields cannot express.
+    toward: changes a drawn case so that `where` is likely to hold.
     """
 
     features: Mapping[str, tuple] = field(default_factory=dict)

@@ -45,18 +45,21 @@ class Need:
 class Feature:
     """One feature of attention.
 
-    name: the name in laws and tables. values: the values to draw, the simplest first. takes:
-    (supports, value) -> whether an implementation with this declaration takes the value. words:
-    value -> the value in the words of messages: "bias vector". of: case -> its value; by default
-    the field of a case that has the feature's name. with_value: (case, value) -> the case with that
-    value; by default that field is changed. declare: how `Supports` declares it, as documentation
-    shows it. neutral: the value that turns the feature off; None also if there is no such value.
-    unnamed: the values that a law gets if it does not name the feature; None means all. together:
-    whether the value is drawn in one product with others. strategies.py draws the rest, with the
-    sizes. part: whether it is an argument of oracle.Mask or of oracle.Variant (a bias is a tensor,
-    so it is passed separately). advice: what to declare if an implementation does not take the
-    keyword. needs: the needs of laws that depend on it, by name. tried: the values that the
-    contract check tries, one by one.
+    name: the name in laws and tables.
+    values: the values to draw, the simplest first.
+    takes: (supports, value) -> whether an implementation with this declaration takes the value.
+    words: value -> the value in the words of messages: "bias vector".
+    of: case -> its value; by default the field of a case that has the feature's name.
+    with_value: (case, value) -> the case with that value; by default that field is changed.
+    declare: how `Supports` declares it, as documentation shows it.
+    neutral: the value that turns the feature off; None also if there is no such value.
+    unnamed: the values that a law gets if it does not name the feature; None means all.
+    together: whether the value is drawn in one product with others. strategies.py draws the rest.
+    part: whether it is an argument of oracle.Mask or of oracle.Variant. A bias, which is a tensor,
+        is passed separately.
+    advice: what to declare if an implementation does not take the keyword.
+    needs: the needs of laws that depend on it, by name.
+    tried: the values that the contract check tries, one by one.
     """
 
     name: str

@@ -55,11 +55,14 @@ def place(
 ) -> Placed:
     """Store the values of a 4-D tensor (w, x, y, z) as `layout` says, surrounded by `fill`.
 
-    margin: the least number of elements before and after. away_from: modulo 128, the address
-    differs from that tensor's; torch aligns to 64 bytes. contiguous    as torch makes it transposed
-    the two middle dimensions are exchanged in memory packed        every third row of a longer
-    tensor, like q in a packed qkv gapped        rows longer than z, the rest unused sliced
-    the beginning of both middle dimensions, like k[:, :n] of a cache, or some of the heads
+    margin: the least number of elements before and after.
+    away_from: modulo 128, the address differs from that tensor's; torch aligns to 64 bytes.
+
+    contiguous    as torch makes it
+    transposed    the two middle dimensions are exchanged in memory
+    packed        every third row of a longer tensor, like q in a packed qkv
+    gapped        rows longer than z, the rest unused
+    sliced        the beginning of both middle dimensions, like k[:, :n] of a cache, or some heads
     last_strided  the last dimension has stride 2
     """
     w, x, y, z = tensor.shape

@@ -23,9 +23,10 @@ ASKED = ("dtype", "headdim", "gqa", "layout")
 class Probe:
     """One call outside of the contract.
 
-    what: how it differs from a supported case, in the words of a message. case: the case whose
-    inputs are built and then changed by `change`. answered: whether there is a right answer.
-    coarse: the answer may be as inexact as in bfloat16, as no precision is declared.
+    what: how it differs from a supported case, in the words of a message.
+    case: the case whose inputs are built and then changed by `change`.
+    answered: whether there is a right answer.
+    coarse: whether the answer may be as inexact as in bfloat16, as no precision is declared.
     """
 
     what: str

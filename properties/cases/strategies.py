@@ -47,10 +47,8 @@ class Limits:
     def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
         """Return the limits for "cpu" or "cuda".
 
-        An implementation that is judged on a share of the cases gets lower ones.
-
-        small: on a CPU, a tile of 64 and the beginning of the next, and few heads, as an emulator
-        is slow for each.
+        An implementation that is judged on a share of the cases gets lower ones. small: on a CPU, a
+        tile of 64 and the beginning of the next, and few heads, as an emulator is slow for each.
         """
         if small and device == "cpu":
             return cls(70, 70, int(2**14 * share), heads=6, stretch=LONG // 2)

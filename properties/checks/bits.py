@@ -11,7 +11,7 @@ from flash_attest.properties.trial import Trial
 
 
 def keeps_when_others_change(trial: Trial) -> bool:
-    """Return whether a result keeps its bits when inputs that it does not depend on change.
+    """Return whether a result keeps its bits when inputs change that it does not depend on.
 
     With int8 or fp8 it does not: one quantization step serves many rows.
     """
@@ -27,7 +27,7 @@ def keeps_when_scaled(trial: Trial) -> bool:
 
 
 def keeps_when_moved(trial: Trial) -> bool:
-    """Return whether powers of four may move between q and softmax_scale without a change of bits.
+    """Return whether moving powers of four between q and softmax_scale keeps all bits.
 
     If k is multiplied by the root of the scale, it may become subnormal in float16.
     """

@@ -23,9 +23,7 @@ MOST_KEYS = 60  # in one column of v; rounding in bfloat16 then stays below half
 def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
     """Check that exp(lse) counts the keys in `seen`, with inputs that make every score 0.
 
-    The counts are compared exactly.
-
-    seen: bool, broadcastable to (b, h, sq, sk).
+    The counts are compared exactly. seen: bool, broadcastable to (b, h, sq, sk).
     """
     lse = trial.run(x).lse
     got = lse.double().exp().round()

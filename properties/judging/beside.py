@@ -67,7 +67,7 @@ def look_beside(judgement: Judgement, failure: Found) -> Beside | None:
 def _failing_as(judgement: Judgement, broken: LawBroken) -> Callable[[Case], bool]:
     """Return a function that says whether another case fails in the same way.
 
-    That is with an exception if `broken` is one, and else without.
+    Both failures are exceptions, or neither is.
     """
     stop = time.perf_counter() + MOST_SECONDS
 

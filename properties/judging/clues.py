@@ -1,8 +1,8 @@
 """Finds what is special about a smallest failing case, and judges a law without it.
 
 A clue is a negative scale, a mask, a head dim, a dtype, and so on. The failure needs it, as
-shrinking could not remove it. After all cases with every clue of a failure are left out, anything
-that still fails is another defect.
+shrinking could not remove it. Then the cases that have every clue of the failure are left out:
+anything that still fails is another defect.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ from flash_attest.properties.state.thing import Change
 class Tried:
     """The result of trying the contract out.
 
-    problems: each is a line that says what to change; [] if the contract is kept. left_out: the
-    sizes and feature values that show a problem while others do not; laws are judged without them.
+    problems: lines that say what to change; [] if the contract is kept.
+    left_out: the sizes and feature values that show a problem while others do not. Laws are judged
+        without them.
     judged: False if every call shows a problem, or if this process could not find out.
     """
 

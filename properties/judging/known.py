@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Known:
     """The knowledge of one process that judges. Everything that judges by its plan sees it.
 
-    lost_in, lost_case: the test and the case in which this process lost its GPU context; "" while
-    it has one. no_sanitizer: why compute-sanitizer's tools do not run on this machine; "" while no
-    reason is known. waits_in_vain: how many times in a row a wait for GPU memory has not helped.
+    lost_in, lost_case: the test and the case in which this process lost its GPU context, or "".
+    no_sanitizer: why compute-sanitizer's tools do not run on this machine; "" if not known.
+    waits_in_vain: how many times in a row a wait for GPU memory has not helped.
     """
 
     lost_in: str = ""

@@ -48,10 +48,11 @@ def give_back() -> None:
 def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer]) -> Answer:
     """Return attempt(), which is restarted if GPU memory runs out.
 
-    Other workers use much memory for a while, and then free it.
+    Other workers use much memory for a while, and then free it. known: counts how often waiting was
+    in vain.
 
-    known: counts how often this was in vain. Raises OutOfMemory if memory still does not suffice,
-    and at once on a CPU, where each process has its own limit.
+    Raises OutOfMemory if memory still does not suffice, and at once on a CPU, where each process
+    has its own limit.
     """
     if device != "cuda" or known.waits_in_vain == MOST_IN_VAIN:
         return attempt()

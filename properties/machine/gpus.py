@@ -33,10 +33,7 @@ def visible_gpus() -> list[str]:
 
 
 def hide_gpus() -> None:
-    """Hide all GPUs from this process and those that it starts.
-
-    It must not have used CUDA yet.
-    """
+    """Hide all GPUs from this process, which has not used CUDA yet, and those that it starts."""
     if visible_gpus():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -44,9 +41,7 @@ def hide_gpus() -> None:
 def emulate_if_no_gpu(device: str = "auto") -> None:
     """Run kernels in Triton and Numba in the emulator if no GPU is visible.
 
-    This includes kernels of plug-ins.
-
-    device: as for --device; "cpu" hides the GPUs.
+    This includes kernels of plug-ins. device: as for --device; "cpu" hides the GPUs.
     """
     if device == "cpu":
         hide_gpus()

@@ -1,8 +1,8 @@
 """Computes the oracle and the budget of a small case on the CPU, even if a GPU is judged.
 
-They take some 300 operations of 2 us each. A GPU runs the kernels of several workers in turns, so a
-run would wait for these operations. Each worker has its own core, which takes half as long for the
-smallest cases and twice as long for the largest ones (docs/measured/index.md).
+The two take some 300 operations of 2 us each. A GPU runs the kernels of several workers in turns,
+so a run would wait for these operations. Each worker has its own core, which takes half as long for
+the smallest cases and twice as long for the largest ones (docs/measured/index.md).
 
 The tensors of a dataclass (Inputs, Attention, Budget) move in one copy, since the host waits for
 each copy from a GPU.

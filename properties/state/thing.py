@@ -22,11 +22,14 @@ class Change:
 class Thing:
     """A piece of global state that a call must leave unchanged.
 
-    read() returns a value that == can compare; put_back(before) restores it; words(before, after)
-    describes a change. lazily: importing a library may add to it, which is no mistake, so it is
-    compared only if the call imported nothing. steady: the suite itself does not change it during a
-    case, so it is read once before all calls of the case. optional: None means that there is no
-    value to compare.
+    read(): returns a value that == can compare.
+    put_back(before): restores it.
+    words(before, after): describes a change.
+    lazily: whether importing a library may add to it, which is no mistake. It is then compared only
+        if the call imported nothing.
+    steady: whether the suite itself leaves it alone during a case. It is then read once, before all
+        calls of the case.
+    optional: whether None means that there is no value to compare.
     """
 
     name: str
