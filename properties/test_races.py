@@ -147,7 +147,7 @@ def test_sanitizers_report_nothing(trial):
     clean = trial.case in meter.clean
     if not (kernels := meter.clean[trial.case] if clean else kernels_of(trial)):
         meter.looks += 1
-        none = f"launches no kernels beside those of PyTorch's operators in {plural(meter.looks, 'case')}"
+        none = f"launches only kernels of PyTorch's operators in {plural(meter.looks, 'case')}"
         meter.note = meter.note if meter.cases else none
         trial.needs(False)
     if not clean and (findings := sanitized([trial], program, kernels)):

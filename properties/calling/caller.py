@@ -37,7 +37,7 @@ class Caller:
     device: str
     meter: Meter = field(default_factory=Meter)
     known: Known = field(default_factory=Known)  # holds the state changes that the contract check has reported
-    judges_state: bool = True  # whether a changed global state breaks the law; False: the maker of this looks at it
+    judges_state: bool = True  # whether a changed global state breaks the law; False: the caller of this checks it
     watch: Watch = field(default_factory=Watch)  # records global state that calls change (properties/state)
 
     same_process: ClassVar[bool] = True  # whether the implementation shares memory with the law

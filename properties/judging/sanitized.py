@@ -14,7 +14,7 @@ from flash_attest.races.finding import Finding, merge
 from flash_attest.races.sanitizer import Tool
 
 LIMIT = 180.0  # seconds for the tools, which run at once; each process compiles a plug-in's Numba kernels
-NOT_ALONE = "compute-sanitizer watches a process of its own, and no other process can find this implementation"
+NOT_ALONE = "compute-sanitizer needs a separate process, and no other process can find this implementation"
 TOGETHER = 4  # cases that one process runs one after another
 
 

@@ -103,7 +103,7 @@ def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(in
         looks.clear()
         result = judged(examples=examples)
         assert (result.verdict, result.why) == (REFUSED, Reason.NO_CASE)
-        assert result.reason == "launches no kernels beside those of PyTorch's operators in 5 cases"
+        assert result.reason == "launches only kernels of PyTorch's operators in 5 cases"
         assert test_races.MOST_LOOKS <= len(looks) <= test_races.MOST_LOOKS + 2 * sanitized.TOGETHER
 
 
