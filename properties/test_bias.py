@@ -100,6 +100,7 @@ def test_finite_masks_hide_as_infinity_does(trial):
     gradients must be numbers.
     """
     x = trial.zeroed("q")
+    # Put the large negative bias where the case has -inf, and everywhere in some rows.
     hidden, least = x.bias.isinf(), torch.finfo(x.bias.dtype).min
     mask = least if trial.case.seed % 2 else max(-1e9, least / 2)
     merges = trial.impl.precision.merge == "lse"
@@ -107,12 +108,13 @@ def test_finite_masks_hide_as_infinity_does(trial):
     if has_mean:
         hidden = hidden | (trial.random("rows").integers((*x.bias.shape[:3], 1), 0, 3) == 0)
     x = x.with_(bias=torch.where(hidden, mask, 0.0).to(x.bias.dtype))
+    # Only the other keys count; in a row without others, the masked ones.
     visible = trial.visible()
-    left = visible & ~hidden
-    masked = visible & ~left.any(dim=-1, keepdim=True)  # the keys of rows that are all masked
-    check_averages(trial, x, left | masked if has_mean else left)
+    unmasked = visible & ~hidden
+    masked = visible & ~unmasked.any(dim=-1, keepdim=True)  # the keys of rows that are all masked
+    check_averages(trial, x, unmasked | masked if has_mean else unmasked)
     if trial.impl.lse is not None:
-        check_counts(trial, x, left)
+        check_counts(trial, x, unmasked)
     if trial.backward and not bool(masked.any()):
         for name, tensor in trial.run(x, backward=True).items():
             if name != "lse":

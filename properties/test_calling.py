@@ -142,11 +142,13 @@ def test_answers_follow_the_values(trial):
     into the same tensors, give their own results, within the error budget.
     """
     caller, backward = trial.caller, trial.backward
+    # Equal values at other addresses.
     handed, _ = caller.place(trial.x, 0.0)
     first = caller.call(handed, backward=backward).copy()
     others, _ = caller.place(trial.x, 0.0, away_from=handed)
     elsewhere = caller.call(others, backward=backward)
     check_unchanged(trial, first, elsewhere, "at other addresses; at the first addresses it was")
+    # New values in the same tensors.
     new = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
     for name, tensor in handed.items():
         tensor.copy_(caller.as_stored(name, getattr(new, name)))
@@ -154,6 +156,7 @@ def test_answers_follow_the_values(trial):
     try:
         check_budget(trial, second, new)
     except LawBroken as broken:
+        # Find out whether an earlier result was returned, or new values are wrong at any address.
         as_before = [name for name, tensor in second.items() if torch.equal(tensor, getattr(first, name))]
         cached = [name for name in as_before if _is_wrong(trial, second, new, name)]  # 0 may be right both times
         if not cached:

@@ -134,6 +134,7 @@ def test_split_keys_merge_by_lse(trial):
     """
     x, case = trial.x, trial.case
     n = trial.cut("split", case.seqlen_k, lambda n: [case.but(seqlen_k=n), case.but(seqlen_k=case.seqlen_k - n)])
+    # The two parts.
     parts = []  # (out, lse, sigma of out, sigma of lse) in float64; out and lse as they were stored, rounded
     for keys in (slice(None, n), slice(n, None)):
         bias = None if x.bias is None else x.bias[..., keys].contiguous()
@@ -143,6 +144,7 @@ def test_split_keys_merge_by_lse(trial):
         parts.append(
             (out, lse, combined(trial, budget.out, storing(trial, out)), budget.lse + 2.0**-24 * _finite(lse).abs())
         )
+    # The parts merged, and their errors.
     lse = torch.logaddexp(parts[0][1], parts[1][1])
     weights = [_finite((part_lse - lse).exp()) for _, part_lse, _, _ in parts]  # (b, h, sq)
     (out_1, _, sigma_1, sigma_lse_1), (out_2, _, sigma_2, sigma_lse_2) = parts

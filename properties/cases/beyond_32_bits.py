@@ -29,6 +29,7 @@ def enlarged(impl: Implementation, case: Case) -> Case | None:
     headdim = max((d for d in takes if d <= HEADDIM), default=min(takes))
     # Two bytes if there is a choice: the offsets are the same, and half the memory is enough.
     dtype = min((case.dtype, *impl.supports.dtypes), key=lambda dtype: dtype.itemsize)
+    # Lengths as short as the grid allows, in a multiple that the implementation takes.
     least = ELEMENTS // (GRID // NHEADS * NHEADS * headdim) + 2
     for multiple in MULTIPLES:
         seqlen = rounded_up(least | 1, multiple)

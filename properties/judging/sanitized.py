@@ -65,6 +65,7 @@ def sanitized(
     first, cases = trials[0], [str(trial.case) for trial in trials]
     if first.known.no_sanitizer:
         raise Undecided(first.known.no_sanitizer, Reason.NO_SANITIZER)
+    # Start one process for each tool, and collect what they find.
     again = first.origin.again()
     if first.alone is None or again is None:
         raise Undecided(NOT_ALONE, Reason.NO_SANITIZER)
@@ -73,6 +74,7 @@ def sanitized(
     findings: list[Finding] = []
     for each in watched:
         merge(findings, each.report.findings)
+    # Without a finding, a tool that gave no answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
     if undecided and not findings:
         why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES
