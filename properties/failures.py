@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import torch
 
 from flash_attest.races.finding import Finding
+
+if TYPE_CHECKING:
+    from flash_attest.properties.checks.wrong import Wrong
 
 # The words of CUDA, its libraries, Triton and torch's CPU allocator, which raise plain
 # RuntimeErrors. For GPU memory that torch allocates itself, it has an exception type.
@@ -52,6 +56,7 @@ class LawBroken(AssertionError):
     findings: everything that is wrong, while the headline names only the first. Repeats agree if
         they have the same findings.
     found: the findings of a layer of race detection.
+    wrong: which queries and keys are wrong, for the page.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class LawBroken(AssertionError):
         investigate: Callable[[], tuple[str, list[str]]] | None = None,
         findings: Iterable[str] = (),
         found: Iterable[Finding] = (),
+        wrong: Wrong | None = None,
     ):
         super().__init__(headline)
         self.headline = headline
@@ -70,6 +76,7 @@ class LawBroken(AssertionError):
         self.investigate = investigate
         self.findings = frozenset(findings) or frozenset({headline})
         self.found = tuple(found)
+        self.wrong = wrong
 
 
 def findings_of(found: Iterable[Finding]) -> LawBroken:

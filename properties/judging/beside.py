@@ -39,15 +39,19 @@ class Beside:
         return f"{ALSO} without {self.without}: {self.broken.headline}"
 
 
-def look_beside(judgement: Judgement, failure: Found) -> Beside | None:
-    """Judge the law without the clue of a failure, in one more search.
+def clues_in(judgement: Judgement, failure: Found) -> LeftOut | None:
+    """Return what is special about the smallest case of a failure; None if it cannot be found out."""
+    try:
+        return LeftOut(clues_of(judgement, failure.case, _failing_as(judgement, failure.broken)))
+    except (ContextLost, ContractError):  # `accepts` may raise for a case that it has not seen before
+        return None
+
+
+def look_beside(judgement: Judgement, left_out: LeftOut) -> Beside | None:
+    """Judge the law without the clues of a failure, in one more search.
 
     Returns None if there is no clue, or if nothing could be decided.
     """
-    try:
-        left_out = LeftOut(clues_of(judgement, failure.case, _failing_as(judgement, failure.broken)))
-    except (ContextLost, ContractError):  # `accepts` may raise for a case that it has not seen before
-        return None
     if not left_out.clues:
         return None
     own = Meter(clock=judgement.meter.clock)
@@ -58,7 +62,7 @@ def look_beside(judgement: Judgement, failure: Found) -> Beside | None:
         result = Found(lost.broken, lost.case)
     except (Undecided, AnotherCase, Unsatisfiable, ContractError):
         return None
-    judgement.meter.cases += own.cases
+    judgement.meter.add(own)
     if result.broken is None and not own.cases:
         return None
     return Beside(str(left_out), own.cases, result.broken, result.case)
