@@ -18,7 +18,7 @@ class Meter:
     cases: int = 0
     clock: Clock = field(default_factory=Clock)
     worst_z: dict[str, float] = field(default_factory=dict)
-    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if nothing was measured).
+    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
     tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
     z_of_case: float | None = None
     repeats: int = 0

@@ -40,7 +40,7 @@ class Beside:
 
 
 def clues_in(judgement: Judgement, failure: Found) -> LeftOut | None:
-    """Return what is special about the smallest case of a failure; None if it cannot be found out."""
+    """Return what is special about the smallest case of a failure; None if it cannot be found."""
     try:
         return LeftOut(clues_of(judgement, failure.case, _failing_as(judgement, failure.broken)))
     except (ContextLost, ContractError):  # `accepts` may raise for a case that it has not seen before
