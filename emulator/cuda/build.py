@@ -1,4 +1,4 @@
-"""Compiles authors' .cu files with g++: each once, by content, into the user's cache (emulator/build_cache.py)."""
+"""Compiles authors' .cu files with g++: once each, by content, into the user's cache."""
 
 from __future__ import annotations
 
@@ -20,34 +20,37 @@ from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 
 HERE = Path(__file__).resolve().parent
 INCLUDE, HOST, EMULATOR = HERE / "include", HERE / "host", HERE.parent
-# The same reason as for -fno-gnu-unique: the plain and the traced library of a file must not share a variable.
+# For the same reason as -fno-gnu-unique: the plain and the traced library of a file must not share
+# a variable.
 HIDDEN = ("-fvisibility=hidden",)
 PLAIN = ("-O2", "-g1")
 # -fno-optimize-sibling-calls, -fno-crossjumping: an access keeps a line of its own.
-# -fno-tree-loop-distribute-patterns: a loop does not become a call of memset.
-# -fno-tree-vectorize: accesses stay as wide as they were written.
-# -fno-builtin-memcpy and the others: they stay calls, see NOT_ANNOUNCED.
+# -fno-tree-loop-distribute-patterns: a loop does not become a call of memset. -fno-tree-vectorize:
+# accesses stay as wide as they were written. -fno-builtin-memcpy and similar: they stay calls, see
+# NOT_ANNOUNCED.
 TRACED = (
     "-g1", "-fsanitize=thread,alignment", "--param", "tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls",
     "-fno-crossjumping", "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", "-fno-ipa-icf",
     "-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
 )  # fmt: skip
-LEVEL = "-O1"  # of the traced build, unless another is given
-LARGE = 40_000  # bytes of a file with its headers; above, a message is printed: g++ takes seconds
-# Refused by a header of include/, and not only because g++ compiles it: nvcc would not help.
+LEVEL = "-O1"  # of the traced build, unless the caller names another
+# bytes of a file with its headers; above this, g++ takes seconds and a message is printed
+LARGE = 40_000
+# These are refused by a header of include/, whichever compiler is used: nvcc would not help.
 NOT_BY_NVCC = ("PyTorch's headers", "cuBLAS", "cuRAND", "Thrust", "the driver API", "CUDA graphs")
-NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # not instrumented, so calls are redirected to host/hooks.cpp
+# g++ does not instrument them, so calls are redirected to host/hooks.cpp
+NOT_ANNOUNCED = ("memcpy", "memmove", "memset")
 
 
 @functools.cache
 def host() -> ctypes.CDLL:
-    """The library of host/, on top of the runtime's; authors' libraries find the names of both."""
+    """Load the library of host/ on top of the runtime's; authors' libraries use names of both."""
     runtime()
     return load_cpp(HOST, [*HEADERS, *sorted(HOST.glob("*.h")), *sorted((INCLUDE / "shim").glob("*"))])
 
 
 def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: bool, level: str = LEVEL) -> Path:
-    """The compiled library of a .cu, with an entry for each of `names`.
+    """Return the compiled library of a .cu, with an entry for each of `names`.
 
     Raises NoCompiler, CompileError (g++'s message), Refused (what is not covered, with the line).
     """
@@ -84,34 +87,36 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
 
 @functools.cache
 def _shim() -> str:
-    """A key of everything else that compiled files depend on; a change recompiles them."""
+    """Return a key of everything else that compiled files depend on; a change recompiles them."""
     files = sorted(p for p in INCLUDE.rglob("*") if p.is_file())
     files += [EMULATOR / "runtime" / "kernel_api.h", Path(__file__), HERE / "source.py"]
     return compiler_key(*(p.read_bytes() for p in files))
 
 
 def _compiled_shim(how: tuple[str, ...]) -> Path:
-    """A header that includes the shim. Beside it lies a precompiled one, which g++ takes in its place.
+    """Write a header that includes the shim, and beside it a precompiled one, which g++ uses
+    instead.
 
-    The shim and the headers of C++ that it includes have 26,000 lines, a small kernel ten.
+    The shim and the C++ headers that it includes have 26,000 lines; a small kernel has ten.
     """
 
     def make(to: Path) -> None:
         header = cache_folder() / f"{key}.h"
         write(header, f'#include "{INCLUDE / "cuda_shim.h"}"\n')
         if run(compiler()[0], "-x", "c++-header", *how, "-isystem", INCLUDE, header, "-o", to).returncode:
-            to.write_bytes(b"")  # g++ passes over an empty one, and reads the header
+            to.write_bytes(b"")  # g++ ignores an empty one and reads the header
 
     key = compiler_key(*how, str(INCLUDE), _shim())
     return built(key, make, ".h.gch").with_suffix("")
 
 
 def _preprocessed(source: Path, flags: tuple[str, ...], how: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The .cu with all includes and macros expanded, and the author's headers that it includes.
+    """Return the .cu with all includes and macros expanded, and the author's headers that it
+    includes.
 
-    A pragma stands for the shim, which is compiled already.
+    A pragma takes the place of the shim, which is compiled already.
     """
-    # The author's macros are defined after the shim, so that one called T does not break the shim.
+    # The author's macros are defined after the shim, so that a macro named T does not break it.
     defines = cache_folder() / f"{compiler_key(*flags)}.defines.h"
     lines = [flag.removeprefix("-D").partition("=") for flag in flags if flag.startswith("-D")]
     write(defines, "".join(f"#define {name} {value}\n" for name, _, value in lines))
@@ -130,7 +135,8 @@ def _preprocessed(source: Path, flags: tuple[str, ...], how: tuple[str, ...]) ->
 
 
 def _entries(names: list[str], kernels: list[str], traced: bool) -> str:
-    """C++ after the author's last line, for Python: the table of entries, the names of the kernels, the module."""
+    """Return C++ to append to the author's file, for Python: the table of entries, the kernels'
+    names, the module."""
     rows = "".join(f'\n# 1 "{name}"\n    ::emulator::entry<&{name}>({json.dumps(name)}),' for name in names)
     return f"""
 namespace emulator {{ extern const Module this_module = {{{int(traced)}, &anchor}}; }}
@@ -163,7 +169,8 @@ def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, tr
 
 
 def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileError:
-    """The error for a message of g++: Refused, with the author's line, for what is not covered; else CompileError."""
+    """Make the error for a message of g++: Refused, with the author's line, for what is not
+    covered; else CompileError."""
     if found := re.search(r"CUDA_SHIM_REFUSED:? ?([^\"\n]*)", stderr):
         own = re.findall(r"(?:In file included from|from|^)\s*([^:\n]+):(\d+)", stderr, re.MULTILINE)
         own = [(file, line) for file, line in own if str(INCLUDE) not in file]
@@ -179,7 +186,8 @@ def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileE
                 f"{name!r} should be a C++ expression that names one function of {source.name}: "
                 "a host function or a kernel, template arguments written out"
             )
-    # Only for the first error: after another one, a name may be unknown because its declaration did not compile.
+    # Only for the first error: after another error, a name may be unknown because its declaration
+    # did not compile.
     if unknown := re.search(r"'(\w+)' was not declared in this scope", shown[0] if shown else ""):
         hints.append(
             f"{unknown[1]}: neither {source.name} nor the shim for the CPU has it "

@@ -1,4 +1,5 @@
-"""Compiles a .cu with nvcc: its kernels to PTX, its host code and emulator/cuda/cudart to a library, once, by content."""
+"""Compiles a .cu with nvcc, once, by content: its kernels to PTX, its host code and
+emulator/cuda/cudart to a library."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from flash_attest.emulator.errors import CompileError
 
 HERE = Path(__file__).resolve().parent
 CUDART = HERE / "cudart"
-ARCHITECTURE = "compute_80"  # the newest whose kernels use no wgmma, TMA or clusters
-# -lineinfo: .loc lines. -c with PTX only: ptxas does not run.
+ARCHITECTURE = "compute_80"  # the newest one whose kernels use no wgmma, TMA or clusters
+# -lineinfo writes .loc lines. -c with PTX only keeps ptxas from running.
 FLAGS = (
     "-std=c++17", "-c", "-lineinfo", f"-gencode=arch={ARCHITECTURE},code={ARCHITECTURE}", "-cudart=none", "-w",
     "-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique,-O1,-g1",
@@ -27,7 +28,8 @@ NONE = "nvcc, which compiles it to PTX that runs here, was not found: install th
 
 
 def nvcc() -> str | None:
-    """The path of nvcc: CUDACXX, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, or a wheel of NVIDIA's. None if not found."""
+    """Find nvcc in CUDACXX, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, or a wheel of NVIDIA's;
+    None if not found."""
     if named := os.environ.get("CUDACXX"):
         return shutil.which(named)
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
@@ -49,7 +51,8 @@ def _version(path: str) -> str:
 
 @functools.cache
 def include_folder(path: str) -> Path:
-    """The folder of cuda_runtime.h that an nvcc uses. It may be a script, so it is asked."""
+    """Return the folder of the cuda_runtime.h that an nvcc uses. nvcc may be a script, so it is
+    asked."""
     plan = run(path, "--dryrun", "-x", "cu", os.devnull).stderr
     for folder in re.findall(r'-I\s*"?([^"\s]+)"?', plan):
         if (Path(folder) / "cuda_runtime.h").is_file():
@@ -60,7 +63,8 @@ def include_folder(path: str) -> Path:
 
 
 def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...]) -> Path:
-    """The library of a .cu made by the nvcc at `path`, with an entry for each of `names`, and the PTX in it.
+    """Return the library of a .cu made by the nvcc at `path`, with an entry for each of `names`,
+    and its PTX inside.
 
     Raises CompileError (the message of nvcc), NoCompiler.
     """
@@ -80,7 +84,7 @@ def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...
 
 
 def _headers(path: str, source: Path, flags: tuple[str, ...]) -> list[str]:
-    """The author's headers that the .cu includes."""
+    """Return the author's headers that the .cu includes."""
     with counted():
         made = run(path, "-M", "-std=c++17", f"-ccbin={compiler()[0]}", *flags, source)
     if made.returncode:
@@ -116,7 +120,7 @@ def _compile(path: str, source: Path, names: list[str], flags: tuple[str, ...], 
 
 
 def _entries(names: list[str]) -> str:
-    """C++ after the author's last line, for Python: the table of entries."""
+    """Return C++ to append to the author's file, for Python: the table of entries."""
     rows = "".join(f'\n#line 1 "{name}"\n    ::emulator::entry<&{name}>({json.dumps(name)}),' for name in names)
     return f"""
 #line 1 "entries"
@@ -135,7 +139,7 @@ extern "C" int emulator_cuda_is_kernel(int n) {{
 
 
 def _explained(text: str, source: Path, names: Iterable[str]) -> CompileError:
-    """The error for what nvcc printed."""
+    """Make the error for nvcc's output."""
     lines = [line for line in text.splitlines() if "error" in line]
     hints = [
         f"{name!r} should be a C++ expression that names one function of {source.name}: a host function or a kernel, "

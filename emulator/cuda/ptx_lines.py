@@ -1,4 +1,5 @@
-"""Lines of PTX that nvcc made of a .cu: the author's, where nvcc names those of CUDA's own headers."""
+"""Source lines in PTX that nvcc made of a .cu: the author's, where nvcc names lines of CUDA's own
+headers."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 
 
 def with_own_lines(text: str, toolkit: Path) -> str:
-    """The PTX, with each line of a header of the toolkit replaced by the author's line that calls it.
+    """Return the PTX, with each line of a toolkit header replaced by the author's line that calls
+    it.
 
-    `.loc 2 151 3, function_name $L__info_string0, inlined_at 1 6 5` is line 151 of file 2, a function that line 6 of file 1
-    calls; that line may be in an inlined function too, which an earlier .loc says. No line of the text moves.
+    `.loc 2 151 3, function_name $L__info_string0, inlined_at 1 6 5` is line 151 of file 2, in a
+    function that line 6 of file 1 calls; that line may be in an inlined function too, which an
+    earlier .loc says. No line of the text moves.
     """
     foreign = {number for number, name in FILE.findall(text) if Path(name).resolve().is_relative_to(toolkit)}
     callers: dict[tuple[str, ...], tuple[str, ...]] = {}

@@ -19,14 +19,15 @@ HEADERS = sorted(FOLDER.glob("*.h"))
 
 @functools.cache
 def runtime() -> ctypes.CDLL:
-    """The runtime's library."""
+    """Return the runtime's library."""
     return load_cpp(FOLDER, HEADERS)
 
 
 def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The .cpp files of a folder as one library, which sees the libraries loaded before and is seen by those loaded later.
+    """Compile and load the .cpp files of a folder as one library.
 
-    headers: all that the files include. flags: of the compiler, after the usual ones. Raises NoCompiler, CompileError.
+    It sees the libraries loaded before, and those loaded later see it. headers: all that the files
+    include. flags: of the compiler, after the usual ones. Raises NoCompiler, CompileError.
     """
     sources = sorted(folder.glob("*.cpp"))
     how = [*COMMON, *flags, *([processor()] if "-march=native" in flags else [])]
@@ -36,7 +37,8 @@ def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -
 
 @functools.cache
 def processor() -> str:
-    """What this machine's processor can do: another machine, with another one, may share the cache."""
+    """Return the features of this machine's processor, because a different machine may share the
+    cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
