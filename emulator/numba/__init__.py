@@ -1,7 +1,7 @@
 """Numba on a CPU: kernels compile for sm_80 as on a GPU, and their PTX runs in emulator.ptx.
 
     from flash_attest.emulator.numba import activate
-    activate()                        # from now on any @cuda.jit kernel takes CPU tensors and NumPy arrays
+    activate()    # from now on any @cuda.jit kernel takes CPU tensors and NumPy arrays
     kernel[blocks, threads](x, y, n)
 
 patches.py      the names of numba-cuda that are replaced, all of them

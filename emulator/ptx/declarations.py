@@ -16,7 +16,7 @@ ONE = re.compile(r"\s*([\w$%]+)((?:\s*\[\s*\w*\s*\])*)\s*(?:=\s*(.*?))?\s*$", re
 
 
 def number(text: str) -> Immediate | None:
-    """A literal, or None."""
+    """Return a literal's value; None if the text is not a literal."""
     if found := INTEGER.match(text):
         digits = found[2]
         octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
@@ -34,7 +34,7 @@ def number(text: str) -> Immediate | None:
 
 
 def encoded(value: Immediate, type: str) -> bytes:
-    """The bytes of a literal in a type; a number that does not fit is cut as C does."""
+    """Return the bytes of a literal in a type; a number that does not fit is truncated as in C."""
     size = type_bytes(type)
     if type in ("f32", "f64") or (value.bits and size in (4, 8)):
         as_float = value.value
@@ -52,7 +52,7 @@ def encoded(value: Immediate, type: str) -> bytes:
 
 
 def parameters(text: str, error: Callable[..., Exception]) -> list[Parameter]:
-    """The parameters of a function, with their offsets."""
+    """Return the parameters of a function, with their offsets."""
     found, offset = [], 0
     for one in filter(None, (part.strip() for part in text.split(","))):
         type, name = TYPE.search(one), re.search(r"([\w$%]+)\s*(?:\[\s*(\d*)\s*\])?$", one)
@@ -60,7 +60,8 @@ def parameters(text: str, error: Callable[..., Exception]) -> list[Parameter]:
             raise error(f"{one!r} cannot be read as a parameter")
         size = type_bytes(type[1]) * int(name[2] or 1)
         align = re.search(r"\.align\s+(\d+)", one)
-        pointer = bool(re.search(r"\.ptr\b", one))  # .align is that of what it points to, then
+        # then .align belongs to the data that it points to
+        pointer = bool(re.search(r"\.ptr\b", one))
         step = int(align[1]) if align and not pointer else type_bytes(type[1])
         offset = -(-offset // step) * step
         kind = f"{type[1]}[]" if name[2] is not None else type[1]
@@ -70,7 +71,8 @@ def parameters(text: str, error: Callable[..., Exception]) -> list[Parameter]:
 
 
 def variables(space: str, text: str, extern: bool, line: int, error: Callable[..., Exception]) -> Iterator[Variable]:
-    """The variables of one declaration: what follows .shared, .global, .const, .local or .param."""
+    """Return the variables of one declaration: the text after .shared, .global, .const, .local or
+    .param."""
     type, align, vector = TYPE.search(text), re.search(r"\.align\s+(\d+)", text), re.search(r"\.v([24])\b", text)
     if not type:
         raise error(f".{space}{text.rstrip()}: no type that is known")
@@ -95,12 +97,12 @@ def variables(space: str, text: str, extern: bool, line: int, error: Callable[..
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside of braces."""
+    """Split the text at commas outside braces."""
     return re.findall(r"(?:\{(?:[^{}]|\{[^{}]*\})*\}|[^,{}])+", text)
 
 
 def _initialiser(text: str, type: str, error: Callable[..., Exception]) -> tuple[bytes, tuple]:
-    """(bytes, addresses in them)."""
+    """Return (bytes, addresses in them)."""
     if "{" in text.strip()[1:]:
         raise error("an initialiser with braces within braces is not covered")
     made, addresses = bytearray(), []

@@ -1,6 +1,7 @@
-"""Calls are replaced by the functions that they call, with registers, labels and variables of their own.
+"""Replaces calls by the called functions, with registers, labels and variables of their own.
 
-The parameters of a call are variables in local memory: the caller stores into them and the function loads from them.
+The parameters of a call are variables in local memory: the caller stores into them and the function
+loads from them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from flash_attest.emulator.ptx.syntax import (
 )
 
 CALL = re.compile(r"(?:\(\s*([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?$", re.DOTALL)
-MOST = 400_000  # instructions of a kernel with all that it calls
-# What nvcc makes of assert() and printf(): our opcode, and how many parameters it has.
+MOST = 400_000  # instructions of a kernel with everything that it calls
+# nvcc turns assert() and printf() into these calls: our opcode, and its number of parameters.
 KNOWN = {"__assertfail": ("trap.assert", 1), "vprintf": ("vprintf", 2)}
 
 
 def inlined(function: Function, text: Text, read: Callable[[str], Function]) -> Function:
-    """A kernel without calls. read: gives a function with its instructions. Raises Refused, CompileError."""
+    """Return a kernel without calls. Raises Refused, CompileError.
+
+    read: returns a function with its instructions."""
     if not any(i.opcode.startswith("call") for i in function.instructions):
         return function
     return _Inliner(function, text, read).made
@@ -45,7 +48,9 @@ class _Inliner:
         self._copy(kernel, {name: name for name in self.made.variables}, (kernel.name,), None)
 
     def _copy(self, function: Function, names: dict[str, str], within: tuple[str, ...], end: Label | None) -> None:
-        """Add the instructions of a function. names: of its variables; end: where it returns to, None for the kernel."""
+        """Add the instructions of a function.
+
+        names: of its variables. end: the label that it returns to, None for the kernel."""
         out, starts, labels = self.made.instructions, [], {}
         known: dict = {}
 
@@ -92,7 +97,8 @@ class _Inliner:
             new.index = starts[old.index]
 
     def _is_local(self, i: Instruction, names: dict[str, str], in_function: bool) -> bool:
-        """Whether a ld.param or st.param is of a call's parameter, not of one of the kernel's."""
+        """Return whether a ld.param or st.param accesses a call's parameter, not one of the
+        kernel's."""
         address = next((operand for operand in i.operands if isinstance(operand, Address)), None)
         if address is None:
             return False
@@ -136,7 +142,8 @@ class _Inliner:
         end.index = len(out)
 
     def _known(self, i: Instruction, opcode: str, guard, parameters: list[str]) -> Iterator[Instruction]:
-        """A call of a function of CUDA's own: its first parameters, which are addresses, become operands of an opcode."""
+        """Yield the opcode for a call of one of CUDA's own functions; its first parameters, which
+        are addresses, become operands."""
         operands = []
         for variable in parameters:
             operands.append(Register(f"%{variable}", "b64", len(self.made.registers)))
@@ -147,12 +154,13 @@ class _Inliner:
 
 
 def _passed(listed: str | None, names: dict[str, str]) -> list[str]:
-    """The variables that a call lists, by their names in the kernel."""
+    """Return the variables that a call lists, by their names in the kernel."""
     return [names.get(part, part) for part in re.findall(r"[\w$%]+", listed or "")]
 
 
 def _placed(function: Function, prefix: str) -> dict[str, Variable]:
-    """The variables of a function, by their names in the kernel: those of calls are local ones."""
+    """Return the variables of a function by their names in the kernel; parameters of calls are
+    local variables."""
     return {
         prefix + v.name: replace(v, name=prefix + v.name, space="local" if v.space == "param" else v.space)
         for v in function.variables.values()

@@ -1,4 +1,5 @@
-"""PTX text -> its parts (syntax.py). One regular expression reads a statement; names are resolved in scopes."""
+"""Parses PTX text into its parts (syntax.py). One regular expression reads a statement; names are
+resolved in scopes."""
 
 from __future__ import annotations
 
@@ -45,13 +46,14 @@ RANGE = re.compile(rf"({NAME})\s*(?:<\s*(\d+)\s*>)?$")
 BRACE = re.compile(r'"[^"\n]*"|[{}]')
 
 
-INLINED = re.compile(r"//\s*\S+:\d+(?::\d+)? @\[[^\n]*")  # LLVM's comment behind .loc
+INLINED = re.compile(r"//\s*\S+:\d+(?::\d+)? @\[[^\n]*")  # LLVM's comment after .loc
 AROUND = re.compile(r"([^\s\[\]@]+?):(\d+)(?::\d+)?(?=[\s\]])")
 WITHIN = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 
 
 def parse(text: str, source: str = "<ptx>") -> Text:
-    """A module, with all its functions. Raises CompileError with the line of what is not PTX."""
+    """Return a module with all its functions. Raises CompileError with the line of anything that is
+    not PTX."""
     parser = Parser(text, source)
     for name in parser.bodies:
         parser.read(name)
@@ -59,31 +61,34 @@ def parse(text: str, source: str = "<ptx>") -> Text:
 
 
 class Parser(Operands):
-    """Reads what lies outside of functions first, then each function that is asked for: a text may have hundreds."""
+    """Reads everything outside functions first, then each function on demand: a text may have
+    hundreds."""
 
     def __init__(self, text: str, source: str):
         self.module = Text(source)
         self.text = COMMENT.sub(_without_comment, text)
         self.newlines = [m.start() for m in re.finditer("\n", self.text)]
         self.at = 0
-        self.skip = 0  # where to go on, if not behind the statement
+        self.skip = 0  # where to continue, if not after the statement
         self.function: Function | None = None
         self.scope = Scope()
         self.place = -1
         self.known_places: dict[tuple[str, str, str], int] = {}
-        self.columns: dict[tuple[int, int, int], Place] = {}  # where nvcc's inlined_at may lead
+        # targets that nvcc's inlined_at may name
+        self.columns: dict[tuple[int, int, int], Place] = {}
         self.handlers = {
             "opcode": self._instruction, "loc": self._loc, "label": self._label, "open": self._open, "close": self._close,
             "reg": self._registers, "path": self._file, "what": self._head, "begin": self._function,
             "declared": self._variable, "wrong": self._wrong, "skip": lambda found: None,
         }  # fmt: skip
-        self.bodies: dict[str, tuple[int, int]] = {}  # of functions: where their statements begin and end
+        # for each function: where its statements begin and end
+        self.bodies: dict[str, tuple[int, int]] = {}
         self._scan(0, len(self.text))
         if not self.module.target and not self.module.functions:
             raise self.error("this is not PTX: it has neither a .target nor a function", 1)
 
     def read(self, name: str) -> Function:
-        """The function of this name, with its instructions."""
+        """Return the function of this name, with its instructions."""
         function = self.module.functions[name]
         if name in self.bodies and not function.instructions:
             start, end = self.bodies[name]
@@ -106,10 +111,10 @@ class Parser(Operands):
                 return
 
     def _body(self, start: int) -> int:
-        """Where the body that starts there ends: behind its closing brace."""
+        """Return the end of the body that starts there: the position after its closing brace."""
         depth = 1
         for brace in BRACE.finditer(self.text, start):
-            depth += {"{": 1, "}": -1}.get(brace[0], 0)  # none in a string
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)  # 0 for text in a string
             if not depth:
                 return brace.end()
         raise self.error(f"{list(self.module.functions)[-1]} has no closing brace")
@@ -120,7 +125,8 @@ class Parser(Operands):
     def error(self, what: str, line: int = 0) -> CompileError:
         return CompileError(f"{self.module.source}:{line or self.line_of(self.at)}: {what}")
 
-    # ---- instructions ---------------------------------------------------------------------------------------------
+    # ---- instructions
+    # --------------------------------------------------------------------------------
 
     def _instruction(self, found: re.Match) -> None:
         negated, guard, opcode, operands = found.group("negated", "guard", "opcode", "operands")
@@ -151,7 +157,8 @@ class Parser(Operands):
             Instruction(opcode, read, predicate, bool(negated), line, self.place)
         )  # fmt: skip
 
-    # ---- names ----------------------------------------------------------------------------------------------------
+    # ---- names
+    # ---------------------------------------------------------------------------------------
 
     def _registers(self, found: re.Match) -> None:
         if self.function is None:
@@ -160,7 +167,7 @@ class Parser(Operands):
         type, _, more = type.partition("\t")
         if not re.fullmatch(r"pred|[bsuf](8|16|32|64|128)|(bf16|f16|tf32)(x2)?", type):
             raise self.error(f"registers of type .{type} are not known")
-        self.scope.operands = {}  # a name may have meant something else before
+        self.scope.operands = {}  # a name may have had another meaning before
         for name in (more + names).split(","):
             one = RANGE.match(name.strip())
             if not one:
@@ -193,7 +200,8 @@ class Parser(Operands):
         if self.scope.outer is None:
             self.function = None
 
-    # ---- directives -----------------------------------------------------------------------------------------------
+    # ---- directives
+    # ----------------------------------------------------------------------------------
 
     def _loc(self, found: re.Match) -> None:
         key = found["file"], found["row"], found["loc"]
@@ -257,7 +265,7 @@ class Parser(Operands):
         raise self.error(f"{found['wrong'].strip()[:80]!r} cannot be read as PTX")
 
 
-# The last group of a match of STATEMENT -> which statement it is.
+# Maps the last group of a match of STATEMENT to the kind of statement.
 KINDS = {name: name for name in STATEMENT.groupindex} | {"operands": "opcode"}
 
 

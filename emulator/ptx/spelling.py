@@ -1,7 +1,8 @@
-"""The patterns by which the table spells opcodes (instructions.py): as regular expressions, and all that they can mean.
+"""The patterns with which the table spells opcodes (instructions.py), as regular expressions and as
+lists of meanings.
 
-{a,b}: one of them. [a]: with it or without. (a): with it or without, not part of the handler's name; (a)*: any number of
-those. <t=a>: a, called t.
+{a,b}: one of them. [a]: with it or without. (a): with it or without, not part of the handler's
+name; (a)*: any number of those. <t=a>: a, called t.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ CLOSES = {"{": "}", "[": "]", "(": ")", "<": ">"}
 
 
 def pattern(spelling: str) -> re.Pattern:
-    """The regular expression of a spelling. What is not part of the handler's name is in groups called ignored0, ..."""
+    """Return the regular expression of a spelling.
+
+    Text that is not part of the handler's name is in groups called ignored0, ..."""
     made, open, ignored, position = [], [], 0, 0
     while position < len(spelling):
         letter = spelling[position]
@@ -41,14 +44,15 @@ def pattern(spelling: str) -> re.Pattern:
 
 
 def without_ignored(expression: re.Pattern, found: re.Match) -> str:
-    """What was matched, without what is not part of the handler's name."""
+    """Return the matched text, without the parts that do not belong to the handler's name."""
     spans = [found.span(name) for name in expression.groupindex if name.startswith("ignored")]
     skip = {i for start, end in spans for i in range(start, end)}
     return "".join(letter for i, letter in enumerate(found[0]) if i not in skip)
 
 
 def meanings(spelling: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each (name without what is ignored, words by their <names>) that a spelling can give."""
+    """Yield each (name without ignored parts, words by their <names>) that a spelling can
+    produce."""
     parts = _parts(spelling)
     for chosen in product(*parts):
         words: dict[str, str] = {}
@@ -58,7 +62,7 @@ def meanings(spelling: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _parts(spelling: str) -> list[list[tuple[str, dict[str, str]]]]:
-    """The choices at each place of a sequence."""
+    """Return the choices at each position of a sequence."""
     parts, position = [], 0
     while position < len(spelling):
         letter = spelling[position]
@@ -84,7 +88,7 @@ def _parts(spelling: str) -> list[list[tuple[str, dict[str, str]]]]:
 
 
 def _end(spelling: str, opening: int) -> int:
-    """Where the bracket at `opening` closes."""
+    """Return the position where the bracket at `opening` closes."""
     depth = 0
     for i in range(opening, len(spelling)):
         depth += (spelling[i] in CLOSES) - (spelling[i] in "}])>")
@@ -94,7 +98,7 @@ def _end(spelling: str, opening: int) -> int:
 
 
 def _choices(inside: str) -> list[str]:
-    """At the commas that are in no bracket."""
+    """Split the text at commas outside brackets."""
     found, depth = [""], 0
     for letter in inside:
         depth += (letter in CLOSES) - (letter in "}])>")
@@ -106,5 +110,5 @@ def _choices(inside: str) -> list[str]:
 
 
 def plain(spelling: str) -> str:
-    """Without the <names>."""
+    """Return the spelling without the <names>."""
     return re.sub(r"<\w+=|>", "", spelling)

@@ -1,4 +1,7 @@
-"""Turns the runtime's records (runtime.h) into Observations: addresses become source lines and elements of tensors."""
+"""Turns the runtime's records (runtime.h) into Observations.
+
+Addresses become source lines and elements of tensors.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ class Launcher:
         self, grid_x: int, grid_y: int, grid_z: int, stream: int, ptx: str, packed_metadata: tuple, launch_metadata: Any,
         enter_hook: Any, exit_hook: Any, *values: Any,
     ) -> None:  # fmt: skip
-        """Run grid_x * grid_y * grid_z programs. `values`: one for each of the kernel's Python parameters."""
+        """Run grid_x * grid_y * grid_z programs.
+
+        values: one for each of the kernel's Python parameters.
+        """
         programs = grid_x * grid_y * grid_z
         if enter_hook is not None:
             enter_hook(launch_metadata)
