@@ -10,7 +10,7 @@ MEMORY = 40 * KIB**3
 MAX_THREADS = 1024  # in a block
 LARGEST_BLOCK = (1024, 1024, 64)
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
-# few, so that kernels that launch one block for each walk over several tiles here too
+# Few, so that kernels that launch one block for each walk over several tiles here too.
 MULTIPROCESSORS = 4
 DEVICE = {  # names as in Numba and CUDA
     "MAX_THREADS_PER_BLOCK": MAX_THREADS,

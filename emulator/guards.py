@@ -91,7 +91,7 @@ def is_answering() -> bool:
 
 def _tell_script() -> None:
     """Register our functions with torch.jit.script, which knows torch's functions by identity."""
-    # private names, in a part of torch that is deprecated
+    # Private names, in a part of torch that is deprecated.
     with contextlib.suppress(ImportError, AttributeError):
         from torch.jit import _builtins
 

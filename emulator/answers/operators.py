@@ -66,12 +66,12 @@ def _implemented(self: Library, op_name: Any, fn: Callable[..., Any], dispatch_k
             f"{qualified} for {key}: an operator of torch itself cannot be replaced where the GPU is emulated, "
             "as the emulator calls it, too"
         )
-    # under the CUDA key too, for operators that take a device but no tensor
+    # Under the CUDA key too, for operators that take a device but no tensor.
     _impl(self, op_name, fn, key, **options)
     options.pop("allow_override", None)
     _for_cuda.add((qualified, ON_CPU[key]))
     with warnings.catch_warnings():
-        # of a kernel for the CPU
+        # Of a kernel for the CPU.
         warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
         return _impl(self, op_name, fn, ON_CPU[key], **options)
 

@@ -48,7 +48,7 @@ def _default_device_is_gpu() -> bool:
     for i in reversed(range(torch._C._len_torch_function_stack())):
         if isinstance(mode := torch._C._get_function_stack_at(i), DeviceContext):
             return mode.device.type == "cuda"
-    # the mode is off while torch makes a call of its own
+    # The mode is off while torch makes a call of its own.
     device = torch.utils._device.CURRENT_DEVICE
     return device is not None and device.type == "cuda"
 

@@ -34,7 +34,7 @@ TRACED = (
     "-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
 )  # fmt: skip
 LEVEL = "-O1"  # of the traced build, unless the caller names another
-# bytes of a file with its headers; above this, g++ takes seconds and a message is printed
+# Bytes of a file with its headers; above this, g++ takes seconds and a message is printed.
 LARGE = 40_000
 # These are refused by a header of include/, whichever compiler is used: nvcc would not help.
 NOT_BY_NVCC = ("PyTorch's headers", "cuBLAS", "cuRAND", "Thrust", "the driver API", "CUDA graphs")

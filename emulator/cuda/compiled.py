@@ -53,12 +53,12 @@ class CompiledFile(CudaFile):
         text = with_own_lines(text, nvcc.include_folder(self.compiler).resolve())
         self.module = ptx.load(text, source=f"{self.path.name}, compiled")
         self.kernels = tuple(base_name(name) for n, name in enumerate(self.names) if library.emulator_cuda_is_kernel(n))
-        # referenced here, because the library calls them later
+        # Referenced here, because the library calls them later.
         self._called = _LAUNCHER(self._launch), _REFUSER(self._refuse)
         library.emulator_cuda_connect(*self._called)
         n = 0
         while name := library.emulator_cuda_variable(ctypes.c_size_t(n)).decode():
-            # the compiler leaves out variables that no kernel uses
+            # The compiler leaves out variables that no kernel uses.
             if name in self.module.variables:
                 library.emulator_cuda_place(ctypes.c_size_t(n), ctypes.c_void_p(self.module.variables[name][0]))
             n += 1

@@ -87,7 +87,7 @@ class CudaFile:
                 library.emulator_cuda_entries.restype = ctypes.POINTER(Entry)
                 self.kernels = tuple(library.emulator_cuda_kernels().decode().split())
                 register_variables(library.emulator_cuda_module(), str(path), self.kernels)
-                # copied, as a kernel of a plain build may overwrite it
+                # Copied, as a kernel of a plain build may overwrite it.
                 table = library.emulator_cuda_entries()
                 entries = [Entry.from_buffer_copy(table[i]) for i in range(len(self.names))]
                 self._libraries[traced] = dict(zip(self.names, entries, strict=True))

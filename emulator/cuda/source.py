@@ -176,7 +176,7 @@ def _share(own: list[Token]) -> None:
         if "extern" in words:
             _share_dynamic(own[start:end])
         else:
-            # keeps variables that no code writes, as reading one is a mistake to observe
+            # Keeps variables that no code writes, as reading one is a mistake to observe.
             kept = "__attribute__((used)) "
             token.text = kept + ("thread_local" if "static" in words else "static thread_local")
             if own[i + 1].text == "alignas":  # C++ requires alignas first

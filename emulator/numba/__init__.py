@@ -75,7 +75,7 @@ def activate() -> bool:
         from flash_attest.emulator.errors import EmulatorError
 
         raise EmulatorError(missing)
-    # before the next lines, as the import may activate the emulator (importing.py)
+    # Before the next lines, as the import may activate the emulator (importing.py).
     importlib.import_module("numba.cuda")
     from flash_attest.emulator.numba import patches
 
@@ -106,7 +106,7 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
     the calls into a package, not for a whole program. On a machine with a GPU it does nothing, so
     one adapter serves both.
     """
-    # imported here, as it takes seconds; before guards, as it may install them
+    # Imported here, as it takes seconds; before guards, as it may install them.
     importlib.import_module("torch")
     from flash_attest.emulator import guards
 

@@ -35,7 +35,7 @@ from flash_attest.emulator.numba.taught import Taught, is_of_package, maker
 
 TYPES = (types.Number, types.Boolean, types.NPDatetime, types.NPTimedelta)
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
-# parts of instruction names, which differ between versions of Python
+# Parts of instruction names, which differ between versions of Python.
 LOADS = ("GLOBAL", "NAME", "DEREF")
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 # Modules of the standard library whose results depend only on the arguments. os.environ and
@@ -143,7 +143,7 @@ class _Walk:
             yield f"type {name}" if getattr(types, name, None) is value else self.type(value)
         elif isinstance(value, CUDADispatcher):
             yield from self.options(value.targetoptions)
-            # signatures given in its decorator, to which callers' arguments are converted
+            # Signatures given in its decorator, to which callers' arguments are converted.
             if not value._can_compile:
                 yield from (str(compiled.signature) for compiled in value.overloads.values())
             yield from self.function(value.py_func)
@@ -262,7 +262,7 @@ def _known(value: Any) -> str:
                 return f"{module}.{name}"
         except AttributeError:
             pass
-    # some functions do not know their module, such as NumPy's ufuncs
+    # Some functions do not know their module, such as NumPy's ufuncs.
     for module in (math, np, operator):
         if getattr(module, getattr(value, "__name__", ""), None) is value:
             return f"{module.__name__}.{value.__name__}"

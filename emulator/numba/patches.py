@@ -30,7 +30,7 @@ def compile_with_lines(*args: Any, debug: bool = False, lineinfo: bool = False, 
 
     With debug=True the lines are there anyway."""
     with warnings.catch_warnings():
-        # the author did not ask for lines, so a function without a file needs no warning
+        # The author did not ask for lines, so a function without a file needs no warning.
         if not lineinfo:
             warnings.simplefilter("ignore", errors.NumbaDebugInfoWarning)
         return _compile_cuda(*args, debug=debug, lineinfo=not debug, **options)

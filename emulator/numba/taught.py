@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# a change of these, or of Python, changes a version in the key
+# A change of these, or of Python, changes a version in the key.
 PACKAGES = ("numba", "numba_cuda", "numpy", "llvmlite")
 STANDARD_LIBRARY = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 REGISTRIES = {
@@ -42,9 +42,9 @@ class Taught:
     """The additions of a process. Numba's lists only grow, so each entry is examined once."""
 
     def __init__(self) -> None:
-        # templates for names that any kernel may use: math.exp, operator.add
+        # Templates for names that any kernel may use: math.exp, operator.add.
         self.everywhere: list[Any] = []
-        # id of an author's function -> templates, for kernels that name it
+        # Id of an author's function -> templates, for kernels that name it.
         self.of: dict[int, list[Any]] = {}
         self.otherwise = ""  # a module that extends Numba other than by overload and intrinsic
         self._looked_at: dict[tuple[str, str], int] = {}

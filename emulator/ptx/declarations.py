@@ -60,7 +60,7 @@ def parameters(text: str, error: Callable[..., Exception]) -> list[Parameter]:
             raise error(f"{one!r} cannot be read as a parameter")
         size = type_bytes(type[1]) * int(name[2] or 1)
         align = re.search(r"\.align\s+(\d+)", one)
-        # then .align belongs to the data that it points to
+        # Then .align belongs to the data that it points to.
         pointer = bool(re.search(r"\.ptr\b", one))
         step = int(align[1]) if align and not pointer else type_bytes(type[1])
         offset = -(-offset // step) * step

@@ -123,7 +123,7 @@ def _kept(key: str, make: Callable[[], Any]) -> Any:
     path = built(key, lambda to: to.write_bytes(pickle.dumps(make(), 5)), ".ptx")
     try:
         return pickle.loads(path.read_bytes())
-    # the disk is full, or the cache is being cleaned
+    # The disk is full, or the cache is being cleaned.
     except (OSError, EOFError, pickle.UnpicklingError):
         return make()
 

@@ -183,7 +183,7 @@ class Encoder:
         flow = self.flow
         flow.reads.append(reads)
         flow.writes.append(writes)
-        # a lane whose guard is false keeps the destination's old value
+        # A lane whose guard is false keeps the destination's old value.
         flow.partial.append(guard is not None)
         flow.target.append(-1)
         flow.falls.append(guard is not None or (handler != BRANCH and handler not in ENDS))

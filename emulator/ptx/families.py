@@ -129,7 +129,7 @@ def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
     With two sources: d = {b, a}, a in the upper half."""
     d, t = plan.words["d"], plan.words["t"]
     to, *values = take(encoder, instruction, 3 if d.endswith("x2") and t == "f32" else 2)
-    # in packed.cpp registers are exactly as wide as the types
+    # In packed.cpp registers are exactly as wide as the types.
     if d.endswith("x2") or t.endswith("x2") or d == "tf32":
         encoder.emit(
             plan.handler,

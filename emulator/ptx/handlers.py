@@ -12,7 +12,7 @@ from typing import NewType
 Handler = NewType("Handler", str)
 
 BRANCH, RETURN = Handler("bra"), Handler("ret")
-# no lane continues with the next instruction
+# No lane continues with the next instruction.
 ENDS = (RETURN, Handler("exit"), Handler("trap"), Handler("trap.assert"))
 
 # The steps of one setp, and the moves of one mov.

@@ -26,7 +26,7 @@ from flash_attest.emulator.ptx.syntax import (
 
 CALL = re.compile(r"(?:\(\s*([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?$", re.DOTALL)
 MOST = 400_000  # instructions of a kernel with everything that it calls
-# nvcc turns assert() and printf() into these calls: our opcode, and its number of parameters.
+# Nvcc turns assert() and printf() into these calls: our opcode, and its number of parameters.
 KNOWN = {"__assertfail": ("trap.assert", 1), "vprintf": ("vprintf", 2)}
 
 

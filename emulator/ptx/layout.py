@@ -36,7 +36,7 @@ class Layout:
         self._lay_out()
 
     def __getstate__(self) -> dict:
-        # not needed once a kernel is encoded
+        # Not needed once a kernel is encoded.
         return self.__dict__ | {"function": None, "text": None}
 
     def variable(self, name: str) -> Variable | None:

@@ -74,14 +74,14 @@ class Parser(Operands):
         self.scope = Scope()
         self.place = -1
         self.known_places: dict[tuple[str, str, str], int] = {}
-        # targets that nvcc's inlined_at may name
+        # Targets that nvcc's inlined_at may name.
         self.columns: dict[tuple[int, int, int], Place] = {}
         self.handlers = {
             "opcode": self._instruction, "loc": self._loc, "label": self._label, "open": self._open, "close": self._close,
             "reg": self._registers, "path": self._file, "what": self._head, "begin": self._function,
             "declared": self._variable, "wrong": self._wrong, "skip": lambda found: None,
         }  # fmt: skip
-        # for each function: where its statements begin and end
+        # For each function: where its statements begin and end.
         self.bodies: dict[str, tuple[int, int]] = {}
         self._scan(0, len(self.text))
         if not self.module.target and not self.module.functions:

@@ -17,7 +17,7 @@ class Row:
 
     spelling: str
     operands: str = ""
-    # reads the operands and emits code through an Encoder
+    # Reads the operands and emits code through an Encoder.
     by: Callable[[Any, Instruction, Plan], None] | None = None
     name: str = ""  # of the handler; {t} is what <t=...> matched
     also: tuple[Handler, ...] = ()  # other handlers that `by` emits

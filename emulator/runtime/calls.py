@@ -20,7 +20,7 @@ from flash_attest.emulator.runtime.records import take_observations
 Dims = int | Sequence[int]
 
 _arena = Arena()
-# one call at a time, because the arena and the runtime hold the state of one call
+# One call at a time, because the arena and the runtime hold the state of one call.
 _lock = threading.RLock()
 
 

@@ -19,7 +19,8 @@ std::string threads_of(const Block& in, bool (*member)(const Thread&)) {
     return text;
 }
 
-// All threads that have not returned wait at a block barrier: records it if they wait at different ones, or if some ran past.
+// All threads that have not returned wait at a block barrier: records a mistake if they wait at
+// different ones, or if some ran past it.
 void check_barrier(const Block& in) {
     const Thread *first = nullptr, *other = nullptr, *past = nullptr;
     for (const Thread& thread : in.threads) {
@@ -76,7 +77,7 @@ uint64_t reduced(int op, uint32_t a, uint32_t b) {
     }
 }
 
-struct Lanes {  // those that take part in one warp operation
+struct Lanes {  // lanes that take part in one warp operation
     Thread* member[WARP];
     unsigned count = 0;
     uint32_t everybody = 0, ballot = 0, total = 0;
@@ -144,8 +145,9 @@ void release_if_complete(Block& in) {
 }
 
 void complete_warp_op(Block& in, const Thread& arrived) {
-    // The lanes of its mask that have not returned must all wait at the same operation; the last to arrive completes it.
-    // Lanes mostly arrive in order, so a missing lane is found soonest from the highest lane down.
+    // The lanes of its mask that have not returned must all wait at the same operation; the last to
+    // arrive completes it. Lanes mostly arrive in order, so searching from the highest lane down
+    // finds a missing one soonest.
     const Wait wait = arrived.wait;
     const unsigned first = arrived.linear - arrived.lane();
     auto missing = [&](const Thread& thread) {
@@ -167,8 +169,8 @@ void complete_warp_op(Block& in, const Thread& arrived) {
     for (unsigned i = 0; i < lanes.count; ++i) make_ready(in, *lanes.member[i]);
 }
 
-// __syncwarp joins the clocks of its lanes: what they did, and what happens before it, happens before what they do next.
-// A lane that has returned counts as having arrived.
+// __syncwarp joins the clocks of its lanes: their actions so far, and anything that happens before
+// them, happen before their next actions. A lane that has returned counts as having arrived.
 void order_warp(Block& in, unsigned warp_number, uint32_t mask, uint32_t lanes) {
     Warp& warp = in.warps[warp_number];
     uint32_t joined[WARP] = {};

@@ -1,4 +1,5 @@
-// Happens-before (the rule is in races/rule.py) between the accesses remembered in a cell and the running thread's access.
+// Happens-before between the accesses remembered in a cell and the running thread's access. The
+// rule is in races/rule.py.
 #pragma once
 
 #include "runtime.h"
@@ -7,18 +8,22 @@
 
 namespace emulator {
 
-// What the check of an access remembers beside the cells.
+// The state of checking one access, beside the cells.
 struct Checking {
-    // The access is to shared memory, where accesses of other blocks that are still in the cells no longer count.
+    // The access is to shared memory, so accesses of other blocks that are still in the cells do
+    // not count.
     bool in_shared = false;
 
-    // The write is that of an asynchronous copy, which is made later: the value that it will leave is not known yet.
+    // The write belongs to an asynchronous copy, which happens later: the value that it will leave
+    // is unknown.
     bool in_copy = false;
 
-    // The write and the one before it are one store of a warp, whose lanes may hold copies of one value (Launch::replicated).
+    // This write and the one before it are one store of a warp, whose lanes may hold copies of one
+    // value (Launch::replicated).
     bool together = false;
 
-    // The last write that raced, until it is made and it is known whether it changed the value. record: its number, or -1.
+    // The last write that raced, until it happens and shows whether it changed the value. record:
+    // its number, or -1.
     struct {
         long record = -1;
         const unsigned char* place = nullptr;
@@ -27,7 +32,8 @@ struct Checking {
         bool together = false;
     } unsettled;
 
-    // What cells point to. Deques, because they do not move their elements; emptied with the cells (forget_shadows).
+    // The targets of pointers in cells. Deques do not move their elements. They are emptied with
+    // the cells (forget_shadows).
     std::deque<EarlierLanes> earlier_lanes;
     std::deque<AccessSet> atomic_sets;
     std::deque<std::vector<Cell>> byte_cells;
@@ -41,7 +47,7 @@ inline bool counts(uint32_t serial) {
 }
 inline uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - gpu.launch->code); }
 
-// Whether an access of this block at that epoch happens before what the running thread does now.
+// Whether an access of this block at that epoch happens before the running thread's current action.
 inline bool happens_before(uint32_t interval, uint16_t thread, uint32_t syncs) {
     if (interval != gpu.block->interval || thread == self()) return true;
     if (gpu.launch->joins_warps) return clock_of(*gpu.block, self())[thread] > syncs;
@@ -63,7 +69,8 @@ inline Conflict conflict_with(const LastWrite& last) {
     return {last.serial, last.thread, last.site, true};
 }
 
-// Those of `lanes` whose access at that time is concurrent with what the running thread does now.
+// The lanes among `lanes` whose access at that time is concurrent with the running thread's current
+// action.
 inline uint32_t concurrent_lanes(uint32_t lanes, uint32_t syncs) {
     auto& clock = gpu.block->warps[gpu.thread->warp()].clock[gpu.thread->lane()];
     uint32_t left = 0;
@@ -81,7 +88,8 @@ inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t sit
     return {gpu.block->serial, static_cast<uint16_t>(gpu.thread->warp() * WARP + lane), site, true};
 }
 
-// Those of these lanes, of any warp, whose access is concurrent with what the running thread does now.
+// The lanes among these, of any warp, whose access is concurrent with the running thread's current
+// action.
 inline uint32_t concurrent_of(const EarlierLanes& earlier) {
     const uint32_t* clock = clock_of(*gpu.block, self());
     uint32_t left = 0;
@@ -128,7 +136,8 @@ inline void start_set(AccessSet& set, uint32_t site) {
     set.earlier = &checking.earlier_lanes.back();
 }
 
-// Adds the access of the running thread to the list of all warps; those that happen before it are dropped.
+// Adds the running thread's access to the list of all warps; accesses that happen before it are
+// dropped.
 inline void add_among_all(AccessSet& set, uint32_t site) {
     for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
         if (earlier->warp == gpu.thread->warp() && earlier->syncs == syncs_now() && earlier->site == site) {

@@ -1,4 +1,4 @@
-// In which order threads and blocks run: in sequence, shuffled, or warp by warp.
+// The order in which threads and blocks run: in sequence, shuffled, or warp by warp.
 #include "runtime.h"
 
 #include <algorithm>

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from flash_attest.emulator.observation import Site
 from flash_attest.emulator.runtime.library import runtime
 
-# lines of headers in this folder are the emulator's, not the author's
+# Lines of headers in this folder are the emulator's, not the author's.
 EMULATOR = str(Path(__file__).resolve().parents[1])
 OWN_NAMES = re.compile(r"N8emulator|emulator_cuda_")  # symbols of namespace emulator, and of the appended table
 

@@ -35,7 +35,7 @@ class Mode:
 
     watch: Watch | None = None  # checking that is on
     switching: bool = False  # switch threads at accesses, which only the traced build announces
-    # held unless the mode is plain
+    # Held unless the mode is plain.
     changing: threading.RLock = field(default_factory=threading.RLock)
 
 

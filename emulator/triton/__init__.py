@@ -33,8 +33,8 @@ def activate() -> bool:
     Returns False with TRITON_INTERPRET, which takes precedence."""
     if interpreted():
         return False
-    # imported here, as it takes a second; before the driver, as it may activate the emulator
-    # (importing.py)
+    # Imported here, as it takes a second; before the driver, as it may activate the emulator
+    # (importing.py).
     importlib.import_module("triton")
     from flash_attest.emulator.triton import driver
 
@@ -67,7 +67,7 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
     whole program, use flash_attest.emulate(). On a machine with a GPU it does nothing, so one
     adapter serves both.
     """
-    # imported here, as it takes seconds; before guards, as it may install them
+    # Imported here, as it takes seconds; before guards, as it may install them.
     importlib.import_module("torch")
     from flash_attest.emulator import guards
 

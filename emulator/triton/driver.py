@@ -70,7 +70,7 @@ class Driver(DriverBase):
         return True
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        # from a private module, which few programs need
+        # From a private module, which few programs need.
         from triton.backends.nvidia.driver import ty_to_cpp
 
         return ty_to_cpp(ty)

@@ -17,7 +17,7 @@ PACKED = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
     "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d",
 }  # fmt: skip
-# the type of values compiled into the kernel, including None and the integer 1
+# The type of values compiled into the kernel, including None and the integer 1.
 NOT_PASSED = "constexpr"
 SCRATCH = ("global scratch", "profile scratch")  # the last parameters of every kernel
 

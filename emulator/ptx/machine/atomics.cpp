@@ -1,4 +1,4 @@
-// Atomic operations: of a lane at a time, so that nothing comes between.
+// Atomic operations: executed for one lane at a time, so that nothing comes between.
 #include "access.h"
 
 namespace emulator::ptx {

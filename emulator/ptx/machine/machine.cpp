@@ -1,7 +1,8 @@
 // Runs the warps of a block.
 //
-// Lanes of a warp that are at the same instruction run together, those at the lowest instruction first, so that lanes that took
-// different branches meet again. With a seed, groups of lanes and warps run in a random order.
+// Lanes of a warp at the same instruction run together, starting with the lanes at the lowest
+// instruction, so that lanes that took different branches meet again. With a seed, groups of lanes
+// and warps run in a random order.
 #include "machine.h"
 
 #include <cstdio>
@@ -10,17 +11,18 @@
 namespace emulator::ptx {
 namespace {
 
-constexpr unsigned LONG = 20000;   // backward branches of a warp, after which another one runs
-constexpr unsigned UNFAIR = 1000;  // of a group of lanes, after which another group of the warp runs
+constexpr unsigned LONG = 20000;   // backward branches of a warp after which another warp runs
+// Backward branches of a group of lanes after which another group of the warp runs.
+constexpr unsigned UNFAIR = 1000;
 
-struct BlockState {  // beside a Block
+struct BlockState {  // state in addition to a Block
     std::vector<Warp> warps;
     std::vector<unsigned char> registers, local;
-    std::vector<unsigned> order;  // in which warps run
+    std::vector<unsigned> order;  // order in which warps run
     unsigned next;
 };
 
-const Program* program;  // of the launch in progress, or of the next one
+const Program* program;  // program of the launch in progress, or of the next one
 std::vector<std::unique_ptr<BlockState>> states;  // by Block::number
 BlockState& state_of(const Block& in) { return *states[in.number]; }
 Warp& warp_of(unsigned thread) { return state_of(*gpu.block).warps[thread / WARP]; }
@@ -95,16 +97,16 @@ bool has_ready(const Block& in) {
     return false;
 }
 
-// ---- one warp -----------------------------------------------------------------------------------------------------
+// ---- one warp -----------------------------------------------------------------------------------
 
-struct Group {  // lanes at one instruction, which run until they reach `meets`, where others wait to run with them
+struct Group {  // lanes at one instruction, which run until `meets`, where others wait to join them
     uint32_t lanes, pc, meets;
 };
 
 Group choose(Warp& warp) {
     bool any = gpu.options.seed != 0 || warp.passed > UNFAIR;
     uint32_t from = warp.ready;
-    if (any)  // a random lane, and those at its instruction
+    if (any)  // a random lane, and the others at its instruction
         for (unsigned skip = static_cast<unsigned>(random_bits() % static_cast<unsigned>(__builtin_popcount(from))); skip; --skip)
             from &= from - 1;
     uint32_t least = ALL;
@@ -118,7 +120,8 @@ Group choose(Warp& warp) {
         else if (warp.pc[lane] > least) group.meets = std::min(group.meets, warp.pc[lane]);
     }
     warp.passed = 0;
-    if (gpu.options.seed && random_bits() % 8 == 0)  // some of them only, which go ahead until they must wait
+    // Only some of them, which run ahead until they must wait.
+    if (gpu.options.seed && random_bits() % 8 == 0)
         if (uint32_t some = group.lanes & static_cast<uint32_t>(random_bits())) group = {some, least, ALL};
     return group;
 }
@@ -136,7 +139,8 @@ bool is_stopping(Warp& warp, const Instruction& at) {
 
 bool switches() { return gpu.launch->switched && (random_bits() >> 11) * 0x1p-53 < gpu.options.switch_chance; }
 
-// Lanes of a collective instruction wait until all that have not ended are there, and run it together.
+// Lanes of a collective instruction wait until all that have not ended have arrived, and run it
+// together.
 void run_if_all_are_at(Warp& warp, const Instruction& at) {
     uint32_t index = warp.index_of(at);
     for (uint32_t left = warp.alive; left; left &= left - 1) {
@@ -156,7 +160,8 @@ void meet(Warp& warp, const Instruction& at, uint32_t lanes) {
     run_if_all_are_at(warp, at);
 }
 
-// Runs a group of lanes until it meets others, parts, waits or ends. False: the warp has run for long.
+// Runs a group of lanes until it meets others, splits, waits or ends. Returns false if the warp has
+// run for long.
 bool run_group(Warp& warp, Group group, unsigned& left) {
     uint32_t pc = group.pc;
     const uint32_t lanes = group.lanes;
@@ -222,7 +227,8 @@ void run(Block& in) {
     };
     warp = next_warp(state);
     if (!run_stoppable([] { run_warp(*warp); })) gpu.launch->stopped = true;
-    for (uint32_t lanes = warp->alive; lanes; lanes &= lanes - 1)  // also those at a barrier, which a wait may have inside
+    // Also lanes at a barrier, which may wait inside an operation.
+    for (uint32_t lanes = warp->alive; lanes; lanes &= lanes - 1)
         spins(in.threads[warp->first + static_cast<unsigned>(__builtin_ctz(lanes))]);
     if (gpu.launch->traced) settle_value();
     gpu.thread = nullptr;

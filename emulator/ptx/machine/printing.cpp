@@ -1,4 +1,5 @@
-// vprintf, which nvcc, Triton and Numba make of their printing: C's format, and the arguments one behind the other.
+// Vprintf, which nvcc, Triton and Numba use for printing: C's format, then the arguments one after
+// another.
 #include "machine.h"
 
 #include <cstdio>
@@ -7,7 +8,7 @@
 namespace emulator::ptx {
 namespace {
 
-// The arguments of one call: each at a multiple of its size.
+// The arguments of one call, each at a multiple of its size.
 class Arguments {
 public:
     explicit Arguments(const unsigned char* first) : first(first) {}
