@@ -1,5 +1,6 @@
 """The GPU that Triton and Numba see: an A100 (CUDA C++ Programming Guide, specifications for
-8.0)."""
+8.0).
+"""
 
 KIB = 1024
 # Ampere: later GPUs need wgmma and tensor memory, which the emulator does not run

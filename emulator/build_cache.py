@@ -1,5 +1,6 @@
 """The cache of compiled files: named by content, built once by one process, and visible only when
-complete."""
+complete.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def _writable(folder: Path) -> Path:
 
 def _mine(folder: Path) -> bool:
     """Return whether the folder belongs to this user: libraries that another user could have
-    written are not loaded."""
+    written are not loaded.
+    """
     return folder.stat().st_uid == os.getuid()
 
 
@@ -80,7 +82,8 @@ while_compiling: Callable[[], AbstractContextManager] = contextlib.nullcontext  
 
 def seconds() -> float:
     """Return how many seconds this process has compiled so far, or waited for another process that
-    did."""
+    did.
+    """
     return _seconds
 
 

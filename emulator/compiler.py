@@ -53,7 +53,8 @@ def compiler_key(*parts: str | bytes) -> str:
 
 def _not_gxx(path: str) -> str:
     """Return why a program is not a g++; "" if it is one. gcc compiles C++ too, but links without
-    its library."""
+    its library.
+    """
     try:
         version, plan = run(path, "--version"), run(path, "-###", "-shared", "-x", "c++", os.devnull)
     except OSError as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 class EmulatorError(RuntimeError):
     """Base class: a folder that cannot be written, no compiler, a source that does not compile, a
-    failed launch."""
+    failed launch.
+    """
 
 
 class NoCompiler(EmulatorError):

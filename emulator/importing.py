@@ -1,5 +1,6 @@
 """Activates an emulator when its compiler is imported, as packages may ask for the device during
-their import."""
+their import.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import Any
 
 def when_imported(name: str, activate: Callable[[], Any]) -> None:
     """Call activate() once, after this process has imported a module; at once if it is already
-    imported."""
+    imported.
+    """
     if name in sys.modules:
         activate()
     elif not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
@@ -21,7 +23,8 @@ def when_imported(name: str, activate: Callable[[], Any]) -> None:
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the module with the other finders, and makes its loader call something after the
-    import."""
+    import.
+    """
 
     def __init__(self, name: str, activate: Callable[[], Any]) -> None:
         self.name, self.activate = name, activate

@@ -1,4 +1,5 @@
-"""What the emulator observes while kernels run: who did what and where, and the kind of mistake."""
+"""Observations of the emulator while kernels run: who did what and where, and the kind of mistake.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ STATIC_SHARED = "shared memory"
 
 class Kind(Enum):
     """Kinds of mistakes, in the order of enum Kind in runtime/runtime.h; `meaning` explains
-    each."""
+    each.
+    """
 
     RACE = "race", "two threads access the same byte, one of them writes, and no barrier orders the two"
     OUTSIDE = "outside", "an access outside of every tensor and of all shared memory"
@@ -32,8 +34,10 @@ class Kind(Enum):
 
 
 class Action(Enum):
-    """What a thread did, in the order of enum What in runtime/runtime.h. TOUCH: unknown whether it
-    read or wrote."""
+    """A thread's action, in the order of enum What in runtime/runtime.h.
+
+    TOUCH: unknown whether it read or wrote.
+    """
 
     READ = "read", "reads"
     WRITE = "write", "writes"
@@ -49,7 +53,8 @@ class Action(Enum):
 
 class Space(Enum):
     """The kind of memory; NONE if the observation is not about memory, or the address is in no
-    memory of the launch."""
+    memory of the launch.
+    """
 
     NONE = ""
     GLOBAL = "global"
@@ -60,7 +65,8 @@ class Space(Enum):
 @dataclass(frozen=True)
 class Site:
     """A line in the author's source; text is the line, stripped, or "" if the file cannot be
-    read."""
+    read.
+    """
 
     file: str
     line: int
@@ -74,7 +80,8 @@ class Site:
 @dataclass(frozen=True)
 class Side:
     """One of the threads of an observation: what it did, where in the source, and its indices, if
-    known."""
+    known.
+    """
 
     what: Action
     site: Site
@@ -119,7 +126,8 @@ class Observation:
     @property
     def place(self) -> str:
         """Return the location, as in "tile[33] in shared memory"; "" if the mistake is not about
-        memory."""
+        memory.
+        """
         if not self.tensor:
             return ""
         element = f"[{', '.join(map(str, self.index))}]" if self.index is not None else ""

@@ -1,4 +1,4 @@
-"""What torch answers while its GPU is the emulator; ../guards.py installs these tables.
+"""Torch's answers while its GPU is the emulator; ../guards.py installs these tables.
 
 memory.py    which tensors the program keeps on the host, and who is told where a tensor really is
 tensors.py   torch.Tensor, and the functions of torch that make tensors

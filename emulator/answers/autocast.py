@@ -1,5 +1,6 @@
 """torch.autocast("cuda"): programs see the state that they set; the CPU's autocast acts on the
-tensors."""
+tensors.
+"""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ class Stream:
 
 class Clock:
     """Stands in for torch.cuda in triton.testing.do_bench: kernels are done when a launch
-    returns."""
+    returns.
+    """
 
     class Event:
         def __init__(self, enable_timing: bool = False, *_: object, **__: object) -> None:
@@ -132,7 +133,8 @@ def _properties(device: object = None) -> SimpleNamespace:
 
 def _free_and_total(device: object = None) -> tuple[int, int]:
     """Return (free, total) bytes. Tensors lie in this machine's memory, so both are limited by what
-    is free there."""
+    is free there.
+    """
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -149,7 +151,8 @@ def compiled_kernel(
 ) -> Callable[..., None]:
     """Compile CUDA C++ from a string, as torch.cuda._compile_kernel does.
 
-    The result is called as kernel(grid, block, args, shared_mem, stream)."""
+    The result is called as kernel(grid, block, args, shared_mem, stream).
+    """
     import hashlib  # these three imports are here because few programs compile CUDA C++
 
     from flash_attest.emulator.build_cache import cache_folder, write
@@ -173,7 +176,8 @@ def _always(answer: Any = None) -> Any:
     """Make a function that always returns the same answer.
 
     Each name gets a function of its own: torch.compile keeps a table of torch's functions by
-    identity."""
+    identity.
+    """
     return lambda *_, **__: answer
 
 
@@ -184,7 +188,8 @@ def _own(kind: type) -> type:
 
 def _nothing(*names: str) -> dict[str, Any]:
     """Map each name to a function that does nothing: no work is pending, and there is one
-    device."""
+    device.
+    """
     return {name: _always() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Where a tensor is: on the emulated GPU, unless the program made it on the host.
+"""The device of a tensor: the emulated GPU, unless the program made it on the host.
 
 Its memory is the CPU's in both cases. The host is remembered for each storage, so views, parameters
 and `x.data` share the answer. The result of an operation on host tensors gets a new storage and
@@ -45,7 +45,8 @@ def put_on_host(tensor: torch.Tensor) -> torch.Tensor:
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """Return the tensor's storage; None if it has none on the CPU or does not show it, as in
-    torch.func.vmap."""
+    torch.func.vmap.
+    """
     if real_device(tensor) != CPU or tensor.layout != torch.strided:
         return None
     try:
@@ -77,7 +78,8 @@ def asked_by_suite(depth: int = 2) -> bool:
     """Return whether the code that asks belongs to this suite, which judges emulated results on the
     CPU.
 
-    depth: frames from here to that code."""
+    depth: frames from here to that code.
+    """
     return sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] == SUITE
 
 
@@ -95,7 +97,8 @@ def means_the_host(device: Any) -> bool:
 
 def is_gpu(device: Any) -> bool:
     """Return whether the argument names the emulated GPU. Raises RuntimeError if it names another
-    GPU."""
+    GPU.
+    """
     if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
         return False
     if isinstance(device, str):

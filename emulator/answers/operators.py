@@ -30,7 +30,8 @@ _defined_for_cuda: weakref.WeakSet[CustomOpDef] = weakref.WeakSet()
 
 def _registered_by_torch() -> bool:
     """Return whether torch itself is registering: its operators have a kernel for each device and
-    keep them."""
+    keep them.
+    """
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")

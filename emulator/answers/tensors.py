@@ -1,5 +1,6 @@
 """torch.Tensor and the functions that make tensors: they map "cuda" to the CPU, and tensors say
-that they are on a GPU."""
+that they are on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def _default_device_is_gpu() -> bool:
 def _places(kwargs: dict[str, Any]) -> bool | None:
     """Replace the device in the arguments of the caller's call.
 
-    Returns whether the result is on the GPU; None if the call does not say."""
+    Returns whether the result is on the GPU; None if the call does not say.
+    """
     if kwargs.get("pin_memory"):  # torch cannot pin memory without a GPU
         kwargs["pin_memory"] = False
     device = kwargs.get("device")
@@ -85,7 +87,8 @@ def makes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def makes_like(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function or method whose first argument determines the device, such as
-    torch.empty_like or x.new_empty."""
+    torch.empty_like or x.new_empty.
+    """
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -100,7 +103,8 @@ def makes_like(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def converts(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function that makes a tensor from data, such as torch.as_tensor. A tensor stays on its
-    device unless the call names another."""
+    device unless the call names another.
+    """
 
     @functools.wraps(function)
     def convert(data: Any, *args: Any, **kwargs: Any) -> Any:
@@ -206,7 +210,8 @@ def _get_device(self: torch.Tensor) -> int:
 
 def _interface(self: torch.Tensor) -> dict[str, Any]:
     """Return where a tensor lies, for packages that take GPU tensors this way, such as
-    numba.cuda.as_cuda_array."""
+    numba.cuda.as_cuda_array.
+    """
     if not on_gpu(self):
         raise AttributeError(
             f"a tensor on {memory.real_device(self)} has no __cuda_array_interface__: should be on cuda, as x.cuda() is"

@@ -136,7 +136,8 @@ def _preprocessed(source: Path, flags: tuple[str, ...], how: tuple[str, ...]) ->
 
 def _entries(names: list[str], kernels: list[str], traced: bool) -> str:
     """Return C++ to append to the author's file, for Python: the table of entries, the kernels'
-    names, the module."""
+    names, the module.
+    """
     rows = "".join(f'\n# 1 "{name}"\n    ::emulator::entry<&{name}>({json.dumps(name)}),' for name in names)
     return f"""
 namespace emulator {{ extern const Module this_module = {{{int(traced)}, &anchor}}; }}
@@ -170,7 +171,8 @@ def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, tr
 
 def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileError:
     """Make the error for a message of g++: Refused, with the author's line, for what is not
-    covered; else CompileError."""
+    covered; else CompileError.
+    """
     if found := re.search(r"CUDA_SHIM_REFUSED:? ?([^\"\n]*)", stderr):
         own = re.findall(r"(?:In file included from|from|^)\s*([^:\n]+):(\d+)", stderr, re.MULTILINE)
         own = [(file, line) for file, line in own if str(INCLUDE) not in file]

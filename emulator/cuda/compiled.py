@@ -1,5 +1,6 @@
 """A .cu that nvcc compiled: its host code runs natively, and its launches go to the PTX engine
-(emulator/ptx)."""
+(emulator/ptx).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _REFUSER = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 class CompiledFile(CudaFile):
     """A .cu compiled by nvcc. The library of its host code is the same in a trace and outside: only
-    the engine differs."""
+    the engine differs.
+    """
 
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], compiler: str):
         super().__init__(path, names, flags, build.LEVEL)
@@ -86,7 +88,8 @@ def compile_through_nvcc(path: Path, names: tuple[str, ...], flags: tuple[str, .
     """Load a .cu through nvcc.
 
     Raises EmulatorError without nvcc, CompileError, and Refused for an instruction that is not
-    covered."""
+    covered.
+    """
     found = nvcc.nvcc()
     if found is None:
         raise EmulatorError(f"{path.name}: {nvcc.NONE}")

@@ -34,7 +34,8 @@ RANGES = {"?": (0, 1)} | {
 
 class CudaError(EmulatorError):
     """A launch failed, or a kernel did something that stops it on a GPU: a deadlock, an illegal
-    address, a trap."""
+    address, a trap.
+    """
 
 
 class _Value(ctypes.Structure):
@@ -57,7 +58,8 @@ library_lock = threading.RLock()  # held while a library is loaded
 
 class CudaFile:
     """A .cu whose functions can be called: file.forward(q, k, ...), file["scale<4>"].launch(grid,
-    block)(x, n)."""
+    block)(x, n).
+    """
 
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], level: str):
         self.path, self.names, self.flags, self.level = path, names, flags, level
@@ -95,7 +97,8 @@ class CudaFile:
 
     def raise_failed(self) -> None:
         """Raise what a launch of the last call raised in Python. Nothing here, as these launches
-        run in C++."""
+        run in C++.
+        """
 
     @functools.cached_property
     def text(self) -> str:
@@ -113,7 +116,8 @@ class Function:
 
     def __call__(self, *arguments: Any) -> float | int | None:
         """Call a host function. Pointers take CPU tensors or None (null); other parameters take
-        numbers."""
+        numbers.
+        """
         if self.is_kernel:
             raise TypeError(
                 f"{self.name} is a kernel: launch it, as in .launch(grid, block)(...), or call a host function"
@@ -123,7 +127,8 @@ class Function:
     def launch(self, grid: Dims, block: Dims, shared: int = 0) -> Callable[..., None]:
         """Return a function that launches this kernel.
 
-        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory."""
+        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory.
+        """
         if not self.is_kernel:
             raise TypeError(f"{self.name} is a host function, not a kernel: call it")
         shape = _Shape(three("grid", grid), three("block", block), shared)
@@ -216,7 +221,8 @@ def _called(
 ) -> tuple[str, list[Observation]]:
     """Make the call.
 
-    Returns the message of an exception that the host code threw, or "", and the observations."""
+    Returns the message of an exception that the host code threw, or "", and the observations.
+    """
     host = build.host()
     host.emulator_cuda_thrown.restype = ctypes.c_char_p
     host.emulator_cuda_begin_call()

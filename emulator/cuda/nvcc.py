@@ -1,5 +1,6 @@
 """Compiles a .cu with nvcc, once, by content: its kernels to PTX, its host code and
-emulator/cuda/cudart to a library."""
+emulator/cuda/cudart to a library.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ NONE = "nvcc, which compiles it to PTX that runs here, was not found: install th
 
 def nvcc() -> str | None:
     """Find nvcc in CUDACXX, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, or a wheel of NVIDIA's;
-    None if not found."""
+    None if not found.
+    """
     if named := os.environ.get("CUDACXX"):
         return shutil.which(named)
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
@@ -52,7 +54,8 @@ def _version(path: str) -> str:
 @functools.cache
 def include_folder(path: str) -> Path:
     """Return the folder of the cuda_runtime.h that an nvcc uses. nvcc may be a script, so it is
-    asked."""
+    asked.
+    """
     plan = run(path, "--dryrun", "-x", "cu", os.devnull).stderr
     for folder in re.findall(r'-I\s*"?([^"\s]+)"?', plan):
         if (Path(folder) / "cuda_runtime.h").is_file():

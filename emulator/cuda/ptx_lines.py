@@ -1,5 +1,6 @@
 """Source lines in PTX that nvcc made of a .cu: the author's, where nvcc names lines of CUDA's own
-headers."""
+headers.
+"""
 
 from __future__ import annotations
 

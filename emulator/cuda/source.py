@@ -66,7 +66,8 @@ def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
 
 def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
     """Yield the tokens of the author's lines; text from system headers and the shim stays in one
-    piece."""
+    piece.
+    """
     for foreign, file, line, text in _stretches(preprocessed, shim):
         if foreign:
             yield Token(text, "foreign", file, line)
@@ -78,7 +79,8 @@ def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
 
 def _stretches(preprocessed: str, shim: str) -> Iterator[tuple[bool, str, int, str]]:
     """Yield each part between two line markers: (is it from a system header or the shim, file,
-    first line, text)."""
+    first line, text).
+    """
     foreign, file, line, lines = True, "", 1, []
     for text in preprocessed.splitlines(keepends=True):
         marker = MARKER.match(text) if text.startswith("#") else None
@@ -103,7 +105,8 @@ def _refuse(own: list[Token]) -> None:
 def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
     """Return the names of all kernels, and the names of templates.
 
-    A template that is launched without <...> has its arguments deduced."""
+    A template that is launched without <...> has its arguments deduced.
+    """
     names, templates = set(), set()
     for i, token in enumerate(own):
         if token.text != "__global__" or (name := _declared_name(own, i)) is None:
@@ -119,7 +122,8 @@ def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
 
 def _declared_name(own: list[Token], at: int) -> int | None:
     """Return the position of the kernel's name after __global__: the name before the parameter
-    list."""
+    list.
+    """
     i = at + 1
     while i < len(own) and own[i].text not in ";{":
         if own[i].text == "(" and own[i - 1].kind == "name" and own[i - 1].text not in ("__attribute__", "alignas"):
@@ -163,7 +167,8 @@ def _mark_returns(own: list[Token]) -> None:
 
 def _share(own: list[Token]) -> None:
     """Put __shared__ variables into the TLS block of the library; `extern` ones refer to the
-    dynamic shared memory."""
+    dynamic shared memory.
+    """
     for i, token in enumerate(own):
         if token.text != "__shared__":
             continue

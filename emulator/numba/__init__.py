@@ -30,14 +30,16 @@ INSTALL = "pip install 'flash-attest[numba]'"
 
 def simulated() -> bool:
     """Return whether NUMBA_ENABLE_CUDASIM is on, so that Numba's own simulator runs kernels
-    uncompiled."""
+    uncompiled.
+    """
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0").strip() not in ("", "0")
 
 
 def lacking(emulated: bool = True) -> str:
     """Return why Numba's kernels cannot run in this process and what to do; "" if they can.
 
-    emulated: in the emulator; if false, on a GPU."""
+    emulated: in the emulator; if false, on a GPU.
+    """
     if simulated():
         return "NUMBA_ENABLE_CUDASIM is set: unset it; without a GPU the kernels run compiled, in the emulator"
     for module, name in (("numba", "Numba"), ("numba_cuda", "numba-cuda"), ("cuda.pathfinder", "cuda-pathfinder")):
@@ -117,7 +119,8 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
 
 def _activate_if_possible() -> None:
     """Activate, or warn: another package's import must not fail, as it may never launch a
-    kernel."""
+    kernel.
+    """
     if not (missing := lacking()):
         activate()
     elif not simulated():

@@ -1,5 +1,6 @@
 """Turns the arguments of a launch into arguments of the PTX, as Numba passes them to the driver,
-with names for findings."""
+with names for findings.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +34,15 @@ NULL = bytes(8)
 
 def register() -> None:
     """Tell Numba the type of tensors on the CPU. Numba on a GPU finds the same types through
-    DLPack."""
+    DLPack.
+    """
     typeof_impl.register(torch.Tensor)(typeof_tensor)
 
 
 def typeof_tensor(tensor: torch.Tensor, context: Any = None) -> types.Array:
     """Return the type of a tensor. Raises TypeError, ValueError for a tensor that Numba refuses on
-    a GPU too."""
+    a GPU too.
+    """
     if tensor.device.type != "cpu":
         raise ValueError(f"a tensor of the shape {tuple(tensor.shape)} is on {tensor.device}: should be on the CPU")
     if tensor.requires_grad:
@@ -69,7 +72,8 @@ def array_type(dtype: torch.dtype, dims: int, layout: str) -> types.Array:
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, argument) for each PTX parameter that an argument becomes: a tensor, or the
-    bytes of a number."""
+    bytes of a number.
+    """
     if isinstance(type_, types.Array):
         yield from _array(name, type_, value)
     elif isinstance(type_, types.Boolean):
@@ -136,7 +140,8 @@ def _laid_out(tensor: torch.Tensor, layout: str) -> bool:
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
     """Return a tensor in the memory of an array: NumPy's, Numba's (on the device or not), or any
-    with DLPack."""
+    with DLPack.
+    """
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, ArgHint):
@@ -166,7 +171,8 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 def numpy_of(interface: dict) -> np.ndarray:
     """Return a view of the memory that an array interface describes.
 
-    It is writable: whether a kernel writes depends on the kernel's type."""
+    It is writable: whether a kernel writes depends on the kernel's type.
+    """
     described = type("Described", (), {})()
     described.__array_interface__ = {**interface, "data": (interface["data"][0], False), "version": 3}
     return np.asarray(described)
@@ -174,7 +180,8 @@ def numpy_of(interface: dict) -> np.ndarray:
 
 def _hinted(tensor: torch.Tensor, hint: ArgHint) -> torch.Tensor:
     """Prepare a tensor for cuda.In or cuda.Out: as on a GPU, In is not copied back and Out is
-    uninitialised."""
+    uninitialised.
+    """
     if isinstance(hint, In):
         return tensor.clone()
     if type(hint) is Out and tensor.is_contiguous():

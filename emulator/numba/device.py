@@ -40,7 +40,8 @@ class Device:
 
 class Context:
     """Provides memory, streams and events. Kernels are done when a launch returns, so nothing has
-    to wait."""
+    to wait.
+    """
 
     def __init__(self) -> None:
         self.device = Device()
@@ -49,7 +50,8 @@ class Context:
 
     def memalloc(self, size: int) -> driver.MemoryPointer:
         """Allocate memory for a device array: NaN in every floating type, so that no value can be
-        relied on."""
+        relied on.
+        """
         return self.mempin(np.full(size, 0xFF, np.uint8), None, size, False)
 
     def mempin(self, owner: Any, pointer: int | None, size: int, mapped: bool = False) -> driver.MemoryPointer:

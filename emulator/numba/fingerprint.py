@@ -89,7 +89,8 @@ def _settings() -> str:
 
 class _Walk:
     """Walks through a kernel and the device functions that it calls; each yields parts of the
-    key."""
+    key.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}  # function -> its number, as functions may call themselves
@@ -195,7 +196,8 @@ class _Walk:
 
 def _named(code: Any, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of each global and closure variable that the code loads; for a module, of
-    the attributes loaded."""
+    the attributes loaded.
+    """
     for name, attributes in _loads(code):
         if name in cells:
             try:
@@ -220,7 +222,8 @@ def _named(code: Any, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[
 @functools.lru_cache(maxsize=1024)
 def _loads(code: Any) -> list[tuple[str, list[str]]]:
     """Return (name, attributes that follow it) of each variable from outside that the code
-    loads."""
+    loads.
+    """
     found: list[tuple[str, list[str]]] = []
     follows = False  # whether an attribute loaded next belongs to the last variable
     for instruction in dis.get_instructions(code):
@@ -239,7 +242,8 @@ def _loads(code: Any) -> list[tuple[str, list[str]]]:
 
 def _check_steady(module: str) -> None:
     """Raise Unkeyed for an unknown module: overloads and intrinsics may use it when a kernel is
-    compiled."""
+    compiled.
+    """
     top = module.partition(".")[0].removeprefix("_")
     if top in sys.stdlib_module_names and top not in STEADY:
         raise Unkeyed(f"{module}, which may say something else in another process")
@@ -247,7 +251,8 @@ def _check_steady(module: str) -> None:
 
 def _known(value: Any) -> str:
     """Return the name of an object of a known package, whose version is in the key: math.exp,
-    numpy.float32, cuda.grid."""
+    numpy.float32, cuda.grid.
+    """
     if isinstance(value, python_types.ModuleType):
         if is_of_package(value.__name__) and sys.modules.get(value.__name__) is value:
             _check_steady(value.__name__)

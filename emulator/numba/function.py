@@ -1,5 +1,6 @@
 """A kernel in the engine, as Numba's CUDA function is on a GPU. It refuses launches that a GPU
-would not start."""
+would not start.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ ASKED = "numba.cuda.cudadrv.driver.driver.cuKernelSetAttribute(MAX_DYNAMIC_SHARE
 
 class Function:
     """Called with a grid, a block, bytes of shared memory, and (name, argument) of each PTX
-    parameter."""
+    parameter.
+    """
 
     device = context.device
 

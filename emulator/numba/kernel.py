@@ -25,7 +25,8 @@ NumbaKernel = dispatcher._Kernel  # saved before it is replaced
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
     """Turn Python's garbage collection off in this block: with Numba's many objects it takes a
-    tenth of the time."""
+    tenth of the time.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -71,7 +72,8 @@ class Kernel(NumbaKernel):
 
     def _read(self, path: Path) -> None:
         """Read what another process compiled, and set the attributes that Numba sets for a kernel
-        from its own cache."""
+        from its own cache.
+        """
         try:
             name, ptx = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -111,7 +113,8 @@ class Kernel(NumbaKernel):
 
     def _raise_exception(self) -> None:
         """Raise what the kernel raised: with debug=True it stores the exception's number and the
-        thread."""
+        thread.
+        """
         code = self.function().variable("errcode")
         number, code.value = code.value, 0
         if not number:
@@ -127,7 +130,8 @@ class Kernel(NumbaKernel):
 
 class Library:
     """Numba's code library of a kernel, which is compiled only when more than the function is
-    requested."""
+    requested.
+    """
 
     def __init__(self, kernel: Kernel, compiled: Any = None):
         self._kernel, self._compiled = kernel, compiled

@@ -28,7 +28,8 @@ def compile_with_lines(*args: Any, debug: bool = False, lineinfo: bool = False, 
     """Compile with Python lines in the PTX of every kernel and device function, because findings
     name them.
 
-    With debug=True the lines are there anyway."""
+    With debug=True the lines are there anyway.
+    """
     with warnings.catch_warnings():
         # The author did not ask for lines, so a function without a file needs no warning.
         if not lineinfo:

@@ -1,4 +1,4 @@
-"""What a process has added to Numba with numba.extending: overloads and intrinsics.
+"""A process's additions to Numba with numba.extending: overloads and intrinsics.
 
 A compiled kernel refers to them by name, so they are a part of its key (fingerprint.py).
 """
@@ -31,7 +31,8 @@ def is_of_package(module: Any) -> bool:
 
 def _is_standard(module: python_types.ModuleType) -> bool:
     """Return whether the module is Python's own, not an author's of the same name: statistics.py,
-    token.py."""
+    token.py.
+    """
     file = getattr(module, "__file__", None)
     if file is None:
         return module.__name__ in sys.builtin_module_names
@@ -81,13 +82,15 @@ class Taught:
 
 def maker(template: Any) -> Any:
     """Return the author's function that makes the code of an overload or intrinsic; None for other
-    templates."""
+    templates.
+    """
     return getattr(template, "_overload_func", None) or getattr(template, "_definition_func", None)
 
 
 def _homes(each: Any) -> Iterator[str]:
     """Yield the modules that an entry comes from: Numba wraps some implementations in its own
-    functions."""
+    functions.
+    """
     function = maker(each) or each
     cells = getattr(function, "__closure__", None) or ()
     for part in (function, *(cell.cell_contents for cell in cells)):

@@ -1,5 +1,6 @@
 """The whole PTX of a kernel: with the functions that it links, and the author's names of shared
-arrays."""
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ FIELD = re.compile(r'(\w+): (?:!(\d+)|"([^"]*)"|(\d+))')
 def text_of(library: Any) -> str:
     """Return the PTX of a kernel's code library (numba.cuda.codegen).
 
-    Raises NotCovered if it links anything that is neither PTX nor CUDA C++."""
+    Raises NotCovered if it links anything that is neither PTX nor CUDA C++.
+    """
     files = sorted(library._linking_files, key=str)
     texts = [*map(with_atomic_reads, library.get_asm_strs()), *map(linked, files)]
     return with_names("\n".join(_files_apart(texts)), library.llvm_strs)
@@ -55,7 +57,8 @@ def links_only_numba(library: Any) -> bool:
 
 def linked(code: Any) -> str:
     """Return the PTX of a source: Numba's float16 arithmetic is CUDA C++, and authors may give
-    link=["functions.cu"]."""
+    link=["functions.cu"].
+    """
     if isinstance(code, str):
         name, kind = Path(code).name, Path(code).suffix
     else:
@@ -70,7 +73,8 @@ def linked(code: Any) -> str:
 @functools.lru_cache(maxsize=32)
 def _compiled(source: bytes, name: str) -> str:
     """Compile CUDA C++ to PTX with NVRTC directly: cuda.core and numba.cuda.cudadrv.nvrtc need a
-    driver."""
+    driver.
+    """
     from cuda.bindings import nvrtc
     from numba.cuda.cudadrv.nvrtc import get_arch_option
 
@@ -104,7 +108,8 @@ def _compiled(source: bytes, name: str) -> str:
 
 def _includes(nvrtc: Any) -> Iterator[Any]:
     """Yield include folders: Numba's own headers first, as in Numba, then those of the toolkit's
-    wheels."""
+    wheels.
+    """
     import numba.cuda.cudadrv
     from cuda import pathfinder
 
@@ -130,7 +135,8 @@ def _files_apart(texts: list[str]) -> Iterator[str]:
 
 def with_names(ptx: str, llvm: list[str]) -> str:
     """Return the PTX with shared arrays named after the variables that hold them; Numba only
-    numbers them."""
+    numbers them.
+    """
     names: dict[str, str] = {}
     for module in llvm:
         for symbol, place in SHARED.findall(module):
@@ -160,7 +166,8 @@ def _entry(module: str, number: str) -> dict[str, str]:
 
 def _variable(file: str, line: int) -> str:
     """Return the variable to which the statement at this line assigns; "" if it is not a single
-    one."""
+    one.
+    """
     names = [name for first, last, name in _assigned("".join(linecache.getlines(file))) if first <= line <= last]
     return names[0] if len(names) == 1 and names[0].strip("_") else ""
 

@@ -74,7 +74,8 @@ def _atomic(encoder, instruction: Instruction, plan: Plan, type: str) -> None:
 def cp_async(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode cp.async.ca.shared.global [to], [from], bytes, last.
 
-    `last` is the number of bytes of the source, or a predicate: whether the source is ignored."""
+    `last` is the number of bytes of the source, or a predicate: whether the source is ignored.
+    """
     to, source, size, *more = take(encoder, instruction, 3, 4, 5)
     if ".L2::cache_hint" in instruction.opcode and more:
         more = more[:-1]
@@ -103,7 +104,8 @@ def wait_group(encoder, instruction: Instruction, plan: Plan) -> None:
 
 def cvta(encoder, instruction: Instruction, plan: Plan) -> None:
     """Convert between a generic address and an address in a space; for global memory they are the
-    same."""
+    same.
+    """
     to, value = take(encoder, instruction, 2)
     source = encoder.source(value, "b64")
     encoder.emit(plan.handler, [encoder.destination(to, "u64"), source])

@@ -1,5 +1,5 @@
-"""Where registers lie in a warp's register file: two that are never needed at the same time share a
-slot.
+"""Allocates registers in a warp's register file: two that are never needed at the same time share
+a slot.
 
 Each lane has its own column of a slot and follows its own path, so a slot is occupied if the value
 is needed on any path of control flow. Only registers of one width share a slot: otherwise, lanes at
@@ -20,14 +20,16 @@ ALIGNMENT = 64
 
 def slot_bytes(width: int) -> int:
     """Return the bytes of a slot for a register of `width` bytes a lane. Width 0 is a predicate:
-    one bit a lane."""
+    one bit a lane.
+    """
     return LANES * width if width else LANES // 8
 
 
 @dataclass
 class Flow:
     """The registers that each instruction of a program reads and writes, by number, and where it
-    leads."""
+    leads.
+    """
 
     reads: list[Sequence[int]] = field(default_factory=list)
     writes: list[Sequence[int]] = field(default_factory=list)
@@ -66,7 +68,8 @@ def allocate(flow: Flow, widths: Sequence[int], start: int, share: bool = True) 
 
 def _lifetimes(flow: Flow, count: int) -> tuple[list[int], list[int]]:
     """Return (first, last) instruction, in the order of the text, between which each register is
-    needed; last is -1 if never."""
+    needed; last is -1 if never.
+    """
     first, last = [len(flow.reads)] * count, [-1] * count
     for i in range(len(flow.reads) - 1, -1, -1):
         for number in flow.reads[i]:
@@ -104,7 +107,8 @@ def _blocks(flow: Flow) -> list[tuple[int, int]]:
 
 def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the registers whose values are needed later, as sets of bits: before and after each
-    block."""
+    block.
+    """
     number_of = {start: number for number, (start, _) in enumerate(blocks)}
     needed, replaced, following = [], [], []
     for start, end in blocks:

@@ -72,7 +72,8 @@ def parameters(text: str, error: Callable[..., Exception]) -> list[Parameter]:
 
 def variables(space: str, text: str, extern: bool, line: int, error: Callable[..., Exception]) -> Iterator[Variable]:
     """Return the variables of one declaration: the text after .shared, .global, .const, .local or
-    .param."""
+    .param.
+    """
     type, align, vector = TYPE.search(text), re.search(r"\.align\s+(\d+)", text), re.search(r"\.v([24])\b", text)
     if not type:
         raise error(f".{space}{text.rstrip()}: no type that is known")

@@ -40,7 +40,8 @@ class Head:
 @dataclass
 class Code:
     """A kernel's code, or why it cannot run. places: (file, line), by the numbers in
-    `encoded.places`."""
+    `encoded.places`.
+    """
 
     encoded: Encoded | None
     places: list[tuple[str, int]]
@@ -93,7 +94,8 @@ class Decoded:
 
     def _where(self, refused: Refused, files: dict[int, str]) -> tuple[str, str, int]:
         """Return (reason, file, line): the author's line, if a .loc before the line of the PTX
-        gives one."""
+        gives one.
+        """
         for line in reversed(self.lines[: refused.line]):
             if found := LOC.match(line):
                 path = files.get(int(found[1]), "")
@@ -108,7 +110,8 @@ _known: OrderedDict[str, Decoded] = OrderedDict()
 
 def decoded(text: str, source: str) -> Decoded:
     """Return the text, decoded before or to be decoded. Raises CompileError with the line of
-    anything that is not PTX."""
+    anything that is not PTX.
+    """
     key = key_of(_version(), source, text)
     found = _known.get(key) or Decoded(text, source, key)
     _known[key] = found
@@ -136,7 +139,8 @@ def _version() -> str:
 
 def _author(place: Place, files: dict[int, str]) -> tuple[str, int]:
     """Return (file, line) of a .loc; for a line in a library, the nearest enclosing line that is
-    the author's."""
+    the author's.
+    """
     for file, line in ((place.file, place.line), *place.within):
         path = files.get(file, "") if isinstance(file, int) else _path(file, files)
         if path and not LIBRARIES.search(path):

@@ -1,5 +1,6 @@
 """Turns a parsed kernel into the machine's arrays (machine/machine.h): handlers, slots, constants,
-and each line's location."""
+and each line's location.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
 @dataclass
 class Encoded:
     """A kernel for the machine. `code`: handler, guard, negated, operands of each instruction;
-    handlers index `handlers`."""
+    handlers index `handlers`.
+    """
 
     handlers: list[Handler]
     code: array
@@ -157,7 +159,8 @@ class Encoder:
 
     def emit(self, handler: Handler, operands, *, guard: Register | None = None, plain: bool = False) -> None:
         """Add a machine instruction for the current instruction of the text. plain: without its
-        guard."""
+        guard.
+        """
         now, reads, writes = self.now, self.reads, self.writes
         self.reads, self.writes = [], []  # one instruction of the text may emit several
         number = self.handlers.get(handler)

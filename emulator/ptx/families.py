@@ -1,5 +1,6 @@
 """Instructions whose operands follow no fixed pattern: each function encodes one family of the
-table (instructions.py)."""
+table (instructions.py).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def _predicate(encoder, operand) -> list:
 def setp(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode setp.lt.s32 p, a, b and setp.lt.and.f32 p|q, a, b, !c.
 
-    The second computes p = (a < b) and !c, q = !(a < b) and !c."""
+    The second computes p = (a < b) and !c, q = !(a < b) and !c.
+    """
     op, type, handler = plan.words["op"], plan.words["t"], plan.handler
     to, a, b, *c = take(encoder, instruction, 4 if op else 3)
     p, q = _two(to)
@@ -126,7 +128,8 @@ def _part(encoder, width: int, parts: tuple) -> str:
 def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode cvt.u64.u32 d, a, whose registers may be wider than the types.
 
-    With two sources: d = {b, a}, a in the upper half."""
+    With two sources: d = {b, a}, a in the upper half.
+    """
     d, t = plan.words["d"], plan.words["t"]
     to, *values = take(encoder, instruction, 3 if d.endswith("x2") and t == "f32" else 2)
     # In packed.cpp registers are exactly as wide as the types.

@@ -33,7 +33,8 @@ KNOWN = {"__assertfail": ("trap.assert", 1), "vprintf": ("vprintf", 2)}
 def inlined(function: Function, text: Text, read: Callable[[str], Function]) -> Function:
     """Return a kernel without calls. Raises Refused, CompileError.
 
-    read: returns a function with its instructions."""
+    read: returns a function with its instructions.
+    """
     if not any(i.opcode.startswith("call") for i in function.instructions):
         return function
     return _Inliner(function, text, read).made
@@ -50,7 +51,8 @@ class _Inliner:
     def _copy(self, function: Function, names: dict[str, str], within: tuple[str, ...], end: Label | None) -> None:
         """Add the instructions of a function.
 
-        names: of its variables. end: the label that it returns to, None for the kernel."""
+        names: of its variables. end: the label that it returns to, None for the kernel.
+        """
         out, starts, labels = self.made.instructions, [], {}
         known: dict = {}
 
@@ -98,7 +100,8 @@ class _Inliner:
 
     def _is_local(self, i: Instruction, names: dict[str, str], in_function: bool) -> bool:
         """Return whether a ld.param or st.param accesses a call's parameter, not one of the
-        kernel's."""
+        kernel's.
+        """
         address = next((operand for operand in i.operands if isinstance(operand, Address)), None)
         if address is None:
             return False
@@ -143,7 +146,8 @@ class _Inliner:
 
     def _known(self, i: Instruction, opcode: str, guard, parameters: list[str]) -> Iterator[Instruction]:
         """Yield the opcode for a call of one of CUDA's own functions; its first parameters, which
-        are addresses, become operands."""
+        are addresses, become operands.
+        """
         operands = []
         for variable in parameters:
             operands.append(Register(f"%{variable}", "b64", len(self.made.registers)))
@@ -160,7 +164,8 @@ def _passed(listed: str | None, names: dict[str, str]) -> list[str]:
 
 def _placed(function: Function, prefix: str) -> dict[str, Variable]:
     """Return the variables of a function by their names in the kernel; parameters of calls are
-    local variables."""
+    local variables.
+    """
     return {
         prefix + v.name: replace(v, name=prefix + v.name, space="local" if v.space == "param" else v.space)
         for v in function.variables.values()

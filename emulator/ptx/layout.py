@@ -1,4 +1,5 @@
-"""Where a kernel's variables lie: in its shared memory, its local memory and its parameters."""
+"""The addresses of a kernel's variables: in its shared memory, its local memory and its parameters.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Placed:
 @dataclass
 class Layout:
     """The variables that a kernel uses. Shared memory: its own variables, APART, then the
-    launch's."""
+    launch's.
+    """
 
     function: Function
     text: Text
@@ -44,7 +46,8 @@ class Layout:
 
     def address(self, symbol: Symbol, encoder) -> tuple[str, int]:
         """Return (space, address): an offset in shared memory, local memory or the parameters; 0
-        for other spaces."""
+        for other spaces.
+        """
         if parameter := self._parameters.get(symbol.name):
             return "param", parameter.offset + symbol.offset
         variable = self.variable(symbol.name)

@@ -1,5 +1,6 @@
 """Compiles the machine's C++ (machine/) once, by content and processor, and declares its functions
-for ctypes."""
+for ctypes.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ _lock = threading.RLock()  # held while loading
 
 class PtxError(EmulatorError):
     """A launch failed, or a kernel did something that stops it on a GPU: a deadlock, an illegal
-    address, a trap."""
+    address, a trap.
+    """
 
 
 def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), replicated: bool = False) -> Module:
@@ -54,7 +55,8 @@ def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), 
 
 class Module:
     """A PTX module: module["name"] is a kernel. Its .global and .const variables keep their values
-    between launches."""
+    between launches.
+    """
 
     def __init__(self, text: str, source: str, found: Decoded, replicated: bool = False):
         self.text, self.source, self.decoded, self.replicated = text, source, found, replicated
@@ -97,7 +99,8 @@ class Kernel:
 
     def check(self) -> None:
         """Check the kernel. Raises Refused with the opcode and the line of anything that is not
-        covered."""
+        covered.
+        """
         _ = self._program
 
     def launch(
@@ -209,7 +212,8 @@ class Kernel:
 
 def packed_argument(parameter: Parameter, argument: Any) -> bytes:
     """Return the bytes of an argument; zeros for a tensor. Raises TypeError, ValueError with what
-    it should be."""
+    it should be.
+    """
     kind, size = parameter.kind, parameter.size
     if isinstance(argument, (bytes, bytearray, memoryview)):
         if len(argument) != size:

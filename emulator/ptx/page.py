@@ -1,6 +1,7 @@
 """Writes the table of opcodes into docs/use/tracing-ptx.md. A test compares the two.
 
-Run it with python -m flash_attest.emulator.ptx.page."""
+Run it with python -m flash_attest.emulator.ptx.page.
+"""
 
 from __future__ import annotations
 

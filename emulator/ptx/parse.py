@@ -1,5 +1,6 @@
 """Parses PTX text into its parts (syntax.py). One regular expression reads a statement; names are
-resolved in scopes."""
+resolved in scopes.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ WITHIN = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 
 def parse(text: str, source: str = "<ptx>") -> Text:
     """Return a module with all its functions. Raises CompileError with the line of anything that is
-    not PTX."""
+    not PTX.
+    """
     parser = Parser(text, source)
     for name in parser.bodies:
         parser.read(name)
@@ -62,7 +64,8 @@ def parse(text: str, source: str = "<ptx>") -> Text:
 
 class Parser(Operands):
     """Reads everything outside functions first, then each function on demand: a text may have
-    hundreds."""
+    hundreds.
+    """
 
     def __init__(self, text: str, source: str):
         self.module = Text(source)

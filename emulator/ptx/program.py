@@ -69,7 +69,8 @@ class Program:
 
     def _line(self, index: int) -> tuple[str, int]:
         """Return the author's file and line of an instruction; the PTX's if the author's is
-        unknown."""
+        unknown.
+        """
         place = self.code.places[index]
         return self.places[place] if place >= 0 and self.places[place][0] else (self.source, self.code.lines[index])
 
@@ -103,7 +104,8 @@ class Program:
 
 def readable(name: str) -> str:
     """Return the name in the source: C++ puts enclosing functions into a variable's symbol
-    (_ZZ4gemmPfE4tile -> tile)."""
+    (_ZZ4gemmPfE4tile -> tile).
+    """
     if name.startswith("_ZZ"):
         for found in re.finditer(r"E(\d+)", name):
             start, length = found.end(), int(found[1])

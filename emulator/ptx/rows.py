@@ -1,5 +1,6 @@
 """The parts of the table of opcodes (instructions.py): its rows, and the plan that a row gives for
-an opcode."""
+an opcode.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class Row:
 
 
 class Plan(NamedTuple):
-    """How to encode an opcode: the row, the handler, the operands as (is a destination, type)."""
+    """Directions to encode an opcode: the row, the handler, the operands as (is a destination,
+    type).
+    """
 
     row: Row
     handler: Handler

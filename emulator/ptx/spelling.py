@@ -17,7 +17,8 @@ CLOSES = {"{": "}", "[": "]", "(": ")", "<": ">"}
 def pattern(spelling: str) -> re.Pattern:
     """Return the regular expression of a spelling.
 
-    Text that is not part of the handler's name is in groups called ignored0, ..."""
+    Text that is not part of the handler's name is in groups called ignored0, ...
+    """
     made, open, ignored, position = [], [], 0, 0
     while position < len(spelling):
         letter = spelling[position]
@@ -52,7 +53,8 @@ def without_ignored(expression: re.Pattern, found: re.Match) -> str:
 
 def meanings(spelling: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield each (name without ignored parts, words by their <names>) that a spelling can
-    produce."""
+    produce.
+    """
     parts = _parts(spelling)
     for chosen in product(*parts):
         words: dict[str, str] = {}

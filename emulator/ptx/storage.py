@@ -41,7 +41,7 @@ class Storage:
                 ctypes.memmove(self.address(name) + at, held, 8)
 
     def __iter__(self) -> Iterator[Variable]:
-        """Iterate in the order of the text, by which the runtime numbers the variables."""
+        """Yield the variables in the order of the text, by which the runtime numbers them."""
         return iter(self._variables.values())
 
     def address(self, name: str) -> int:

@@ -18,7 +18,8 @@ def type_bytes(name: str) -> int:
 
 class Register:
     """A declared register. `bytes`: of one lane's value in the machine: 2, 4, 8, or 0 for a
-    predicate."""
+    predicate.
+    """
 
     __slots__ = ("bytes", "name", "number", "type")
 
@@ -104,7 +105,8 @@ def shown(operand) -> str:
 
 class Instruction(NamedTuple):
     """A statement; `line` of the PTX text; `place`: the number of its .loc in Module.places, or
-    -1."""
+    -1.
+    """
 
     opcode: str
     operands: tuple
@@ -117,7 +119,8 @@ class Instruction(NamedTuple):
 @dataclass(frozen=True)
 class Variable:
     """A variable of a state space. `values`: its initial bytes, as far as given; None without an
-    initialiser."""
+    initialiser.
+    """
 
     name: str
     space: str
@@ -132,7 +135,8 @@ class Variable:
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a kernel: its position in the parameter buffer and its type, "u64", "f32",
-    ...; "b8" for a struct."""
+    ...; "b8" for a struct.
+    """
 
     name: str
     offset: int

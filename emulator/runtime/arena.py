@@ -25,7 +25,8 @@ _PATTERN = bytes([POISON]) * MARGIN
 @dataclass
 class View:
     """One tensor argument: name, shape, strides, bytes per element, and its first byte in the
-    storage."""
+    storage.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +43,8 @@ class View:
 
     def index_of(self, offset: int) -> tuple[int, ...]:
         """Return the element that holds the byte at `offset` of the storage (the first one, if the
-        tensor is broadcast)."""
+        tensor is broadcast).
+        """
         left, index = (offset - self.start) // self.width, [0] * len(self.shape)
         for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
             if self.strides[axis]:
@@ -91,7 +93,8 @@ class Stored:
 
     def beside(self) -> str:
         """Say where a margin was written, from the nearest element to the end of the farthest; ""
-        if nowhere."""
+        if nowhere.
+        """
         if not self.margin:
             return ""
         name = ", ".join(view.name for view in self.views)
@@ -107,7 +110,8 @@ class Stored:
         """Return the range of written elements, as in "24 to 28", in a margin that begins at the
         tensor.
 
-        An element counts as written if one of its bytes is."""
+        An element counts as written if one of its bytes is.
+        """
         written = [i // self.width for i, byte in enumerate(margin) if byte != POISON]
         return f"{written[0] * self.width} to {(written[-1] + 1) * self.width}"
 
@@ -115,7 +119,8 @@ class Stored:
 def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], list[tuple[Stored, int]]]:
     """Return the storages, and each tensor's storage and start in it.
 
-    Overlapping storages, as of two NumPy arrays, are merged."""
+    Overlapping storages, as of two NumPy arrays, are merged.
+    """
     found: list[Stored] = []
     starts = []
     for storage in sorted((t.untyped_storage() for _, t in tensors), key=lambda s: s.data_ptr()):
@@ -142,7 +147,8 @@ class Arena:
     @contextmanager
     def holding(self, tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[list[Stored], list[int]]]:
         """Copy in; yield the storages and each tensor's address; copy back at the end, also after
-        an exception."""
+        an exception.
+        """
         stored, starts = _storages(tensors)
         self._lay_out(stored)
         for place in stored:

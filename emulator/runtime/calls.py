@@ -1,5 +1,6 @@
 """The tensors of one call, in memory that the runtime knows, and what it observed during the
-call."""
+call.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class CallMemory:
 @contextmanager
 def memory_of(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[CallMemory]:
     """Yield memory for a call with these (name, tensor): copied in before, copied back after. Calls
-    of other threads wait."""
+    of other threads wait.
+    """
     with _lock, _arena.holding(tensors) as (storages, addresses):
         runtime().emulator_begin_call()
         regions = [_add_region(number, stored) for number, stored in enumerate(storages)]
@@ -79,7 +81,8 @@ def raise_observed(
     who: str, observations: list[Observation], storages: list[Stored], error: type[EmulatorError]
 ) -> None:
     """Raise an error if an untraced call did something that stops it on a GPU, or wrote outside its
-    tensors."""
+    tensors.
+    """
     if observations:
         raise error("\n".join(map(str, observations)))
     for stored in storages:

@@ -38,7 +38,8 @@ def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -
 @functools.cache
 def processor() -> str:
     """Return the features of this machine's processor, because a different machine may share the
-    cache."""
+    cache.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

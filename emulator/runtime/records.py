@@ -53,7 +53,8 @@ class Record(ctypes.Structure):
 
 def take_observations(storages: dict[int, Stored]) -> list[Observation]:
     """Return all records since the last time, as observations. `storages`: by the ids of their
-    regions."""
+    regions.
+    """
     lib = runtime()
     lib.emulator_records.restype = ctypes.c_size_t
     lib.emulator_record.restype = ctypes.POINTER(Record)
@@ -72,7 +73,8 @@ def take_observations(storages: dict[int, Stored]) -> list[Observation]:
 
 def _is_copied_value(record: Record) -> bool:
     """Return whether one line of one block wrote the same value twice; threads may hold copies of a
-    value."""
+    value.
+    """
     if not record.copies or record.same_value != 1:
         return False
     first, second = (_site(record, side) for side in _sides(record))
@@ -115,7 +117,8 @@ def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int,
 
 def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int, ...], str]:
     """Return the same for a shared or global variable. An access outside is described by the
-    variable before it."""
+    variable before it.
+    """
     symbols = symbols_of(record.library.decode())
     is_shared = record.space in (STATIC, DYNAMIC)
     found = symbols.shared(record.space == DYNAMIC) if is_shared else symbols.module(record.region)

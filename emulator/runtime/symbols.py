@@ -29,7 +29,8 @@ OWN_NAMES = re.compile(r"N8emulator|emulator_cuda_")  # symbols of namespace emu
 class Variable:
     """A variable with its name, its function and its offsets.
 
-    The offsets are in the TLS block if it is shared memory, else in the library."""
+    The offsets are in the TLS block if it is shared memory, else in the library.
+    """
 
     start: int
     end: int
@@ -93,7 +94,8 @@ def register(name: str, symbols: Symbols) -> None:
 
 def symbols_of(name: str) -> Symbols:
     """Return the symbols for the name that a record gives: a library's path, or a registered
-    name."""
+    name.
+    """
     return _registered.get(name) or Library(name)
 
 
@@ -138,7 +140,8 @@ def base_name(function: str) -> str:
 def register_variables(module: int, library: str, kernels: tuple[str, ...]) -> None:
     """Tell the runtime which variables of its library a module's kernels may access.
 
-    module: the address of its struct Module."""
+    module: the address of its struct Module.
+    """
     shared, other = variables(library)
     owners = [variable.at if base_name(variable.function) in kernels else 0 for variable in shared]
     tables = (_table(shared, owners), _table(other, [0] * len(other)))
@@ -156,7 +159,8 @@ _sites: dict[tuple[str, int], Site] = {}
 
 def sites(library: str, offsets: set[int]) -> dict[int, Site]:
     """Map return addresses, as offsets in a library, to the author's lines. One addr2line runs for
-    all unknown ones."""
+    all unknown ones.
+    """
     left = sorted(offset for offset in offsets if (library, offset) not in _sites)
     # A return address is the next instruction's; one less belongs to the call.
     answer = (

@@ -1,5 +1,6 @@
 """Switches on the checking of launches, or another order of threads: the interface between the
-runtime and its users."""
+runtime and its users.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much 
 @dataclass
 class Watch:
     """Checking that is switched on. Kernel families then run traced builds and pass observations to
-    `observe`."""
+    `observe`.
+    """
 
     observe: Callable[[list[Observation]], None]
 
@@ -44,13 +46,15 @@ _mode = Mode()
 
 def current() -> Watch | None:
     """Return the checking that is on in this process; None in plain mode, in which a family raises
-    what was observed."""
+    what was observed.
+    """
     return _mode.watch
 
 
 def needs_traced_build() -> bool:
     """Return whether kernel families must run the build that announces accesses, to check them or
-    to switch threads."""
+    to switch threads.
+    """
     return _mode.watch is not None or _mode.switching
 
 

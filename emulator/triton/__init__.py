@@ -23,14 +23,16 @@ import os
 
 def interpreted() -> bool:
     """Return whether TRITON_INTERPRET is on, so that Triton's own interpreter runs kernels, which
-    never reach a driver."""
+    never reach a driver.
+    """
     return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
 
 
 def activate() -> bool:
     """Make the emulator Triton's device in this process.
 
-    Returns False with TRITON_INTERPRET, which takes precedence."""
+    Returns False with TRITON_INTERPRET, which takes precedence.
+    """
     if interpreted():
         return False
     # Imported here, as it takes a second; before the driver, as it may activate the emulator

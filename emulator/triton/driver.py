@@ -50,7 +50,8 @@ class Utils:
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple:
         """Return (module, PTX for the launcher, registers, spilled registers, most threads of a
-        block)."""
+        block).
+        """
         return name, binary.decode(), 0, 0, MAX_THREADS
 
     def set_printf_fifo_size(self, size: int) -> None:
@@ -131,7 +132,8 @@ class FirstThatRuns:
 
 def _arguments_of(kernel_call: Callable[[], object]) -> object:
     """Return Autotuner.nargs, one object for all configurations of a call; None if the caller is
-    not the Autotuner."""
+    not the Autotuner.
+    """
     names = getattr(getattr(kernel_call, "__code__", None), "co_freevars", ())
     if "self" not in names:
         return None

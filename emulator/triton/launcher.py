@@ -24,7 +24,8 @@ SCRATCH = ("global scratch", "profile scratch")  # the last parameters of every 
 
 class Launcher:
     """The object that Triton calls to launch a compiled kernel, one for each. `src`, `metadata`: of
-    the compilation."""
+    the compilation.
+    """
 
     def __init__(self, src: Any, metadata: Any):
         self.name = metadata.name
@@ -68,7 +69,8 @@ class Launcher:
 
     def _load(self, ptx: str) -> Any:
         """Load the kernel into emulator.ptx. It happens here, because only the compilation knows
-        the Python files of its lines."""
+        the Python files of its lines.
+        """
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)
             loaded = engine.load(text, source=f"{self.name}.ptx", replicated=True)
@@ -77,7 +79,8 @@ class Launcher:
 
     def _scratch(self, programs: int, wanted: int) -> list[tuple[str, Any]]:
         """Return the parameters that Triton adds: memory that its compiler asks for, one part for
-        each program, or null."""
+        each program, or null.
+        """
         if not 0 <= wanted <= len(SCRATCH):
             raise EmulatorError(
                 f"{self.name}: its PTX has {wanted:+d} parameters more than its signature: {self.signature}"
@@ -97,7 +100,8 @@ class Launcher:
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, argument) for each PTX parameter that an argument becomes: a tensor, bytes of a
-    number, an address, None."""
+    number, an address, None.
+    """
     if isinstance(type_, tuple):
         fields = getattr(value, "_fields", None) or range(len(type_))
         for field, of, part in zip(fields, type_, value, strict=True):
@@ -118,7 +122,8 @@ def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
 
 def pointed_to(value: Any) -> Any:
     """Return the tensor that a pointer points to, or the address if the object gives nothing
-    else."""
+    else.
+    """
     if value is None or isinstance(value, (torch.Tensor, int)):
         return value
     if hasattr(value, "base"):  # triton.reinterpret
@@ -128,7 +133,8 @@ def pointed_to(value: Any) -> Any:
 
 def _number(value: Any, code: str) -> int | float:
     """Bring a number into the range of the type: Triton passes integers of 2**31 to 2**32 - 1 as
-    i64, addresses as they are."""
+    i64, addresses as they are.
+    """
     if code in "fed":
         return float(value)
     value, bits = int(value), 8 * struct.calcsize(f"<{code}")
@@ -139,7 +145,8 @@ def _number(value: Any, code: str) -> int | float:
 def _descriptor(name: str, type_: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parameters of a TensorDescriptor, which kernels for sm_80 read through a pointer.
 
-    Triton passes shape and strides twice."""
+    Triton passes shape and strides twice.
+    """
     yield f"{name}.base", pointed_to(value.base)
     rank = re.match(r"tensordesc(?:_im2col)?<[^\[>]*\[([^\]]*)\]", type_)[1].count(",") + 1
     if len(value.shape) != rank:

@@ -16,7 +16,8 @@ FILE = re.compile(r'^(\s*\.file\s+\d+\s+")([^"]+)(")', re.M)
 
 def relocated(ptx: str, kernel: Any) -> str:
     """Return the PTX with the files of a kernel (a JITFunction) and of all functions that it may
-    call."""
+    call.
+    """
     known: dict[str, set[str]] = {}
     for file in _files(kernel, set()):
         known.setdefault(Path(file).name, set()).add(file)
@@ -31,7 +32,8 @@ def relocated(ptx: str, kernel: Any) -> str:
 
 def _files(function: Any, seen: set[int]) -> set[str]:
     """Return the file of a jitted function, and the files of the functions that its module names,
-    which it may call."""
+    which it may call.
+    """
     python = getattr(function, "fn", None)
     code = getattr(python, "__code__", None)
     if code is None or id(python.__globals__) in seen:

@@ -5,7 +5,8 @@ import torch
 from flash_attest.mutants.cuda.build import planted, promising
 from flash_attest.mutants.mutant import TRACED
 
-FILE, BIAS, SPLIT = "backward.cuh", "bias_gradient.cuh", 65  # from so many keys on, dq has more than one sum
+# From this many keys on, dq has more than one sum.
+FILE, BIAS, SPLIT = "backward.cuh", "bias_gradient.cuh", 65
 BACKWARD = promising(cross=True)
 
 MUTANTS = [

@@ -125,7 +125,7 @@ MUTANTS = [
         "test_out_averages_exactly_its_prefix",
         FILE,
         (("p.keys_of(min(first_query + M, p.seqlen_q) - 1);", "p.keys_of(first_query);"),),
-        "one tile short: the bound on keys is that of the tile's first query",
+        "one tile short: keys are bounded by the tile's first query",
         promising(backward=False, causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=17),
     ),

@@ -1,4 +1,6 @@
-"""Offsets in too few bits, which are right until a tensor has 2^31 elements: docs/why/bugs.md#boundaries."""
+"""Offsets in too few bits, which are right until a tensor has 2^31 elements:
+docs/why/bugs.md#boundaries.
+"""
 
 import torch
 

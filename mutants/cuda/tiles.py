@@ -1,4 +1,6 @@
-"""Bugs in what all kernels of impls/cuda share: tiles, tails, masks, sums over lanes, strides, the grid of blocks."""
+"""Bugs in the parts that all kernels of impls/cuda share: tiles, tails, masks, sums over lanes,
+strides, the grid of blocks.
+"""
 
 from flash_attest.mutants.cuda.build import FORWARD, planted, promising
 

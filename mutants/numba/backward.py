@@ -1,4 +1,6 @@
-"""Bugs of the Numba kernels in the backward: statistics, scale, heads that share a key head, the sums of dq, dbias."""
+"""Bugs of the Numba kernels in the backward: statistics, scale, heads that share a key head, the
+sums of dq, dbias.
+"""
 
 from flash_attest.mutants.numba.build import planted, promising
 

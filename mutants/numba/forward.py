@@ -1,4 +1,6 @@
-"""Bugs of the Numba kernels that the forward shows: the online softmax, masks, tails, heads, shared memory."""
+"""Bugs of the Numba kernels that the forward shows: the online softmax, masks, tails, heads, shared
+memory.
+"""
 
 import torch
 

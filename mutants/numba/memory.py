@@ -1,4 +1,4 @@
-"""Bugs of the Numba kernels in what they read and write, and in how they are launched."""
+"""Bugs of the Numba kernels in their reads and writes, and in their launches."""
 
 import torch
 

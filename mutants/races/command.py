@@ -1,4 +1,6 @@
-"""flash-attest power --races: which layers find the planted races, under which perturbations, and after how many repeats."""
+"""The command flash-attest power --races: which layers find the planted races, under which
+perturbations, and after how many repeats.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ REPEATS = {"cpu": 10, "cuda": 100}
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Judge, or with --from write what was judged before. 0: every race is found by a layer that is on by default.
+    """Judge, or with --from write earlier results, and return the exit status.
 
-    1: not so, or something is found where nothing is planted, or not all is judged; 2: nothing can be judged here.
-    Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, OptionError.
+    0: a default layer finds every race. 1: it does not, or something is found where nothing is
+    planted, or something is not judged. 2: nothing can be judged here. Raises MutantError for a
+    mutant that no longer applies, before anything is judged; RecordError, OptionError.
     """
     say = partial(console.print, highlight=False, markup=False)
     if options.write and options.records:
@@ -59,10 +62,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _wanted(text: str | None, device: str) -> list:
-    """The cells of the layers that --layers names."""
+    """Return the cells of the layers that --layers names."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     if unknown := [name for name in names if name not in LAYERS]:
-        raise OptionError(f"--layers {', '.join(unknown)}: no layer; there are {', '.join(LAYERS)}")
+        raise OptionError(f"--layers {', '.join(unknown)}: not a layer; the layers are {', '.join(LAYERS)}")
     found = [cell for cell in cells(device) if not names or cell.layer in names]
     if not found:
         raise OptionError(

@@ -1,4 +1,6 @@
-"""Races planted in impls/triton: scratch in global memory, programs that share it, a second stream."""
+"""Races planted in impls/triton: scratch in global memory, programs that share it, a second
+stream.
+"""
 
 import torch
 

@@ -1,4 +1,6 @@
-"""Bugs of calls: outside of what is declared, and those that the first ordinary call shows: docs/why/bugs.md#calling."""
+"""Bugs of calls: outside the supported features, and others that the first ordinary call shows:
+docs/why/bugs.md#calling.
+"""
 
 from dataclasses import replace
 
@@ -12,7 +14,7 @@ SUM = "l = alpha * l + p.sum(-1, keepdim=True)"
 
 
 def kept(key: str) -> tuple[tuple[str, str], ...]:
-    """Edits that keep what forward returns, by a key."""
+    """Return edits that cache forward's result by a key."""
     given = "q.shape, k.shape, q.dtype, causal, softmax_scale, None if bias is None else (bias.shape, bias.dtype)"
     return (
         ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n'),

@@ -1,4 +1,6 @@
-"""Memory bugs: reads or writes out of bounds, wrong strides, fresh memory assumed to be zero: docs/why/bugs.md#memory."""
+"""Memory bugs: reads or writes out of bounds, wrong strides, fresh memory assumed to be zero:
+docs/why/bugs.md#memory.
+"""
 
 from dataclasses import replace
 

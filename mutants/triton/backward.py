@@ -1,5 +1,5 @@
-"""Bugs of the Triton kernels in the backward: both ways to sum dq, statistics, recomputed scores, heads that share a key
-head, dbias.
+"""Bugs of the Triton kernels in the backward: both ways to sum dq, statistics, recomputed scores,
+heads that share a key head, dbias.
 """
 
 import torch
@@ -47,7 +47,7 @@ MUTANTS = [
         declares=promising(causal="optional"),
         edits=(("i0 + diagonal + BLOCK_M), 0)", "i0 + diagonal + 1), 0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=33, seqlen_k=33, headdim=1, causal=True),
-        story="the bound on keys is that of the tile's first query: later keys of the diagonal add nothing to dq",
+        story="keys are bounded by the tile's first query: later keys of the diagonal add nothing to dq",
     ),
     planted(
         name="triton_dq_forgets_the_bias",

@@ -1,4 +1,6 @@
-"""Bugs of the Triton kernels that the forward shows: masks, tiles, strides, the running maximum, the scale."""
+"""Bugs of the Triton kernels that the forward shows: masks, tiles, strides, the running maximum,
+the scale.
+"""
 
 import torch
 

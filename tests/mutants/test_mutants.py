@@ -1,4 +1,4 @@
-"""Every planted bug is caught by its law, with a case as small as promised and a message that says where."""
+"""Every planted bug is caught by its law, with a case as small as required and a message that says where."""
 
 import re
 import shlex

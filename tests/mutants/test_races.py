@@ -215,7 +215,7 @@ def test_a_process_that_ends_counts_as_found(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--layers", "trace,nosuch"], "--layers nosuch: no layer; there are trace, repeat"),
+        (["--layers", "trace,nosuch"], "--layers nosuch: not a layer; the layers are trace, repeat"),
         (["--layers", "sanitizer", "--device", "cpu"], "--layers sanitizer: not on cpu; there are trace, repeat"),
         (["--write", "races.md"], "--write races.md: name a file for the results in --json"),
         (["nosuch"], "no planted race is called nosuch"),
