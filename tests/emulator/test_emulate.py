@@ -1,4 +1,4 @@
-"""What torch answers while its GPU is emulated, and that it answers no longer than that."""
+"""Torch's answers while its GPU is emulated, and that they end with the block."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def test_all_ways_to_make_a_tensor_on_the_host(gpu):
         torch.from_numpy(torch.ones(2).numpy()), torch.zeros_like(torch.ones(2)), torch.ones(2).new_ones(2), torch.ones(2)[0],
         torch.empty_like(x, device="cpu"), torch.tensor(3), torch.ones(2).detach(), torch.ones(2).half(), x.cpu().data,
     ]  # fmt: skip
-    # half() is an operator of torch's, which does not say what it makes: it counts as on the GPU
+    # half() is an operator of torch, which does not report the tensors that it makes: they count as
+    # on the GPU.
     assert places(*made) == ["cuda:0" if each is made[12] else "cpu" for each in made]
     assert not made[0].is_cuda and made[0].get_device() == -1
 
@@ -192,7 +193,7 @@ def test_compiled_and_scripted_functions_run(gpu):
 
     assert torch.equal(twice(x), 2 * x)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that scripts are on their way out
+        warnings.simplefilter("ignore")  # torch warns that scripts are deprecated
         script = torch.jit.CompilationUnit("def f(x):\n    return x + torch.zeros(3) + torch.ones_like(x)\n")
     assert torch.equal(script.f(x), x + 1)
 

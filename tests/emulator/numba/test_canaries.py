@@ -1,7 +1,9 @@
-"""Each private name of numba-cuda that the emulator uses, one test each: what it is for, and in which version it was right.
+"""Each private name of numba-cuda that the emulator uses, one test each: its purpose, and the
+version for which it is known.
 
-If a test fails after numba-cuda was updated: read what became of the name there, change emulator/numba, then the version in
-emulator/numba/__init__.py. Public are numba.cuda, its decorators, numba.cuda.types and numba.cuda.extending.
+If a test fails after an update of numba-cuda: read how the name changed there, adapt
+emulator/numba, then the version in emulator/numba/__init__.py. Public names are numba.cuda, its
+decorators, numba.cuda.types and numba.cuda.extending.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ def sample(x):
 
 @pytest.fixture(scope="module")
 def library():
-    """Numba's own, of a compiled kernel."""
+    """Return Numba's own library of a compiled kernel."""
     argtypes = (types.Array(types.float32, 1, "C"),)
     return NumbaKernel(sample.py_func, argtypes, **sample.targetoptions)._codelibrary
 
 
 def check(right: bool, name: str, purpose: str, now: object) -> None:
-    """Fail with what to look at."""
+    """Fail and say what to read."""
     assert right, (
         f"{name}, by which the emulator {purpose}, was last right in numba-cuda {LAST_RIGHT}; this is "
         f"{numba_cuda.__version__}, where it is {now}"
@@ -50,7 +52,7 @@ def names_of(function) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-# ---- what is replaced (patches.py) ---------------------------------------------------------------------------------------
+# ---- replaced names (patches.py) -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def names_of(function) -> list[str]:
     ],
 )
 def test_every_name_that_is_replaced_is_there(owner, name):
-    """A name that Numba no longer has could be set all the same, without any effect."""
+    """Setting a name that Numba no longer has would succeed, but without any effect."""
     check(name in vars(owner), f"{owner.__name__}.{name}", "takes Numba's place", "not there")
     sources = "".join(map(inspect.getsource, (dispatcher, devices, lowering)))
     uses = re.findall(rf"(?<!def )(?<!class )\b{name}\b", sources)
@@ -166,7 +168,7 @@ def test_lines_without_variables_have_a_kind_of_their_own():
     )
 
 
-# ---- what is read -------------------------------------------------------------------------------------------------------
+# ---- names that are read -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ("_linking_files", "llvm_strs", "get_asm_strs", "get_cufunc", "use_cooperative"))
@@ -175,7 +177,9 @@ def test_the_code_library_has_the_text_and_what_it_links(library, name):
 
 
 def test_an_array_becomes_seven_kinds_of_parameters(library):
-    """arguments.py: meminfo, parent, size, itemsize, data, shape, strides; 8 bytes each."""
+    """They are meminfo, parent, size, itemsize, data, shape, strides; 8 bytes each
+    (arguments.py).
+    """
     entry = library.get_asm_str().partition(".entry")[2].partition(")")[0]
     now = entry.count(".param .u64")
     check(

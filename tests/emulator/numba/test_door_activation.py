@@ -1,4 +1,6 @@
-"""Switching the emulator on: by the suite, when Numba is imported; what comes first, and what is lacking."""
+"""Switching the emulator on: by the suite, at the import of Numba; precedence, and missing
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def run(program: str, **environment: str) -> list[str]:
 
 
 def test_it_is_active_as_soon_as_numba_s_cuda_part_is_imported():
-    """Also after somebody looked for Numba without importing it; not in a process that never imports it."""
+    """This holds also after a search for Numba without an import; not in a process that never
+    imports it.
+    """
     program = """if True:
         import importlib.util, sys
         from flash_attest.emulator.numba import activate_when_imported, is_active

@@ -1,4 +1,4 @@
-"""The PTX that is kept on disk: under another key as soon as anything changes that is compiled into it."""
+"""The PTX that is kept on disk: its key changes with everything that is compiled into it."""
 
 from __future__ import annotations
 
@@ -131,8 +131,10 @@ def value(kernel) -> float:
 def test_the_same_kernel_has_the_same_key_whatever_else_is_there(author):
     key = author.key()
     assert author.key() == key
-    assert author.key(SOURCE.replace("= 3, 4", "= 3, 99")) == key  # another global that it does not name
-    author.load(SOURCE.replace("x + 5", "x + 6").replace("shifted", "moved"))  # another overload that it does not name
+    # Another global, which it does not name.
+    assert author.key(SOURCE.replace("= 3, 4", "= 3, 99")) == key
+    # Another overload, which it does not name.
+    author.load(SOURCE.replace("x + 5", "x + 6").replace("shifted", "moved"))
     assert author.key() == key
 
 
@@ -145,7 +147,7 @@ def test_an_edit_changes_the_key(author, edit):
 
 @pytest.mark.parametrize("edit", ["a device function", "a constant in a closure", "an overload", "an array"])
 def test_an_edited_kernel_is_compiled_anew(author, edit):
-    """By its value, with the old one in the cache."""
+    """The result changes, although the old kernel is in the cache."""
     before = value(author.load()["kernel"])
     assert value(author.load()["kernel"]) == before
     assert value(author.load(SOURCE.replace(*EDITS[edit]))["kernel"]) != before

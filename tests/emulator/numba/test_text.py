@@ -1,4 +1,6 @@
-"""The PTX of a kernel: what it links is there, and shared arrays have their names in Python."""
+"""The PTX of a kernel includes the functions that it links, and shared arrays have their names in
+Python.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def test_an_authors_cuda_source_and_ptx_are_linked():
 
 
 def test_each_text_has_files_of_its_own():
-    """The lines of a linked text are not taken for those of the kernel's file."""
+    """The lines of a linked text are not confused with lines of the kernel's file."""
     both[1, 32](torch.zeros(32), torch.zeros(32), torch.zeros(2, 32))
     ptx = text_of(both.overloads[both.signatures[0]].library)
     files = dict(re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', ptx))
@@ -139,7 +141,9 @@ def largest(x, out):
 
 
 def test_the_loops_of_atomic_operations_are_atomic():
-    """sm_80 has no atomic maximum of float32: Numba reads, and swaps until nobody came between."""
+    """sm_80 has no atomic maximum of float32: Numba reads, and swaps until no other thread came
+    between.
+    """
     out = torch.zeros(2)
     assert trace(lambda: largest[2, 32](torch.arange(64.0), out)) == []
     assert out.tolist() == [63.0, -2016.0]
@@ -149,7 +153,9 @@ def test_the_loops_of_atomic_operations_are_atomic():
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_variables_are_described_to_a_debugger_only(debug):
-    """NVVM rejects some kernels if they are, with "Symbol name with unsupported characters"."""
+    """Without debug, they are not: NVVM rejects some kernels with "Symbol name with unsupported
+    characters".
+    """
 
     @cuda.jit(debug=debug, opt=not debug)
     def kernel(x):

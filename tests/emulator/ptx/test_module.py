@@ -18,7 +18,7 @@ def run(statements: str, *arguments, grid=1, block=32, shared=0, **text):
 
 
 def ran(statements: str, **text) -> list[int]:
-    """What 32 threads stored."""
+    """Return the values that 32 threads stored."""
     out = torch.zeros(32, dtype=torch.int32)
     run(f"{statements} st.global.u32 [%rd3], %r2; ret;", out, **text)
     return out.tolist()
@@ -31,7 +31,7 @@ def observed(module, name: str, *arguments, block=32, shared=0) -> list:
     return found
 
 
-# ---- kernels ----------------------------------------------------------------------------------------------------------
+# ---- kernels -------------------------------------------------------------------------------------
 
 
 def test_a_kernel_of_triton():
@@ -66,7 +66,7 @@ def test_compare_and_combine():
     want = [(i < 16 and not i > 7) + 2 * (not i < 16 and not i > 7) for i in range(32)]
     assert pair("setp.lt.and.s32 %p1|%p2, %r1, 16, !%p3;") == want
     assert pair("mov.pred %p2, 0; setp.lt.xor.s32 %p1, %r1, 16, %p3;") == [int((i < 16) != (i > 7)) for i in range(32)]
-    # A destination that is also the guard, or the predicate combined with.
+    # The destination is also the guard, or the predicate to combine with.
     assert pair("mov.pred %p1, %p3; setp.lt.or.s32 %p1|%p2, %r1, 16, %p1;") == [
         (i < 16 or i > 7) + 2 * (not i < 16 or i > 7) for i in range(32)
     ]
@@ -96,7 +96,9 @@ def test_special_registers():
 
 
 def test_the_size_of_dynamic_shared_memory():
-    """Without the kernel's own; Numba reads it in every kernel with a dynamic array."""
+    """The kernel's own is not included. Numba reads the size in every kernel with a dynamic
+    array.
+    """
     out = torch.zeros(32, dtype=torch.int32)
     for shared in (0, 96, 4096):
         before = ".shared .align 8 .b8 own[40];\n.extern .shared .align 16 .b8 dynamic[];\n"
@@ -137,7 +139,7 @@ def test_local_memory():
     assert ran(through, before=before) == list(range(32))
 
 
-# ---- mistakes ---------------------------------------------------------------------------------------------------------
+# ---- mistakes ------------------------------------------------------------------------------------
 
 
 def test_a_race_has_the_lines_of_the_source():
@@ -190,7 +192,7 @@ def test_two_variables_have_their_names():
     assert "right past the end of one" in outside[0].detail
 
 
-# ---- bad input --------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -298,7 +300,7 @@ def test_names_of_variables():
     assert readable("global_smem") == "global_smem"
 
 
-# ---- the cache --------------------------------------------------------------------------------------------------------
+# ---- the cache -----------------------------------------------------------------------------------
 
 
 def test_a_text_is_decoded_once(tmp_path, monkeypatch):

@@ -1,4 +1,6 @@
-"""cvt rounds once and clamps, for all pairs of types, roundings and flags that the machine has, as rounding.py does."""
+"""cvt rounds once and clamps, for all pairs of types, roundings and flags that the machine has;
+rounding.py is the reference.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def to_integer(x, to: str, source: str, mode: str) -> int:
 
 
 def converted(name: str, bits: int) -> int | None:
-    """The register of the result, as wide as its type, but at least 16 bits."""
+    """Return the register of the result, as wide as its type, but at least 16 bits."""
     *words, to, source = name.split(".")[1:]
     mode = next((MODES[w] for w in words if w in MODES), "rn")
     whole = any(w in ("rni", "rzi", "rmi", "rpi") for w in words)
@@ -114,7 +116,7 @@ def converted(name: str, bits: int) -> int | None:
 
 
 def conversions() -> dict[str, list[str]]:
-    """Names by the type of their source."""
+    """Return names by the type of their source."""
     found = {}
     for name in names("cvt"):
         to, source = name.split(".")[-2:]
@@ -137,7 +139,9 @@ def test_the_sources_are_all():
 
 
 def test_registers_may_be_wider_than_the_types():
-    """The upper bits of a source do not count; a result is extended with its sign, or with zeros."""
+    """The upper bits of a source do not count; a result is extended with its sign, or with
+    zeros.
+    """
     given = edges(64, 30)
     ops = {
         "cvt.s32.s8": lambda x: signed(x & 255, 8), "cvt.u32.u8": lambda x: x & 255,
@@ -149,7 +153,7 @@ def test_registers_may_be_wider_than_the_types():
         check(run([Op(name, to) for name in ops], [given]), wanted, [given])
 
 
-# ---- pairs, tf32, eight bits --------------------------------------------------------------------------------------------
+# ---- pairs, tf32, eight bits ---------------------------------------------------------------------
 
 
 def narrowed(format: Format, bits: int, words: list[str], source: Format = F32) -> int:
@@ -194,7 +198,9 @@ def test_tf32():
 
 
 def byte(type: str, bits: int, words: list[str], source: Format) -> int:
-    """e4m3 has no infinity: its largest number is 448, where other formats have a NaN."""
+    """Return the byte: e4m3 has no infinity; its largest number is 448, where other formats have a
+    NaN.
+    """
     format = E4M3 if type == "e4m3x2" else E5M2
     x = source.value(bits)
     if math.isnan(x):

@@ -1,4 +1,6 @@
-"""Comparisons of integers, selection, moves, vectors in one register, logic of predicates, guards."""
+"""Comparisons of integers, selection, moves, vectors in one register, logic of predicates,
+guards.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ TRUTH = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "f32": 0x3F800000}
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_comparisons(bits):
-    """setp, set and the combination with another predicate, for signed, unsigned and untyped."""
+    """setp, set and the combination with another predicate are right for signed, unsigned and
+    untyped.
+    """
     sources = crossed(edges(bits, 6), edges(bits, 6, 1))
     found = [n for n in names("setp", "set") if n.split(".")[-1] in (f"s{bits}", f"u{bits}", f"b{bits}")]
     assert len(found) == 18 * 4
@@ -61,7 +65,7 @@ def test_selection_and_moves(bits):
     a, b, c = crossed(edges(bits, 0), edges(bits, 0, 1), condition)
     values = list(zip(a.tolist(), b.tolist(), c.tolist(), strict=True))
     found = [n for n in names("selp", "slct", "mov") if str(bits) in n.split(".")[-2 if "slct" in n else -1]]
-    chosen = {  # of the third value
+    chosen = {  # chooses by the third value
         "selp": lambda c: c != 0,
         "s32": lambda c: signed(c, 32) >= 0,
         "f32": lambda c: c == 0x80000000 or c <= 0x7F800000,  # -0 counts as 0, and NaN as negative

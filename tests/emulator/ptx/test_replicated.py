@@ -1,4 +1,6 @@
-"""Kernels whose threads hold copies of a value, as Triton's layouts have it, and the same stores where that is not so."""
+"""Kernels whose threads hold copies of a value, as in Triton's layouts, and the same stores without
+copies.
+"""
 
 import pytest
 import torch
@@ -48,7 +50,9 @@ def findings(store: str, mask: int, threads: int, replicated: bool, seed: int) -
     ],
 )
 def test_copies_of_a_value(store, mask, threads, right, seed):
-    """right: no finding if copies are declared. With a seed, lanes that execute one store together may be emulated apart."""
+    """right: no finding if copies are declared. With a seed, lanes that execute one store together
+    may be emulated apart.
+    """
     found = findings(store, mask, threads, replicated=True, seed=seed)
     assert (found == []) == right, found
     assert all(finding.kind is Kind.RACE for finding in found)

@@ -1,4 +1,6 @@
-"""Loops on a few addresses: one that works is no deadlock, and one that waits for another block lets it begin."""
+"""Loops on a few addresses: one that works is no deadlock, and one that waits for another block
+lets it begin.
+"""
 
 import pytest
 import torch

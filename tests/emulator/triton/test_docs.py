@@ -1,4 +1,6 @@
-"""docs/use/tracing-triton.md is correct: its example runs and prints what it says, and is right with the fix."""
+"""docs/use/tracing-triton.md is correct: its example runs and prints the quoted text, and is
+correct with the fix.
+"""
 
 import os
 import re

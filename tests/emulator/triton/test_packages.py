@@ -1,4 +1,4 @@
-"""Packages that ask torch for a GPU: as_cuda() answers, and only inside of its block."""
+"""Packages that ask torch for a GPU: as_cuda() answers, and only inside its block."""
 
 from __future__ import annotations
 
