@@ -69,11 +69,11 @@ def _mine(folder: Path) -> bool:
 
 def key_of(*parts: str | bytes) -> str:
     """Return a name that depends on the content of all parts."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
         part = part.encode() if isinstance(part, str) else part
-        made.update(len(part).to_bytes(8, "little") + part)
-    return made.hexdigest()[:32]
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:32]
 
 
 _seconds = 0.0

@@ -1,4 +1,5 @@
-"""Observations of the emulator while kernels run: who did what and where, and the kind of mistake.
+"""Observations of the emulator while kernels run: who did what and where, and the kind of
+mistake.
 """
 
 from __future__ import annotations

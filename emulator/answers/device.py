@@ -238,12 +238,12 @@ CUDA = {
 KEPT = ("CudaError", "DeferredCudaCallError", "OutOfMemoryError", "AcceleratorError", "check_error", "cudaStatus")
 
 
-def _refused(module: ModuleType, answered: dict[str, Any], kept: tuple[str, ...] = ()) -> dict[str, Any]:
+def _refused(module: ModuleType, answered: dict[str, Any], unchanged: tuple[str, ...] = ()) -> dict[str, Any]:
     """Replace all other functions and classes of a module by ones that raise NotCovered."""
     refused = {}
     for name in module.__all__:
         value = getattr(module, name, None)
-        if name in answered or name in kept or not callable(value) or name.endswith("Storage"):
+        if name in answered or name in unchanged or not callable(value) or name.endswith("Storage"):
             continue
         refuse = not_covered(f"{module.__name__}.{name}")
         if hasattr(value, "__wrapped__"):  # torch.compile looks for it when it is imported

@@ -22,9 +22,9 @@ class Generator(_Generator, metaclass=_AnyGenerator):
     """torch.Generator that accepts device="cuda"."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
-        made = super().__new__(cls, real(device))
-        made._gpu = is_gpu(device)
-        return made
+        generator = super().__new__(cls, real(device))
+        generator._gpu = is_gpu(device)
+        return generator
 
     def __init__(self, device: Any = "cpu") -> None:
         super().__init__()

@@ -68,10 +68,10 @@ def _places(kwargs: dict[str, Any]) -> bool | None:
     return is_gpu(device) or not means_the_host(device)
 
 
-def _placed(made: Any, gpu: bool, kwargs: dict[str, Any]) -> Any:
-    if not gpu and kwargs.get("out") is None and isinstance(made, torch.Tensor):
-        put_on_host(made)
-    return made
+def _placed(result: Any, gpu: bool, kwargs: dict[str, Any]) -> Any:
+    if not gpu and kwargs.get("out") is None and isinstance(result, torch.Tensor):
+        put_on_host(result)
+    return result
 
 
 def makes(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,10 +115,10 @@ def converts(function: Callable[..., Any]) -> Callable[..., Any]:
             return _placed(function(data, *args, **kwargs), _default_is_gpu() if gpu is None else gpu, kwargs)
         before = on_gpu(data)
         gpu = before if gpu is None else gpu
-        made = function(data, *args, **kwargs)
-        if gpu != before and _share(made, data):
-            made = made.clone()
-        return _placed(made, gpu, kwargs)
+        result = function(data, *args, **kwargs)
+        if gpu != before and _share(result, data):
+            result = result.clone()
+        return _placed(result, gpu, kwargs)
 
     return convert
 
@@ -139,8 +139,8 @@ def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
-        made = function(*args, **kwargs)
-        return made if asked_by_suite() else put_on_host(made)
+        result = function(*args, **kwargs)
+        return result if asked_by_suite() else put_on_host(result)
 
     return make
 
@@ -241,12 +241,12 @@ def _move(self: torch.Tensor, args: tuple, kwargs: dict[str, Any]) -> torch.Tens
         kwargs["device"] = real(kwargs["device"])
     elif target is not None:
         args = (real(target), *args[1:])
-    made = _to(self, *args, **kwargs)
-    if memory.real_device(made) != memory.CPU:  # for example meta
-        return made
-    if gpu != before and _share(made, self):
-        made = made.clone()
-    return made if gpu else put_on_host(made)
+    result = _to(self, *args, **kwargs)
+    if memory.real_device(result) != memory.CPU:  # for example meta
+        return result
+    if gpu != before and _share(result, self):
+        result = result.clone()
+    return result if gpu else put_on_host(result)
 
 
 def _cuda(

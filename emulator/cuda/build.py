@@ -121,15 +121,15 @@ def _preprocessed(source: Path, flags: tuple[str, ...], how: tuple[str, ...]) ->
     lines = [flag.removeprefix("-D").partition("=") for flag in flags if flag.startswith("-D")]
     write(defines, "".join(f"#define {name} {value}\n" for name, _, value in lines))
     shim = _compiled_shim(how)
-    made = run(
+    process = run(
         compiler()[0], "-E", "-fpch-preprocess", "-x", "c++", *how, *(flag for flag in flags if not flag.startswith("-D")),
         "-isystem", INCLUDE, "-include", shim, "-include", defines, source,
     )  # fmt: skip
-    if made.returncode:
-        raise _explained(made.stderr, source)
-    files = re.findall(r'^# \d+ "([^"<]+)"(?: [12])*$', made.stdout, re.MULTILINE)
+    if process.returncode:
+        raise _explained(process.stderr, source)
+    files = re.findall(r'^# \d+ "([^"<]+)"(?: [12])*$', process.stdout, re.MULTILINE)
     own = {f for f in files if Path(f).is_file() and not Path(f).samefile(source)}
-    return made.stdout, sorted(
+    return process.stdout, sorted(
         f for f in own - {str(defines), str(shim)} if not Path(f).resolve().is_relative_to(EMULATOR.resolve())
     )
 
@@ -156,28 +156,28 @@ extern "C" const ::emulator::Entry* emulator_cuda_entries() {{
 def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, traced: bool, to: Path) -> None:
     file, obj = to.with_suffix(".ii"), to.with_suffix(".o")
     file.write_text(text)
-    made = run(compiler()[0], "-fpreprocessed", "-x", "c++", *how, "-c", file, "-o", obj)
-    if made.returncode:
-        raise _explained(made.stderr, source, names)
+    process = run(compiler()[0], "-fpreprocessed", "-x", "c++", *how, "-c", file, "-o", obj)
+    if process.returncode:
+        raise _explained(process.stderr, source, names)
     if traced:
         renamed = [f"--redefine-sym={name}=emulator_{name}" for name in NOT_ANNOUNCED]
-        made = run("objcopy", *renamed, obj)
-        if made.returncode:
-            raise CompileError(f"objcopy: {made.stderr}")
-    made = run(compiler()[0], "-shared", obj, "-o", to, "-Wl,-z,now")
-    if made.returncode:
-        raise _explained(made.stderr, source, names)
+        process = run("objcopy", *renamed, obj)
+        if process.returncode:
+            raise CompileError(f"objcopy: {process.stderr}")
+    process = run(compiler()[0], "-shared", obj, "-o", to, "-Wl,-z,now")
+    if process.returncode:
+        raise _explained(process.stderr, source, names)
 
 
 def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileError:
     """Make the error for a message of g++: Refused, with the author's line, for what is not
     covered; else CompileError.
     """
-    if found := re.search(r"CUDA_SHIM_REFUSED:? ?([^\"\n]*)", stderr):
+    if refusal := re.search(r"CUDA_SHIM_REFUSED:? ?([^\"\n]*)", stderr):
         own = re.findall(r"(?:In file included from|from|^)\s*([^:\n]+):(\d+)", stderr, re.MULTILINE)
         own = [(file, line) for file, line in own if str(INCLUDE) not in file]
         file, line = own[0] if own else (str(source), "0")
-        reason = found[1].strip()
+        reason = refusal[1].strip()
         return Refused(reason, file, int(line), by_nvcc=not reason.startswith(NOT_BY_NVCC))
     lines = [line for line in stderr.splitlines() if " error: " in line or "fatal error" in line]
     shown = lines[:5] or stderr.splitlines()[:8]

@@ -90,9 +90,9 @@ def compile_through_nvcc(path: Path, names: tuple[str, ...], flags: tuple[str, .
     Raises EmulatorError without nvcc, CompileError, and Refused for an instruction that is not
     covered.
     """
-    found = nvcc.nvcc()
-    if found is None:
+    compiler = nvcc.nvcc()
+    if compiler is None:
         raise EmulatorError(f"{path.name}: {nvcc.NONE}")
-    file = CompiledFile(path, names, flags, found)
+    file = CompiledFile(path, names, flags, compiler)
     file.entries(traced=False)
     return file

@@ -142,8 +142,8 @@ class Function:
     @functools.cached_property
     def parameters(self) -> list[str]:
         """Return the names of its parameters, as in the source; [] if they cannot be read."""
-        found = re.search(rf"\b{re.escape(base_name(self.name))}\s*\(([^;{{}}]*?)\)\s*\{{", self.file.text)
-        return re.findall(r"(\w+)\s*(?:\[\s*\])?\s*(?=,|$)", found[1]) if found else []
+        declaration = re.search(rf"\b{re.escape(base_name(self.name))}\s*\(([^;{{}}]*?)\)\s*\{{", self.file.text)
+        return re.findall(r"(\w+)\s*(?:\[\s*\])?\s*(?=,|$)", declaration[1]) if declaration else []
 
     def _run(self, arguments: tuple, shape: _Shape | None) -> float | int | None:
         watching = watch.current()
@@ -151,10 +151,10 @@ class Function:
         values = self._values(entry.types, arguments)
         tensors = [(self._name(i), a) for i, a in enumerate(arguments) if isinstance(a, torch.Tensor)]
         with memory_of(tensors) as memory:
-            left = iter(memory.addresses)
+            addresses = iter(memory.addresses)
             for value, argument in zip(values, arguments, strict=False):
                 if isinstance(argument, torch.Tensor):
-                    value.pointer = next(left)
+                    value.pointer = next(addresses)
             if watching:
                 refuse_large(self._who, memory.storages, CudaError)
             result = _Value()

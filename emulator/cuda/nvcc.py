@@ -38,17 +38,17 @@ def nvcc() -> str | None:
     folders = [Path(home) / "bin"] if home else []
     wheels = [path for root in sys.path for path in sorted(Path(root).glob("nvidia/cu*/bin"))]
     for place in [*folders, None, Path("/usr/local/cuda/bin"), *wheels]:
-        if found := shutil.which("nvcc", path=None if place is None else str(place)):
-            return found
+        if path := shutil.which("nvcc", path=None if place is None else str(place)):
+            return path
     return None
 
 
 @functools.cache
 def _version(path: str) -> str:
-    made = run(path, "--version")
-    if made.returncode:
-        raise CompileError(f"{path} --version fails: {made.stderr.strip()[:500]}")
-    return made.stdout
+    process = run(path, "--version")
+    if process.returncode:
+        raise CompileError(f"{path} --version fails: {process.stderr.strip()[:500]}")
+    return process.stdout
 
 
 @functools.cache
@@ -89,11 +89,11 @@ def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...
 def _headers(path: str, source: Path, flags: tuple[str, ...]) -> list[str]:
     """Return the author's headers that the .cu includes."""
     with counted():
-        made = run(path, "-M", "-std=c++17", f"-ccbin={compiler()[0]}", *flags, source)
-    if made.returncode:
-        raise _explained(made.stdout + made.stderr, source, ())
+        process = run(path, "-M", "-std=c++17", f"-ccbin={compiler()[0]}", *flags, source)
+    if process.returncode:
+        raise _explained(process.stdout + process.stderr, source, ())
     toolkit = include_folder(path).resolve().parent
-    words = {Path(p) for p in made.stdout.replace("\\\n", " ").partition(" : ")[2].split()} - {source}
+    words = {Path(p) for p in process.stdout.replace("\\\n", " ").partition(" : ")[2].split()} - {source}
     return sorted(str(p) for p in words if not p.is_relative_to("/usr/") and not p.resolve().is_relative_to(toolkit))
 
 
@@ -101,22 +101,22 @@ def _compile(path: str, source: Path, names: list[str], flags: tuple[str, ...], 
     folder = to.parent
     whole, obj = folder / "whole.cu", folder / "whole.o"
     whole.write_text(f'#include "{CUDART / "entry.h"}"\n#line 1 "{source}"\n#include "{source}"\n{_entries(names)}')
-    made = run(
+    process = run(
         path, *FLAGS, f"-ccbin={compiler()[0]}", *flags, "--keep", f"--keep-dir={folder}", whole, "-o", obj,
     )  # fmt: skip
-    if made.returncode:
-        raise _explained(made.stdout + made.stderr, source, names)
+    if process.returncode:
+        raise _explained(process.stdout + process.stderr, source, names)
     (folder / "ptx.S").write_text(
         '.section .rodata\n.global emulator_cuda_ptx\nemulator_cuda_ptx: .incbin "whole.ptx"\n.byte 0\n'
         '.section .note.GNU-stack,"",@progbits\n'
     )
     parts = [*sorted(CUDART.glob("*.cpp")), folder / "ptx.S"]
-    made = run(
+    process = run(
         compiler()[0], *COMMON, "-O1", "-fvisibility=hidden", f"-I{include_folder(path)}", f"-Wa,-I{folder}", "-shared",
         obj, *parts, "-o", to,
     )  # fmt: skip
-    if made.returncode:
-        raise CompileError(f"{source} does not link:\n{made.stderr[:2000]}")
+    if process.returncode:
+        raise CompileError(f"{source} does not link:\n{process.stderr[:2000]}")
     unknown = re.findall(r"\bU (_*cuda\w+|cu[A-Z]\w+|cublas\w+|curand\w+|nvtx\w+)", run("nm", "-D", to).stdout)
     if unknown:
         raise CompileError(f"{source}: its host code calls {', '.join(unknown)}, which the emulator does not have")

@@ -23,9 +23,9 @@ def with_own_lines(text: str, toolkit: Path) -> str:
     callers: dict[tuple[str, ...], tuple[str, ...]] = {}
     lines = text.split("\n")
     for n, line in enumerate(lines):
-        if not (found := LOC.match(line)):
+        if not (match := LOC.match(line)):
             continue
-        place, caller = found.group(2, 3, 4), found.group(5, 6, 7)
+        place, caller = match.group(2, 3, 4), match.group(5, 6, 7)
         if caller[0]:
             callers[place] = caller
         else:
@@ -34,5 +34,5 @@ def with_own_lines(text: str, toolkit: Path) -> str:
         while place[0] in foreign and place in callers and place not in seen:
             seen.add(place)
             place = callers[place]
-        lines[n] = f"{found[1]}{' '.join(place)}"
+        lines[n] = f"{match[1]}{' '.join(place)}"
     return "\n".join(lines)

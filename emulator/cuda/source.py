@@ -182,8 +182,8 @@ def _share(own: list[Token]) -> None:
             _share_dynamic(own[start:end])
         else:
             # Keeps variables that no code writes, as reading one is a mistake to observe.
-            kept = "__attribute__((used)) "
-            token.text = kept + ("thread_local" if "static" in words else "static thread_local")
+            used = "__attribute__((used)) "
+            token.text = used + ("thread_local" if "static" in words else "static thread_local")
             if own[i + 1].text == "alignas":  # C++ requires alignas first
                 close = _close(own, i + 2)
                 own[start].text = f"{_joined(own[i + 1 : close])} {own[start].text}"
@@ -193,7 +193,7 @@ def _share(own: list[Token]) -> None:
 
 def _share_dynamic(declaration: list[Token]) -> None:
     """Rewrite `extern __shared__ T name[]` to `T (&name)[] = <the dynamic shared memory>`."""
-    kept: list[Token] = []
+    declarator: list[Token] = []
     i = 0
     while i < len(declaration):
         token = declaration[i]
@@ -201,16 +201,16 @@ def _share_dynamic(declaration: list[Token]) -> None:
             i = _close(declaration, i + 1)
             continue
         if token.text not in ("extern", "__shared__"):
-            kept.append(token)
+            declarator.append(token)
         i += 1
-    if len(kept) < 4 or [token.text for token in kept[-2:]] != ["[", "]"]:
+    if len(declarator) < 4 or [token.text for token in declarator[-2:]] != ["[", "]"]:
         where = declaration[0]
         raise Refused(
             "extern __shared__ should be an array without a size: extern __shared__ float tile[];",
             where.file,
             where.line,
         )
-    base, name = _joined(kept[:-3]), kept[-3].text
+    base, name = _joined(declarator[:-3]), declarator[-3].text
     for token in declaration:
         token.text = ""
     declaration[0].text = f"{base} (&{name})[] = reinterpret_cast<{base} (&)[]>(*::emulator_dynamic_shared)"

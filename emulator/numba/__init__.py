@@ -44,10 +44,10 @@ def lacking(emulated: bool = True) -> str:
         return "NUMBA_ENABLE_CUDASIM is set: unset it; without a GPU the kernels run compiled, in the emulator"
     for module, name in (("numba", "Numba"), ("numba_cuda", "numba-cuda"), ("cuda.pathfinder", "cuda-pathfinder")):
         try:
-            found = importlib.util.find_spec(module)
+            spec = importlib.util.find_spec(module)
         except ModuleNotFoundError:  # raised for the parent package
-            found = None
-        if found is None:
+            spec = None
+        if spec is None:
             return f"{name} is not installed: {INSTALL}"
     import numba_cuda
     from cuda import pathfinder

@@ -224,20 +224,20 @@ def _loads(code: Any) -> list[tuple[str, list[str]]]:
     """Return (name, attributes that follow it) of each variable from outside that the code
     loads.
     """
-    found: list[tuple[str, list[str]]] = []
+    variables: list[tuple[str, list[str]]] = []
     follows = False  # whether an attribute loaded next belongs to the last variable
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
         if name.startswith("IMPORT_"):
             raise Unkeyed(f"{code.co_name} imports {value}")
         if name.startswith("LOAD_") and any(part in name for part in LOADS):
-            found.append((value, []))
+            variables.append((value, []))
             follows = True
         elif follows and name in ATTRIBUTES:
-            found[-1][1].append(value)
+            variables[-1][1].append(value)
         else:
             follows = False
-    return found
+    return variables
 
 
 def _check_steady(module: str) -> None:

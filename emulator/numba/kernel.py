@@ -79,11 +79,11 @@ class Kernel(NumbaKernel):
         except (OSError, ValueError):
             return
         py_func, argtypes, options = self.compiler_arguments
-        made = NumbaKernel._rebuild(
+        kernel = NumbaKernel._rebuild(
             cooperative=False, name=name, signature=typing.signature(types.void, *argtypes), codelibrary=Library(self),
             debug=False, lineinfo=options.get("lineinfo", False), call_helper=None, extensions=[],
         )  # fmt: skip
-        self.__dict__.update(vars(made))
+        self.__dict__.update(vars(kernel))
         self.py_func, self.argtypes, self.launch_bounds = py_func, argtypes, options.get("launch_bounds")
         self.objectmode, self.ptx = False, ptx
 

@@ -87,9 +87,9 @@ def _compiled(source: bytes, name: str) -> str:
         return results[0] if results else status
 
     def text(size: Any, fill: Any) -> str:
-        made = b" " * called(size, program)
-        called(fill, program, made)
-        return made.rstrip(b"\0 ").decode()
+        buffer = b" " * called(size, program)
+        called(fill, program, buffer)
+        return buffer.rstrip(b"\0 ").decode()
 
     program = called(nvrtc.nvrtcCreateProgram, source, name.encode(), 0, [], [])
     try:
@@ -116,8 +116,8 @@ def _includes(nvrtc: Any) -> Iterator[Any]:
     folder = Path(numba.cuda.cudadrv.__file__).parent.parent
     yield folder / "include" / str(nvrtc.nvrtcVersion()[1])
     for library in ("cudart", "cccl"):
-        if found := pathfinder.locate_nvidia_header_directory(library):
-            yield found.abs_path
+        if header := pathfinder.locate_nvidia_header_directory(library):
+            yield header.abs_path
     yield folder / "memory_management"
 
 
@@ -126,7 +126,7 @@ def _files_apart(texts: list[str]) -> Iterator[str]:
     used = 0
     for text in texts:
         known = {number: str(used + int(number)) for number in set(NUMBERED.findall(text))}
-        yield NUMBERED.sub(lambda found, known=known: known[found[0]], text) if used else text
+        yield NUMBERED.sub(lambda match, known=known: known[match[0]], text) if used else text
         used = max([used, *map(int, known.values())])
 
 
@@ -144,7 +144,7 @@ def with_names(ptx: str, llvm: list[str]) -> str:
                 wanted = _variable(*_place(module, place)) or "shared_array"
                 taken = {name for name in names.values() if re.fullmatch(rf"{re.escape(wanted)}(_\d+)?", name)}
                 names[symbol] = f"{wanted}_{len(taken) + 1}" if taken else wanted
-    return re.sub(r"\b_cudapy_smem_\d+\b", lambda found: names.get(found[0], found[0]), ptx)
+    return re.sub(r"\b_cudapy_smem_\d+\b", lambda match: names.get(match[0], match[0]), ptx)
 
 
 def _place(module: str, number: str) -> tuple[str, int]:
@@ -160,8 +160,8 @@ def _place(module: str, number: str) -> tuple[str, int]:
 
 
 def _entry(module: str, number: str) -> dict[str, str]:
-    found = number and re.search(rf"^!{number} = [^\n]*", module, re.M)
-    return {key: a or b or c for key, a, b, c in FIELD.findall(found[0])} if found else {}
+    match = number and re.search(rf"^!{number} = [^\n]*", module, re.M)
+    return {key: a or b or c for key, a, b, c in FIELD.findall(match[0])} if match else {}
 
 
 def _variable(file: str, line: int) -> str:

@@ -142,9 +142,9 @@ def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[in
 
 
 def _bits(of: int) -> list[int]:
-    found = []
+    numbers = []
     while of:
         low = of & -of
-        found.append(low.bit_length() - 1)
+        numbers.append(low.bit_length() - 1)
         of ^= low
-    return found
+    return numbers

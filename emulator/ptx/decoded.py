@@ -97,10 +97,10 @@ class Decoded:
         gives one.
         """
         for line in reversed(self.lines[: refused.line]):
-            if found := LOC.match(line):
-                path = files.get(int(found[1]), "")
+            if match := LOC.match(line):
+                path = files.get(int(match[1]), "")
                 if path and not LIBRARIES.search(path):
-                    return f"{refused.reason}, in line {refused.line} of its PTX", path, int(found[2])
+                    return f"{refused.reason}, in line {refused.line} of its PTX", path, int(match[2])
                 break
         return refused.reason, self.source, refused.line
 
@@ -113,12 +113,12 @@ def decoded(text: str, source: str) -> Decoded:
     anything that is not PTX.
     """
     key = key_of(_version(), source, text)
-    found = _known.get(key) or Decoded(text, source, key)
-    _known[key] = found
+    result = _known.get(key) or Decoded(text, source, key)
+    _known[key] = result
     _known.move_to_end(key)
     if len(_known) > KEPT:
         _known.popitem(last=False)
-    return found
+    return result
 
 
 def _kept(key: str, make: Callable[[], Any]) -> Any:

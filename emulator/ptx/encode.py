@@ -101,13 +101,13 @@ class Encoder:
         for instruction in self.function.instructions:
             starts.append(len(self.lines))
             self.now = instruction
-            found = plan(instruction.opcode)
-            if found is None:
+            entry = plan(instruction.opcode)
+            if entry is None:
                 raise self.refused(f"opcode {instruction.opcode}")
-            if found.row.by:
-                found.row.by(self, instruction, found)
+            if entry.row.by:
+                entry.row.by(self, instruction, entry)
             else:
-                self._plain(instruction, found)
+                self._plain(instruction, entry)
         starts.append(len(self.lines))
         self._end()
         # Labels are resolved last, as one instruction of the text may have become several.
@@ -136,23 +136,23 @@ class Encoder:
         self.now = Instruction("ret", (), None, False, line, last.place if last else -1)
         self.emit(RETURN, ())
 
-    def _plain(self, instruction: Instruction, found: Plan) -> None:
+    def _plain(self, instruction: Instruction, entry: Plan) -> None:
         """Encode an instruction whose operands are those of its row."""
-        given, wanted = instruction.operands, found.operands
-        made, position = [], 0
+        given, wanted = instruction.operands, entry.operands
+        slots, position = [], 0
         for to, type in wanted:
             if type == "cc":
-                made.append(self.carry_flag(to))
+                slots.append(self.carry_flag(to))
                 continue
             if position == len(given):
                 break
             operand = given[position]
-            made.append(self.destination(operand, type) if to else self.source(operand, type))
+            slots.append(self.destination(operand, type) if to else self.source(operand, type))
             position += 1
-        if len(made) != len(wanted) or position != len(given):
+        if len(slots) != len(wanted) or position != len(given):
             written = sum(type != "cc" for _, type in wanted)
             raise self.error(f"takes {written} operands, has {len(given)}")
-        self.emit(found.handler, made)
+        self.emit(entry.handler, slots)
 
     # ---- methods for families.py
     # ---------------------------------------------------------------------
@@ -235,11 +235,11 @@ class Encoder:
         if width == 0:
             return self.slot_of((-1 if value.value else 0).to_bytes(4, "little", signed=True), 1)
         try:
-            made = encoded(value, type)
+            bits = encoded(value, type)
         except (ValueError, OverflowError) as error:
             raise self.error(str(error)) from error
-        fill = b"\xff" if type[0] == "s" and made[-1] >= 128 else b"\0"
-        return self.slot_of(made + fill * (width - len(made)), 32)
+        fill = b"\xff" if type[0] == "s" and bits[-1] >= 128 else b"\0"
+        return self.slot_of(bits + fill * (width - len(bits)), 32)
 
     def slot_of(self, value: bytes, times: int) -> int:
         known = self.known.get((value, times))
@@ -293,9 +293,9 @@ class Encoder:
             return [base, base.bytes, self._offset(operand.offset)]
         if base is None:
             return [self.slot_of((operand.offset % 2**64).to_bytes(8, "little"), 32), 8, 0]
-        found, _ = self.layout.address(base, self)
-        if space not in (found, "") or (not space and found not in ("global", "const")):
-            raise self.error(f"{base.name} is in .{found}, not in {'.' + space if space else 'generic memory'}")
+        declared, _ = self.layout.address(base, self)
+        if space not in (declared, "") or (not space and declared not in ("global", "const")):
+            raise self.error(f"{base.name} is in .{declared}, not in {'.' + space if space else 'generic memory'}")
         return [self.symbol(base), 8, self._offset(operand.offset)]
 
     def _offset(self, offset: int) -> int:
@@ -305,9 +305,9 @@ class Encoder:
 
     def temporary(self, width: int) -> Register:
         """Return a new register of the encoder's own."""
-        made = Register("", {0: "pred", 2: "b16", 4: "b32", 8: "b64"}[width], len(self.registers))
-        self.registers.append(made)
-        return made
+        register = Register("", {0: "pred", 2: "b16", 4: "b32", 8: "b64"}[width], len(self.registers))
+        self.registers.append(register)
+        return register
 
     def inverted(self, predicate) -> Register:
         """Return a predicate that is !predicate."""
@@ -315,11 +315,11 @@ class Encoder:
         # its reads and writes are set aside.
         reads, writes = self.reads, self.writes
         self.reads, self.writes = [], []
-        made = self.temporary(0)
-        self.emit(NOT, [self.destination(made, "pred"), self.source(predicate, "pred")])
+        register = self.temporary(0)
+        self.emit(NOT, [self.destination(register, "pred"), self.source(predicate, "pred")])
         self.reads, self.writes = reads, writes
-        self.reads.append(made.number)
-        return made
+        self.reads.append(register.number)
+        return register
 
     def carry_flag(self, written: bool) -> Register:
         if self.carry is None:

@@ -70,12 +70,12 @@ def setp(encoder, instruction: Instruction, plan: Plan) -> None:
     if op:
         combined = []
         for to, value in results:
-            made = encoder.temporary(0)
+            temporary = encoder.temporary(0)
             other = encoder.source(c[0], "pred")
             encoder.emit(
-                COMBINE[op], [encoder.destination(made, "pred"), encoder.source(value, "pred"), other], guard=guard
+                COMBINE[op], [encoder.destination(temporary, "pred"), encoder.source(value, "pred"), other], guard=guard
             )
-            combined.append((to, made))
+            combined.append((to, temporary))
         results = combined
     for to, value in results:
         if to is not SINK:

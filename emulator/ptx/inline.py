@@ -108,10 +108,10 @@ class _Inliner:
         return address.base.name in names if isinstance(address.base, Symbol) else in_function
 
     def _call(self, i: Instruction, mapped: Callable, names: dict[str, str], within: tuple[str, ...]) -> None:
-        found = CALL.match(i.operands[0])
-        if not found:
+        match = CALL.match(i.operands[0])
+        if not match:
             raise CompileError(f"{self.text.source}:{i.line}: {i.opcode} {i.operands[0]}: cannot be read as a call")
-        results, name, given, prototype = found.groups()
+        results, name, given, prototype = match.groups()
         out = self.made.instructions
         guard = mapped(i.guard) if i.guard else None
         if name in KNOWN:

@@ -270,10 +270,10 @@ TABLE = {
 def plan(opcode: str) -> Plan | None:
     """Return the plan for an opcode; None if no row has it."""
     for row, expression in _rows().get(re.match(r"\w+", opcode)[0], ()):
-        found = expression.fullmatch(opcode)
-        if found:
-            words = found.groupdict()
-            name = row.name.format(**words) if row.name else without_ignored(expression, found)
+        match = expression.fullmatch(opcode)
+        if match:
+            words = match.groupdict()
+            name = row.name.format(**words) if row.name else without_ignored(expression, match)
             operands = tuple(_operand(token, words) for token in row.operands.split())
             return Plan(row, Handler(name), operands, words)
     return None

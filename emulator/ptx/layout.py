@@ -1,4 +1,5 @@
-"""The addresses of a kernel's variables: in its shared memory, its local memory and its parameters.
+"""The addresses of a kernel's variables: in its shared memory, its local memory and its
+parameters.
 """
 
 from __future__ import annotations

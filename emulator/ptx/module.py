@@ -58,10 +58,10 @@ class Module:
     between launches.
     """
 
-    def __init__(self, text: str, source: str, found: Decoded, replicated: bool = False):
-        self.text, self.source, self.decoded, self.replicated = text, source, found, replicated
-        self.library = f"ptx:{found.key}:{next(_serial)}"
-        self.kernels: Mapping[str, Kernel] = {name: Kernel(self, kernel) for name, kernel in found.kernels.items()}
+    def __init__(self, text: str, source: str, content: Decoded, replicated: bool = False):
+        self.text, self.source, self.decoded, self.replicated = text, source, content, replicated
+        self.library = f"ptx:{content.key}:{next(_serial)}"
+        self.kernels: Mapping[str, Kernel] = {name: Kernel(self, kernel) for name, kernel in content.kernels.items()}
 
     def __getitem__(self, name: str) -> Kernel:
         if name not in self.kernels:
@@ -86,8 +86,8 @@ class Module:
 class Kernel:
     """A kernel of a module: kernel.launch(grid, block, shared)(*arguments)."""
 
-    def __init__(self, module: Module, found: Head):
-        self.module, self.head, self.name = module, found, found.name
+    def __init__(self, module: Module, content: Head):
+        self.module, self.head, self.name = module, content, content.name
 
     def __repr__(self) -> str:
         return f"<{self.name} of {self.module.source}>"
@@ -173,10 +173,10 @@ class Kernel:
         packed = self._packed(arguments, names)
         watching = watch.current()
         with memory_of(tensors) as memory:
-            left = iter(memory.addresses)
+            addresses = iter(memory.addresses)
             for parameter, argument in zip(self.parameters, arguments, strict=True):
                 if isinstance(argument, torch.Tensor):
-                    struct.pack_into("<Q", packed, parameter.offset, next(left))
+                    struct.pack_into("<Q", packed, parameter.offset, next(addresses))
             if watching:
                 refuse_large(self._who, memory.storages, PtxError)
             status, text = self.start(tuple(grid), tuple(block), shared, bytes(packed), limit)

@@ -91,10 +91,10 @@ class Operands:
         return self._unknown(text)
 
     def _address(self, text: str) -> Address:
-        found = ADDRESS.match(text)
-        if not found or not text:
+        match = ADDRESS.match(text)
+        if not match or not text:
             self._unknown(f"[{text}]")
-        name, offset = found[1], _signed(found[2])
+        name, offset = match[1], _signed(match[2])
         if name is None:
             return Address(None, offset)
         return Address(self._register(name) or Symbol(name), offset)

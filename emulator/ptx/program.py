@@ -107,12 +107,12 @@ def readable(name: str) -> str:
     (_ZZ4gemmPfE4tile -> tile).
     """
     if name.startswith("_ZZ"):
-        for found in re.finditer(r"E(\d+)", name):
-            start, length = found.end(), int(found[1])
+        for match in re.finditer(r"E(\d+)", name):
+            start, length = match.end(), int(match[1])
             if len(name) - start == length or re.fullmatch(r"_\d+|__\d+_", name[start + length :] or "x"):
                 return name[start : start + length]
-    if found := re.match(r"_ZN?(?:L)?(\d+)", name):
-        start, parts = found.start(1), []
+    if match := re.match(r"_ZN?(?:L)?(\d+)", name):
+        start, parts = match.start(1), []
         while number := re.match(r"(\d+)", name[start:]):
             start += number.end()
             parts.append(name[start : start + int(number[1])])

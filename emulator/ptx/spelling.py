@@ -19,36 +19,36 @@ def pattern(spelling: str) -> re.Pattern:
 
     Text that is not part of the handler's name is in groups called ignored0, ...
     """
-    made, open, ignored, position = [], [], 0, 0
+    parts, open, ignored, position = [], [], 0, 0
     while position < len(spelling):
         letter = spelling[position]
         if letter == "<":
             name = re.match(r"<(\w+)=", spelling[position:])[1]
-            made.append(f"(?P<{name}>")
+            parts.append(f"(?P<{name}>")
             open.append(letter)
             position += len(name) + 1
         elif letter in "{[":
-            made.append("(?:")
+            parts.append("(?:")
             open.append(letter)
         elif letter == "(":
-            made.append(f"(?P<ignored{ignored}>(?:")
+            parts.append(f"(?P<ignored{ignored}>(?:")
             open.append(letter)
             ignored += 1
         elif letter in "}])>":
             many = letter == ")" and spelling[position + 1 : position + 2] == "*"
-            made.append({"{": ")", "[": ")?", "(": ")*)" if many else ")?)", "<": ")"}[open.pop()])
+            parts.append({"{": ")", "[": ")?", "(": ")*)" if many else ")?)", "<": ")"}[open.pop()])
             position += many
         else:
-            made.append("|" if letter == "," and "{" in open else re.escape(letter))
+            parts.append("|" if letter == "," and "{" in open else re.escape(letter))
         position += 1
-    return re.compile("".join(made))
+    return re.compile("".join(parts))
 
 
-def without_ignored(expression: re.Pattern, found: re.Match) -> str:
+def without_ignored(expression: re.Pattern, match: re.Match) -> str:
     """Return the matched text, without the parts that do not belong to the handler's name."""
-    spans = [found.span(name) for name in expression.groupindex if name.startswith("ignored")]
+    spans = [match.span(name) for name in expression.groupindex if name.startswith("ignored")]
     skip = {i for start, end in spans for i in range(start, end)}
-    return "".join(letter for i, letter in enumerate(found[0]) if i not in skip)
+    return "".join(letter for i, letter in enumerate(match[0]) if i not in skip)
 
 
 def meanings(spelling: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -101,14 +101,14 @@ def _end(spelling: str, opening: int) -> int:
 
 def _choices(inside: str) -> list[str]:
     """Split the text at commas outside brackets."""
-    found, depth = [""], 0
+    choices, depth = [""], 0
     for letter in inside:
         depth += (letter in CLOSES) - (letter in "}])>")
         if letter == "," and not depth:
-            found.append("")
+            choices.append("")
         else:
-            found[-1] += letter
-    return found
+            choices[-1] += letter
+    return choices
 
 
 def plain(spelling: str) -> str:

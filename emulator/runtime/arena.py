@@ -45,11 +45,11 @@ class View:
         """Return the element that holds the byte at `offset` of the storage (the first one, if the
         tensor is broadcast).
         """
-        left, index = (offset - self.start) // self.width, [0] * len(self.shape)
+        remainder, index = (offset - self.start) // self.width, [0] * len(self.shape)
         for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
             if self.strides[axis]:
-                index[axis] = min(left // self.strides[axis], self.shape[axis] - 1)
-                left -= index[axis] * self.strides[axis]
+                index[axis] = min(remainder // self.strides[axis], self.shape[axis] - 1)
+                remainder -= index[axis] * self.strides[axis]
         return tuple(index)
 
 
@@ -121,20 +121,20 @@ def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], li
 
     Overlapping storages, as of two NumPy arrays, are merged.
     """
-    found: list[Stored] = []
+    storages: list[Stored] = []
     starts = []
     for storage in sorted((t.untyped_storage() for _, t in tensors), key=lambda s: s.data_ptr()):
         start, nbytes = storage.data_ptr(), storage.nbytes()
-        if found and start < found[-1].source + found[-1].nbytes:
-            found[-1].nbytes = max(found[-1].nbytes, start + nbytes - found[-1].source)
-        elif not any(place.holds(storage) for place in found):
-            found.append(Stored(start, nbytes))
+        if storages and start < storages[-1].source + storages[-1].nbytes:
+            storages[-1].nbytes = max(storages[-1].nbytes, start + nbytes - storages[-1].source)
+        elif not any(place.holds(storage) for place in storages):
+            storages.append(Stored(start, nbytes))
     for name, tensor in tensors:
-        place = next(p for p in found if p.holds(tensor.untyped_storage()))
+        place = next(p for p in storages if p.holds(tensor.untyped_storage()))
         start = tensor.data_ptr() - place.source if tensor.numel() else 0
         place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start))
         starts.append((place, start))
-    return found, starts
+    return storages, starts
 
 
 class Arena:

@@ -51,9 +51,9 @@ def processor() -> str:
 def _build(sources: list[Path], flags: Sequence[str], to: Path) -> None:
     objects = [to.with_name(f"{source.stem}.o") for source in sources]
     with ThreadPoolExecutor() as pool:
-        made = list(
+        processes = list(
             pool.map(lambda s, o: run(compiler()[0], "-O2", "-g1", *COMMON, *flags, "-c", s, "-o", o), sources, objects)
         )
-    made.append(run(compiler()[0], "-shared", *objects, "-o", to, "-lrt", "-pthread"))
-    if wrong := [m.stderr for m in made if m.returncode]:
+    processes.append(run(compiler()[0], "-shared", *objects, "-o", to, "-lrt", "-pthread"))
+    if wrong := [m.stderr for m in processes if m.returncode]:
         raise CompileError(f"{sources[0].parent} does not compile with {compiler()[1]}:\n{wrong[0]}")

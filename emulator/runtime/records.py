@@ -121,8 +121,8 @@ def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int
     """
     symbols = symbols_of(record.library.decode())
     is_shared = record.space in (STATIC, DYNAMIC)
-    found = symbols.shared(record.space == DYNAMIC) if is_shared else symbols.module(record.region)
-    known = [variable for variable in found if not variable.guard]
+    variables = symbols.shared(record.space == DYNAMIC) if is_shared else symbols.module(record.region)
+    known = [variable for variable in variables if not variable.guard]
     if KINDS[record.kind] is Kind.OUTSIDE:
         function = _site(record, record.first).function
         known = [v for v in known if v.end <= offset]

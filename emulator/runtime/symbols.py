@@ -149,8 +149,8 @@ def register_variables(module: int, library: str, kernels: tuple[str, ...]) -> N
     runtime().emulator_variables(ctypes.c_void_p(module), *arguments)
 
 
-def _table(found: list[Variable], owners: list[int]) -> ctypes.Array:
-    rows = [(v.start, v.end, owner, v.guard) for v, owner in zip(found, owners, strict=True)]
+def _table(variables: list[Variable], owners: list[int]) -> ctypes.Array:
+    rows = [(v.start, v.end, owner, v.guard) for v, owner in zip(variables, owners, strict=True)]
     return (LibraryVariable * len(rows))(*rows)
 
 
@@ -161,10 +161,12 @@ def sites(library: str, offsets: set[int]) -> dict[int, Site]:
     """Map return addresses, as offsets in a library, to the author's lines. One addr2line runs for
     all unknown ones.
     """
-    left = sorted(offset for offset in offsets if (library, offset) not in _sites)
+    fresh = sorted(offset for offset in offsets if (library, offset) not in _sites)
     # A return address is the next instruction's; one less belongs to the call.
     answer = (
-        _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in left)) if left else ""
+        _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in fresh))
+        if fresh
+        else ""
     )
     for stretch in re.split(r"^0x(?=[0-9a-f]+$)", answer, flags=re.MULTILINE)[1:]:
         address, *lines = stretch.splitlines()

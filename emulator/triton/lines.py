@@ -22,10 +22,10 @@ def relocated(ptx: str, kernel: Any) -> str:
     for file in _files(kernel, set()):
         known.setdefault(Path(file).name, set()).add(file)
 
-    def named(found: re.Match) -> str:
-        files = known.get(Path(found[2]).name, {found[2]})
-        file = found[2] if found[2] in files else max(sorted(files), key=lambda file: _common(file, found[2]))
-        return f"{found[1]}{file}{found[3]}"
+    def named(match: re.Match) -> str:
+        files = known.get(Path(match[2]).name, {match[2]})
+        file = match[2] if match[2] in files else max(sorted(files), key=lambda file: _common(file, match[2]))
+        return f"{match[1]}{file}{match[3]}"
 
     return FILE.sub(named, ptx)
 

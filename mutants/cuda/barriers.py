@@ -38,8 +38,8 @@ def barriers() -> list[tuple[Path, int, re.Match]]:
     a reason.
     """
     files = sorted(KERNELS.folder.glob("*.cuh"))
-    found = {path: [m for line in path.read_text().splitlines() if (m := BARRIER.match(line))] for path in files}
-    return [(path, number, line) for path, lines in found.items() for number, line in enumerate(lines, 1)]
+    matches = {path: [m for line in path.read_text().splitlines() if (m := BARRIER.match(line))] for path in files}
+    return [(path, number, line) for path, lines in matches.items() for number, line in enumerate(lines, 1)]
 
 
 def without(path: Path, number: int, line: re.Match) -> Mutant:

@@ -51,11 +51,11 @@ def imports() -> dict[str, set[str]]:
     """Map each module to the modules of the package that it imports; the package itself is
     __init__.
     """
-    found = {}
+    graph = {}
     for path in FOLDER.glob("*.py"):
         nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.level == 1]
-        found[path.stem] = {name for n in nodes for name in ([n.module] if n.module else [x.name for x in n.names])}
-    return found
+        graph[path.stem] = {name for n in nodes for name in ([n.module] if n.module else [x.name for x in n.names])}
+    return graph
 
 
 def _sources() -> dict[str, str]:

@@ -63,11 +63,11 @@ class Cell:
 
 def cells(device: str) -> list[Cell]:
     """Return the columns of the matrix on a device."""
-    found = []
+    columns = []
     for layer in (layer for layer in LAYERS if WHERE.get(layer, device) == device):
         single = [name for name, each in ALL.items() if device in each.devices] if layer in ("repeat", "copies") else []
-        found += [Cell(layer, name) for name in (NONE, *single, EVERYTHING)] if single else [Cell(layer)]
-    return found
+        columns += [Cell(layer, name) for name in (NONE, *single, EVERYTHING)] if single else [Cell(layer)]
+    return columns
 
 
 def case_for(impl: Implementation, device: str, sizes: tuple[int, int, int] | None = None) -> Case:
@@ -109,7 +109,7 @@ def verdict_of(
         device, seed=seed, perturbations=perturbations, origin=origin, alone=alone.command, known=known or Known()
     )
 
-    def tried(n: int, at: Case) -> LawBroken | None:
+    def attempt(n: int, at: Case) -> LawBroken | None:
         """Return the failure of a case in n repeats, if any."""
         try:
             law.hold(replace(plan, repeats=n).trial(impl, at))
@@ -120,7 +120,7 @@ def verdict_of(
         return None
 
     try:
-        for number, broken in _tries(cell, case.but(seed=seed), repeats, tried):
+        for number, broken in _tries(cell, case.but(seed=seed), repeats, attempt):
             if broken is not None:
                 return FAIL, f"{RAISES if isinstance(broken, Raises) else number}: {broken.headline}"
     except AnotherCase:
@@ -131,18 +131,18 @@ def verdict_of(
 
 
 def _tries(
-    cell: Cell, case: Case, repeats: int, tried: Callable[[int, Case], LawBroken | None]
+    cell: Cell, case: Case, repeats: int, attempt: Callable[[int, Case], LawBroken | None]
 ) -> Iterator[tuple[int, LawBroken | None]]:
     """Yield (amount so far, failure or None): for more and more repeats of a case, or for one case
     after another.
     """
     if cell.layer not in ("repeat", "copies"):
         few = 1 if cell.layer == "sanitizer" else CASES
-        yield from ((n + 1, tried(repeats, case.but(seed=case.seed + n))) for n in range(few))
+        yield from ((n + 1, attempt(repeats, case.but(seed=case.seed + n))) for n in range(few))
         return
     each = A_LAUNCH if cell.layer == "copies" else 1
     most = max(LADDER[0], repeats // each)
     # If even the most repeats find nothing, fewer would waste time.
-    if broken := tried(most * each, case):
-        yield from ((n, tried(n * each, case)) for n in LADDER if n < most)
+    if broken := attempt(most * each, case):
+        yield from ((n, attempt(n * each, case)) for n in LADDER if n < most)
         yield most, broken

@@ -66,22 +66,22 @@ def _wanted(text: str | None, device: str) -> list:
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     if unknown := [name for name in names if name not in LAYERS]:
         raise OptionError(f"--layers {', '.join(unknown)}: not a layer; the layers are {', '.join(LAYERS)}")
-    found = [cell for cell in cells(device) if not names or cell.layer in names]
-    if not found:
+    chosen = [cell for cell in cells(device) if not names or cell.layer in names]
+    if not chosen:
         raise OptionError(
             f"--layers {text}: not on {device}; there are {', '.join({c.layer: 0 for c in cells(device)})}"
         )
-    return found
+    return chosen
 
 
 def _names(options: argparse.Namespace) -> list[str]:
     known = planted(ALL)
-    found = [name for name in known if not options.names or any(part in name for part in options.names)]
+    chosen = [name for name in known if not options.names or any(part in name for part in options.names)]
     if missing := [part for part in options.names if not any(part in name for name in known)]:
         raise OptionError(
             f"no planted race is called {' or '.join(missing)}; --races without a name judges all {len(known)}"
         )
-    return part(found, options.shard)
+    return part(chosen, options.shard)
 
 
 def _concluded(record: Record, wanted: list, say) -> int:

@@ -50,9 +50,9 @@ class How:
 class Races(Matrix):
     """Judges the cells that a record of races lacks."""
 
-    def __init__(self, record, names, how: How, workers: int, seconds: float, file, told):
+    def __init__(self, record, names, how: How, workers: int, seconds: float, file, say):
         self.missing = partial(missing_cells, how.cells)
-        super().__init__(record, names, how, workers, seconds, file, told)
+        super().__init__(record, names, how, workers, seconds, file, say)
         self.line_of = partial(line_of, how.cells)
 
     def run(self) -> None:

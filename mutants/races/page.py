@@ -36,11 +36,11 @@ def overall(records: list[Record]) -> str:
     """Say how many planted races some layer finds by default, on some device; which ones none
     finds, and which are not judged.
     """
-    found = {name for record in records for name, entry in _races(record).items() if _by_default(record, entry)}
-    missed = {name for record in records for name in unfound(record)} - found
-    words = [f"**{len(found)} of {len(found | missed)}** planted races are found by a layer that is on by default."]
+    caught = {name for record in records for name, entry in _races(record).items() if _by_default(record, entry)}
+    missed = {name for record in records for name in unfound(record)} - caught
+    words = [f"**{len(caught)} of {len(caught | missed)}** planted races are found by a layer that is on by default."]
     words += [f"By none: {', '.join(sorted(missed))}."] if missed else []
-    absent = {name for name, race in planted(ALL).items() if race.kind} - found - missed
+    absent = {name for name, race in planted(ALL).items() if race.kind} - caught - missed
     words += [f"Not judged: {', '.join(sorted(absent))}."] if absent else []
     return " ".join(words + unmeasured(records))
 
@@ -52,8 +52,8 @@ def unmeasured(records: list[Record]) -> list[str]:
     words = []
     for device, place in PLACES.items():
         judged = {cell for record in records if record.environment["device"] == device for cell in _columns(record)}
-        left = [cell for cell in cells(device) if cell not in judged and cell.perturbation not in (NONE, EVERYTHING)]
-        if names := dict.fromkeys(cell.perturbation or cell.layer for cell in left):
+        missing = [cell for cell in cells(device) if cell not in judged and cell.perturbation not in (NONE, EVERYTHING)]
+        if names := dict.fromkeys(cell.perturbation or cell.layer for cell in missing):
             words.append(f"Not yet measured {place[0].lower()}{place[1:]}: {', '.join(names)}.")
     return words
 
@@ -64,12 +64,12 @@ def summary(record: Record) -> str:
     """
     e, races, columns = record.environment, _races(record), _columns(record)
     counts = Counter(str(cell) for entry in races.values() for cell in columns if _found(entry, cell))
-    found, unfinished = sum(_by_default(record, entry) for entry in races.values()), len(unfinished_in(record))
+    caught, unfinished = sum(_by_default(record, entry) for entry in races.values()), len(unfinished_in(record))
     each = ", ".join(f"{cell} {counts[str(cell)]}" for cell in columns)
     elsewhere = sum(bool(entry.elsewhere) for name, entry in record.entries.items() if _kind(name))
     words = (
         f"**{PLACES[str(e['device'])]}** ({e['machine']}, {e['versions']}, at most {e['cases']} repeats, seed {e['seed']}): "
-        f"**{found} of {len(races)}** planted races are found by a layer that is on by default there. Of the same: {each}."
+        f"**{caught} of {len(races)}** planted races are found by a layer that is on by default there. Of the same: {each}."
     )
     words += f" Not finished: {unfinished}." if unfinished else ""
     return words + (f" Not judged here: {elsewhere}." if elsewhere else "")
@@ -77,8 +77,8 @@ def summary(record: Record) -> str:
 
 def unfound(record: Record) -> list[str]:
     """Return the planted races that no default layer finds, although all of them were asked."""
-    left = unfinished_in(record)
-    return [name for name, entry in _races(record).items() if name not in left and not _by_default(record, entry)]
+    unfinished = unfinished_in(record)
+    return [name for name, entry in _races(record).items() if name not in unfinished and not _by_default(record, entry)]
 
 
 def unfinished_in(record: Record) -> list[str]:

@@ -121,8 +121,8 @@ class Micro:
 
     def sure(self, findings: list) -> frozenset:
         """Return the expected faults that were found: the same in every order of threads."""
-        found = [finding for finding in findings if any(fault.fits(finding) for fault in self.faults)]
-        return frozenset((finding.kind, finding.tensor, frozenset(lines_of(finding))) for finding in found)
+        expected = [finding for finding in findings if any(fault.fits(finding) for fault in self.faults)]
+        return frozenset((finding.kind, finding.tensor, frozenset(lines_of(finding))) for finding in expected)
 
 
 def ramp(n: int) -> torch.Tensor:

@@ -70,8 +70,8 @@ class Taken:
         if text is not None:
             kernel = ptx.load(text, source=module.source, replicated=module.replicated)[self.name]
         arguments = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in self.arguments)
-        found = trace(lambda: kernel.launch(*self.shape)(*arguments, names=self.names), seed=seed, switch=switch)
-        return found, arguments
+        findings = trace(lambda: kernel.launch(*self.shape)(*arguments, names=self.names), seed=seed, switch=switch)
+        return findings, arguments
 
     def without(self, *removed: int) -> str:
         """Return the PTX without these lines."""

@@ -114,9 +114,9 @@ def test_law_fails_for_the_kept_case_of_its_mutant(mutant):
     line = KEPT[mutant.name]
     assert not line or beyond_smallest(mutant, line) == []
     how = replace(plan(), case=parse_case(line), try_contract=False) if line else plan()
-    found = first_failure(laws()[mutant.law], mutant, how)
-    assert isinstance(found, tuple), f"{mutant.law} gives {found.verdict}: {found.reason}"
-    broken, case = found
+    failure = first_failure(laws()[mutant.law], mutant, how)
+    assert isinstance(failure, tuple), f"{mutant.law} gives {failure.verdict}: {failure.reason}"
+    broken, case = failure
     check_first_line(mutant, broken.headline)
     holds_without_the_edit(mutant, case)
 
@@ -145,8 +145,8 @@ def test_of_each_law_a_mutant_is_searched_for():
 
 
 def test_every_law_has_a_mutant():
-    """A law without a mutant might never fail. The mutant is on the law's own device, and needs no library
-    that may be missing.
+    """A law without a mutant might never fail. The mutant is on the law's own device, and needs no
+    library that may be missing.
     """
     always = [mutant for mutant in ALL if mutant.family not in (TRITON, NUMBA)]
     caught = {(mutant.law, mutant.device) for mutant in always}

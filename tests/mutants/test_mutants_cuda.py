@@ -77,11 +77,11 @@ def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
     sizes = f"seqlen_q=33 seqlen_k=40 nheads=2 headdim={32 if 32 in promised.headdims else 70}"
     case = parse_case(f"{sizes} bias=vector" if promised.bias_kinds else sizes)
     trial = Trial(build(mutant), case, "cpu")
-    with tracing() as found:
+    with tracing() as watch:
         trial.run(backward=trial.backward)
-    assert {finding.space for finding in found.findings} == {Space.SHARED}
-    assert {finding.kind for finding in found.findings} <= {Kind.RACE, Kind.UNINITIALISED}
-    races = [finding for finding in found.findings if finding.kind is Kind.RACE]
+    assert {finding.space for finding in watch.findings} == {Space.SHARED}
+    assert {finding.kind for finding in watch.findings} <= {Kind.RACE, Kind.UNINITIALISED}
+    races = [finding for finding in watch.findings if finding.kind is Kind.RACE]
     assert races and all(str(x.site) in race.headline for race in races for x in (race.first, race.second))
 
 

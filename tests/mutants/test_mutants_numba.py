@@ -70,12 +70,12 @@ def test_report_of_a_missing_barrier_is_a_race_with_two_lines(mutant):
     sizes = "seqlen_q=33 seqlen_k=40 nheads=2 headdim=32"
     case = parse_case(f"{sizes} bias=vector" if promised.bias_kinds else sizes)
     trial = Trial(build(mutant), case, "cpu")
-    with tracing() as found:
+    with tracing() as watch:
         trial.run(backward=trial.backward)
     of_a_row = {Space.GLOBAL} if "l and m" in mutant.story else set()  # FlashAttention-1 keeps l and m in global memory
-    assert {finding.space for finding in found.findings} == {Space.SHARED} | of_a_row
-    assert {finding.kind for finding in found.findings} <= {Kind.RACE, Kind.UNINITIALISED}
-    races = [finding for finding in found.findings if finding.kind is Kind.RACE]
+    assert {finding.space for finding in watch.findings} == {Space.SHARED} | of_a_row
+    assert {finding.kind for finding in watch.findings} <= {Kind.RACE, Kind.UNINITIALISED}
+    races = [finding for finding in watch.findings if finding.kind is Kind.RACE]
     assert races and all(str(x.site) in race.headline for race in races for x in (race.first, race.second))
     assert all(re.match(r"\w+\.py:\d+$", str(race.first.site)) for race in races)
 

@@ -116,9 +116,9 @@ def test_what_most_repeats_find_is_tried_with_few(layer, repeats, shows_after, a
             raise LawBroken("out: differs")
 
     monkeypatch.setitem(laws(), law.name, replace(law, function=shows))
-    found = verdict_of(Cell(layer, "none"), python_tiled.IMPL, "cpu", repeats)
+    verdict = verdict_of(Cell(layer, "none"), python_tiled.IMPL, "cpu", repeats)
     least = {5: 5, 6: 7}.get(shows_after, 5)
-    assert found == ((PASS, "") if max(asked) < shows_after else (FAIL, f"{least}: out: differs"))
+    assert verdict == ((PASS, "") if max(asked) < shows_after else (FAIL, f"{least}: out: differs"))
     assert seen == asked
 
 
@@ -127,8 +127,8 @@ def test_a_call_that_raises_is_no_matter_of_repeats(monkeypatch):
         raise Raises("forward raises RuntimeError: no")
 
     monkeypatch.setitem(laws(), LAYERS["repeat"], replace(laws()[LAYERS["repeat"]], function=raises))
-    found = verdict_of(Cell("repeat", "none"), python_tiled.IMPL, "cpu", 20)
-    assert found == (FAIL, "raises: forward raises RuntimeError: no")
+    verdict = verdict_of(Cell("repeat", "none"), python_tiled.IMPL, "cpu", 20)
+    assert verdict == (FAIL, "raises: forward raises RuntimeError: no")
 
 
 def test_a_law_that_says_nothing_or_cannot_be_decided_finds_nothing(monkeypatch):
@@ -249,10 +249,10 @@ def record_of(device="cpu", **verdicts):
     unedited kernel.
     """
     record = Record(environment("cpu", "races", 20, 0) | {"device": device})
-    for name, found in verdicts.items():
+    for name, results in verdicts.items():
         record.entries[name] = entry_of(RACES[name].mutant, "")
-        record.entries[name].verdicts = {cell: verdict for cell, (verdict, _) in found.items()}
-        record.entries[name].details = {cell: detail for cell, (_, detail) in found.items()}
+        record.entries[name].verdicts = {cell: verdict for cell, (verdict, _) in results.items()}
+        record.entries[name].details = {cell: detail for cell, (_, detail) in results.items()}
     return record
 
 
@@ -263,8 +263,8 @@ def test_only_layers_that_are_on_by_default_count():
 
 
 def test_what_is_not_finished_is_not_missed():
-    found, nothing = {"trace": (FAIL, "1: race")}, {"trace": (PASS, "")}
-    record = record_of(**{ONE: found | {"repeat all": (PASS, "")}, TWO: nothing})
+    caught, nothing = {"trace": (FAIL, "1: race")}, {"trace": (PASS, "")}
+    record = record_of(**{ONE: caught | {"repeat all": (PASS, "")}, TWO: nothing})
     assert unfound(record) == [] and unfinished_in(record) == [TWO]
     assert "**1 of 2** planted races" in summary(record) and "Not finished: 1." in summary(record)
 

@@ -21,7 +21,7 @@ TEXT = (ROOT / "docs" / "use" / "tracing-cuda.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
 # FILES: the blocks that begin with a comment with a file name. PRINTED: the block after each
 # script.
-FILES = {found[1]: body for _, body in BLOCKS if (found := re.match(r"(?://|#) (\w+\.(?:cu|py))\b", body))}
+FILES = {match[1]: body for _, body in BLOCKS if (match := re.match(r"(?://|#) (\w+\.(?:cu|py))\b", body))}
 PRINTED = {
     name: BLOCKS[n + 1][1]
     for name in FILES

@@ -94,11 +94,11 @@ def array_of(finding):
     """
     assert (finding.space, finding.tensor) == (Space.SHARED, DYNAMIC_SHARED)
     sizes = {"Q": TILE * HEADDIM, "K": TILE * HEADDIM, "V": TILE * HEADDIM, "S": TILE * TILE, "factor": TILE}
-    (left,) = finding.index
+    (index,) = finding.index
     for name, size in sizes.items():
-        if left < size:
+        if index < size:
             return name
-        left -= size
+        index -= size
     raise AssertionError(f"{finding} is beyond the last array")
 
 
@@ -151,10 +151,10 @@ def test_has_no_race(example, shape):
     q, k, v = tensors(*shape)
     plain = example.forward(q, k, v, causal=shape[-1])
     for seed in range(20):
-        with tracing(seed=seed, switch=0.05 * (seed % 2)) as found:
+        with tracing(seed=seed, switch=0.05 * (seed % 2)) as watch:
             traced = example.forward(q, k, v, causal=shape[-1])
-        assert found.launches == 1
-        assert [str(finding) for finding in found.findings] == [], f"seed {seed}"
+        assert watch.launches == 1
+        assert [str(finding) for finding in watch.findings] == [], f"seed {seed}"
         assert all(map(torch.equal, traced, plain)), f"seed {seed}"
 
 
@@ -190,6 +190,6 @@ def test_switching_shows_what_a_race_can_do(without):
     q, k, v = tensors(1, 1, 40, 70, HEADDIM, False)
     assert is_right(q, k, v, *run(function, q, k, v)) == (barrier in (2, 4))
     for seed in range(5):
-        with tracing(seed=seed, switch=0.1) as found:
+        with tracing(seed=seed, switch=0.1) as watch:
             out, lse = run(function, q, k, v)
-        assert found.findings and not is_right(q, k, v, out, lse)
+        assert watch.findings and not is_right(q, k, v, out, lse)

@@ -127,9 +127,9 @@ def test_a_missing_barrier_and_a_wait_that_is_too_weak_are_found(tmp_path, kind,
         findings = trace(lambda: cu.gemm(*matrices(), ROW, COLUMN, INNER), seed=seed)
         assert {finding.kind for finding in findings} <= {Kind.ASYNC, Kind.RACE}
         for tile, line in places.items():
-            found = [f for f in findings if f.kind is kind and f.tensor == tile]
-            assert any(line in {site.line for site in f.sites} for f in found), findings
-            sites = [site for f in found for site in f.sites]
+            expected = [f for f in findings if f.kind is kind and f.tensor == tile]
+            assert any(line in {site.line for site in f.sites} for f in expected), findings
+            sites = [site for f in expected for site in f.sites]
             assert {Path(site.file).name for site in sites} == {"gemm.cu"}
             assert {site.line for site in sites} <= {line, tagged(text, "copy")}
 

@@ -294,14 +294,14 @@ def test_options_that_make_no_sense(options, message):
 
 def test_one_tracing_at_a_time_and_plain_mode_afterwards(cu):
     file, x = cu(LOST_UPDATE, "k"), torch.zeros(1, dtype=torch.int32)
-    with tracing() as found:
+    with tracing() as watch:
         file.k.launch(2, 4)(x)
         file.k.launch(2, 4)(x)
         with pytest.raises(RuntimeError, match="one at a time"), tracing():
             pass
-    assert found.launches == 2 and len(found.findings) == 1
+    assert watch.launches == 2 and len(watch.findings) == 1
     file.k.launch(2, 4)(x)  # plain mode, in which a race is not an error
-    assert len(found.findings) == 1 and x.item() == 24
+    assert len(watch.findings) == 1 and x.item() == 24
 
 
 def test_an_exception_inside_ends_the_tracing(cu):
@@ -315,7 +315,7 @@ def test_an_exception_inside_ends_the_tracing(cu):
 
 def test_inputs_are_where_they_were_and_launches_do_not_race_with_each_other(cu):
     file, x = cu("__global__ void k(int* x) { x[blockIdx.x] += 1; }", "k"), torch.zeros(4, dtype=torch.int32)
-    with tracing() as found:
+    with tracing() as watch:
         for _ in range(3):
             file.k.launch(4, 1)(x)
-    assert found.findings == [] and x.tolist() == [3] * 4
+    assert watch.findings == [] and x.tolist() == [3] * 4

@@ -220,7 +220,7 @@ PLACES = {
 }  # fmt: skip
 
 FAULTY = {
-    f"{group}: {name}": found
-    for group, found_in in {"barriers": BARRIERS, "warps": WARPS, "atomics": ATOMICS, "places": PLACES}.items()
-    for name, found in found_in.items()
+    f"{group}: {name}": case
+    for group, cases in {"barriers": BARRIERS, "warps": WARPS, "atomics": ATOMICS, "places": PLACES}.items()
+    for name, case in cases.items()
 }

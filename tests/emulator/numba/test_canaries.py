@@ -117,10 +117,10 @@ def test_a_kernel_is_rebuilt_from_what_the_cache_has():
     for again in range(2):  # the second one comes from the cache
         fresh = cuda.jit(sample.py_func)
         fresh[1, 1](x)
-        (made,) = fresh.overloads.values()
+        (kernel,) = fresh.overloads.values()
         lacks = (
             compiled
-            - set(vars(made))
+            - set(vars(kernel))
             - {"target_context", "fndesc", "environment", "_referenced_environments", "lifted"}
         )
         check(not lacks, "_Kernel's attributes", f"makes a kernel of kept PTX ({again})", f"more: {sorted(lacks)}")
@@ -128,20 +128,22 @@ def test_a_kernel_is_rebuilt_from_what_the_cache_has():
 
 @pytest.mark.parametrize("name", ("py_func", "argument_types", "extensions", "debug", "entry_name", "cooperative"))
 def test_what_a_kernel_has_when_it_is_compiled(name):
-    made = NumbaKernel(sample.py_func, (types.Array(types.int8, 1, "C"),), **sample.targetoptions)
-    check(hasattr(made, name), f"_Kernel.{name}", "knows what to launch", "not there")
-    check(made.launch_config_sensitive is False, "_Kernel.launch_config_sensitive", "knows what to keep", "not False")
+    kernel = NumbaKernel(sample.py_func, (types.Array(types.int8, 1, "C"),), **sample.targetoptions)
+    check(hasattr(kernel, name), f"_Kernel.{name}", "knows what to launch", "not there")
+    check(kernel.launch_config_sensitive is False, "_Kernel.launch_config_sensitive", "knows what to keep", "not False")
 
 
 def test_exceptions_are_found_by_number():
-    made = NumbaKernel(
+    kernel = NumbaKernel(
         sample.py_func, (types.Array(types.int8, 1, "C"),), **{**sample.targetoptions, "debug": True, "opt": False}
     )
-    now = names_of(made.call_helper.get_exception)
+    now = names_of(kernel.call_helper.get_exception)
     check(now == ["exc_id"], "call_helper.get_exception", "raises with debug=True", now)
-    text = made.inspect_asm(None)
+    text = kernel.inspect_asm(None)
     for name in ("errcode", *(f"tid{i}" for i in "xyz"), *(f"ctaid{i}" for i in "xyz")):
-        check(f"{made.entry_name}__{name}__" in text, f"the variable __{name}__", "raises with debug=True", "not there")
+        check(
+            f"{kernel.entry_name}__{name}__" in text, f"the variable __{name}__", "raises with debug=True", "not there"
+        )
 
 
 def test_lines_are_an_option_of_the_compiler():

@@ -26,7 +26,7 @@ def printed(tmp_path_factory) -> list[str]:
     """Return the output of the correct, the racy, and the fixed example. They run in one process,
     as importing takes seconds.
     """
-    before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in kept) for kept in (" -", " +"))
+    before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in signs) for signs in (" -", " +"))
     assert RACY.count(before) == 1
     files = []
     for n, text in enumerate((RIGHT, RACY, RACY.replace(before, after))):

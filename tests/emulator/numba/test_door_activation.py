@@ -21,9 +21,9 @@ from tests.places import ROOT
 
 def run(program: str, **environment: str) -> list[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    made = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    return made.stdout.split()
+    process = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.split()
 
 
 def test_it_is_active_as_soon_as_numba_s_cuda_part_is_imported():

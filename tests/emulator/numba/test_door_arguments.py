@@ -241,9 +241,9 @@ def beyond(pairs, sizes, n):
 
 def test_findings_name_what_the_tuple_holds():
     x, y = np.zeros(4), np.zeros(4)
-    for n, (who, found) in itertools.product((4,), (("pairs[0]", "reads"), ("pairs[1].first", "writes"))):
+    for n, (who, verb) in itertools.product((4,), (("pairs[0]", "reads"), ("pairs[1].first", "writes"))):
         findings = trace(lambda n=n: beyond[1, 1]((x, Pair(y, 1.0)), (1, 2), n))
-        assert any(f"{who}, {found} 8 bytes" in str(finding) for finding in findings), findings
+        assert any(f"{who}, {verb} 8 bytes" in str(finding) for finding in findings), findings
 
 
 def test_a_write_beside_an_array_raises_in_plain_mode_too():

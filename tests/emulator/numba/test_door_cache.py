@@ -235,17 +235,17 @@ def test_a_torn_file_of_the_cache_is_compiled_again(author):
 def test_a_kernel_from_the_cache_is_compiled_when_somebody_asks_for_more(author):
     def compiled(kernel):
         value(kernel)
-        (made,) = kernel.overloads.values()
-        assert isinstance(made, Kernel)
-        return made, made.library._compiled is not None
+        (overload,) = kernel.overloads.values()
+        assert isinstance(overload, Kernel)
+        return overload, overload.library._compiled is not None
 
     compiled(author.load()["kernel"])
     kernel = author.load()["kernel"]
-    made, at_once = compiled(kernel)
-    assert not at_once and made.argument_types == (ARRAY,) and not made.debug
+    overload, at_once = compiled(kernel)
+    assert not at_once and overload.argument_types == (ARRAY,) and not overload.debug
     (text,) = kernel.inspect_asm().values()
-    assert ".entry" in text and made.library._compiled is not None
-    assert "define void" in made.inspect_llvm()
+    assert ".entry" in text and overload.library._compiled is not None
+    assert "define void" in overload.inspect_llvm()
 
 
 def test_another_process_does_not_compile_again(tmp_path):

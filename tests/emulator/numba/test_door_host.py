@@ -74,8 +74,8 @@ def test_findings_name_a_device_array_by_the_argument():
     def beyond(out):
         out[cuda.threadIdx.x, 2] = 1
 
-    found = list(map(str, trace(lambda: beyond[1, 2](out))))
-    assert any("outside: out, writes 4 bytes" in finding for finding in found), found
+    findings = list(map(str, trace(lambda: beyond[1, 2](out))))
+    assert any("outside: out, writes 4 bytes" in finding for finding in findings), findings
 
 
 def test_in_is_not_copied_back_and_out_is_not_copied_in():

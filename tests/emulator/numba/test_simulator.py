@@ -59,12 +59,12 @@ def simulated(request) -> dict[str, np.ndarray]:
     """
     names = SAMPLE + THOROUGH * request.config.getoption("--thorough")
     asked = [(name, RIGHT[name].grid, RIGHT[name].block, RIGHT[name].shared, arguments_of(name)) for name in names]
-    made = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, *(HERE / f"{name}.py" for name in ("kernels", "warps_and_atomics", "more_kernels"))],
         input=pickle.dumps(asked), capture_output=True, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
     )  # fmt: skip
-    assert made.returncode == 0, made.stderr.decode()
-    return pickle.loads(made.stdout)
+    assert process.returncode == 0, process.stderr.decode()
+    return pickle.loads(process.stdout)
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *(pytest.param(name, marks=pytest.mark.thorough) for name in THOROUGH)])

@@ -122,8 +122,8 @@ def four_arrays(x, out):
 
 def test_shared_arrays_have_their_names_in_python():
     x = torch.arange(64.0)
-    found = trace(lambda: four_arrays[1, 64, 0, 256](x, torch.zeros(64)))
-    names = {finding.tensor for finding in found if finding.kind.value == "race"}
+    findings = trace(lambda: four_arrays[1, 64, 0, 256](x, torch.zeros(64)))
+    names = {finding.tensor for finding in findings if finding.kind.value == "race"}
     assert names == {"tile", "tile_2", "shared_array", "dynamic shared memory"}
     kernel = four_arrays.overloads[four_arrays.signatures[0]]
     assert "_cudapy_smem" in kernel.library.get_asm_str() and "_cudapy_smem" not in text_of(kernel.library)

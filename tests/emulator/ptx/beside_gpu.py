@@ -136,11 +136,11 @@ def both_nan(a: torch.Tensor, b: torch.Tensor, like: torch.Tensor) -> torch.Tens
     """Mark bytes of elements that are NaN in both, because the manual leaves a NaN's bits open."""
     width = like.element_size()
     whole = a.numel() // width * width
-    found = torch.zeros_like(a, dtype=torch.bool)
+    result = torch.zeros_like(a, dtype=torch.bool)
     if like.is_floating_point():
         nan = a[:whole].view(like.dtype).isnan() & b[:whole].view(like.dtype).isnan()
-        found[:whole] = nan.repeat_interleave(width)
-    return found
+        result[:whole] = nan.repeat_interleave(width)
+    return result
 
 
 def compare(name: str, cases: int, seed: int) -> bool:
@@ -171,13 +171,13 @@ def compare(name: str, cases: int, seed: int) -> bool:
         outcome["equal"] += all(torch.equal(ours[n].nan_to_num(), theirs[n].nan_to_num()) for n in ours)
         for output in ours:
             for at, got in enumerate((ours, theirs)):
-                found = score(
+                scores = score(
                     got[output], getattr(want, output), getattr(budget, output),
                     stored_dtype(trial, output, got[output]), trial.form,
                 )  # fmt: skip
                 seen = worst.setdefault(output, [0.0, 0.0])
-                seen[at] = max(seen[at], found.worst_z)
-                outcome["beyond"] += not found.within
+                seen[at] = max(seen[at], scores.worst_z)
+                outcome["beyond"] += not scores.within
 
     with launches_beside(gpu, compared, lambda: keep[0]):
         for case in Drawing(attention_cases(impl, "cpu", Draws.of()), seed, cases).cases:
@@ -210,8 +210,8 @@ def main(arguments: list[str]) -> int:
     # Implementations choose the emulator if torch sees no GPU; this process reaches the GPU through
     # the driver.
     with mock.patch.object(torch.cuda, "is_available", lambda: False):
-        found = [compare(name, options.cases, options.seed) for name in options.impl.split(",")]
-    return int(not all(found))
+        results = [compare(name, options.cases, options.seed) for name in options.impl.split(",")]
+    return int(not all(results))
 
 
 if __name__ == "__main__":

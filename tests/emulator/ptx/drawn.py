@@ -78,15 +78,15 @@ def prevent(steps: Sequence[Step | None], cures: Sequence[str | None], spared: i
 
     def rivals_of(step: Step) -> list[int]:
         me = Thread(step.block, step.threads[0])
-        found = []
+        rivals = []
         for n, other in enumerate(result):
             if not any(clash(a, b) for a in step.accesses for b in other.accesses):
                 continue
             him = Thread(other.block, other.threads[0])
             under_way_or_unknown = other.kind == "copy" and (n not in ends or ends[n] not in known[me])
             if under_way_or_unknown or (him != me and n not in known[me]):
-                found.append(n)
-        return found
+                rivals.append(n)
+        return rivals
 
     for step, cure in zip(steps, cures, strict=True):
         if not step or (step.kind in ("access", "copy", "leave") and Thread(step.block, step.threads[0]) in gone):
@@ -186,10 +186,16 @@ def step_lists(blocks: int, memories: tuple[str, ...], mix: int, copies: bool) -
     since = [memory for memory in memories if memory in GLOBAL] or ["g0"]
     targets = st.tuples(st.sampled_from(to), st.sampled_from(since))
     thread = st.sampled_from((0, 1, 33)) if copies else index
-    made = st.builds(
+    one_copy = st.builds(
         copy, block, thread, st.sampled_from([4, 8, 16]), targets, st.tuples(start, start), st.integers(0, 4)
     )
-    of_copies = [made, made, made, st.builds(commit, block, thread), st.builds(wait, block, thread, st.integers(-1, 2))]
+    of_copies = [
+        one_copy,
+        one_copy,
+        one_copy,
+        st.builds(commit, block, thread),
+        st.builds(wait, block, thread, st.integers(-1, 2)),
+    ]
     # one_of would draw each kind once.
     kinds = [st.none(), *[touches] * 16, *others, *(of_copies * 3 if copies else ())]
     return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=SLOTS, max_size=SLOTS)

@@ -194,8 +194,8 @@ class Program:
         gone = set()
 
         def finish(thread: Thread, before: int | float) -> None:
-            events[thread] += [Done(made) for group, made in under_way[thread] if group < before]
-            under_way[thread] = [(group, made) for group, made in under_way[thread] if group >= before]
+            events[thread] += [Done(copied) for group, copied in under_way[thread] if group < before]
+            under_way[thread] = [(group, copied) for group, copied in under_way[thread] if group >= before]
 
         for n, step in enumerate(self.steps):
             for index in sorted({*step.threads, *sum((threads_of(warp) for warp in step.arriving), ())} & {*SEEN}):
@@ -209,9 +209,9 @@ class Program:
                     events[thread].append(replace(step.access, step=n))
                 if step.kind == "copy":
                     source = step.source and replace(step.source, step=n)
-                    made = Copy(n, source, replace(step.access, step=n))
-                    events[thread].append(made)
-                    under_way[thread].append((groups[thread], made))
+                    copied = Copy(n, source, replace(step.access, step=n))
+                    events[thread].append(copied)
+                    under_way[thread].append((groups[thread], copied))
                 if step.kind == "commit":
                     groups[thread] += 1
                 if step.kind == "wait":

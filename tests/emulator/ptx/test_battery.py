@@ -93,7 +93,7 @@ def test_every_tag_is_used():
     """A tag that neither a verdict nor an edit names is a typing error."""
     for file in sorted(HERE.glob("*.ptx")):
         written = {
-            n: found[1] for n, line in enumerate(file.read_text().splitlines(), 1) if (found := TAG.search(line))
+            n: match[1] for n, line in enumerate(file.read_text().splitlines(), 1) if (match := TAG.search(line))
         }
         of_file = [micro for micro in BATTERY if micro.file == file]
         faults = [fault for micro in of_file for fault in (*micro.faults, *micro.may)]

@@ -68,8 +68,8 @@ def test_every_row_says_how_its_operands_are_read():
     ],
 )
 def test_what_the_table_says_of_an_opcode(opcode, handler):
-    found = plan(opcode)
-    assert (found and found.handler) == handler
+    entry = plan(opcode)
+    assert (entry and entry.handler) == handler
 
 
 def encoded(text: str, name: str = "k"):
@@ -196,7 +196,7 @@ def random_program(draw: random.Random) -> str:
     """Draw a program: registers are written before they are read on every path; branches differ by
     lane; loops end.
     """
-    made = [f"mad.lo.s32 %r{n}, %r1, {draw.randrange(1, 99)}, {draw.randrange(99)};" for n in range(2, 12)]
+    products = [f"mad.lo.s32 %r{n}, %r1, {draw.randrange(1, 99)}, {draw.randrange(99)};" for n in range(2, 12)]
     labels = iter(range(1000))
 
     def some(depth: int) -> list[str]:
@@ -220,7 +220,7 @@ def random_program(draw: random.Random) -> str:
                 lines += [f"sub.s32 %r{counter}, %r{counter}, 1; setp.ge.s32 %p4, %r{counter}, 0; @%p4 bra {label};"]
         return lines
 
-    body = ["setp.eq.s32 %p1, %r1, 3; setp.gt.s32 %p2, %r1, 9;", *made, *some(2)]
+    body = ["setp.eq.s32 %p1, %r1, 3; setp.gt.s32 %p2, %r1, 9;", *products, *some(2)]
     body += [
         "mov.u32 %r13, 0;",
         *(f"xor.b32 %r13, %r13, %r{n}; mad.lo.s32 %r13, %r13, 31, %r{n};" for n in range(2, 12)),

@@ -57,17 +57,17 @@ def approximate_names() -> list[str]:
 @pytest.mark.parametrize("type", ["f32", "f16", "f16x2", "bf16", "bf16x2"])
 def test_approximations(type):
     format = FORMATS[type.removesuffix("x2")]
-    found = [n for n in approximate_names() if n.split(".")[-1] == type]
-    assert found
+    opcodes = [n for n in approximate_names() if n.split(".")[-1] == type]
+    assert opcodes
     bits = bits_of(format, 30)
     wanted = {}
-    for name in found:
+    for name in opcodes:
         word, ftz = name.split(".")[0], "ftz" in name
         wanted[name] = [format.encode(value_of(word, format.value(b, ftz)), ftz=ftz) for b in bits.tolist()]
     if type.endswith("x2"):
         bits = bits | bits[::-1].astype(np.uint32) << np.uint32(16)
         wanted = {n: [x | y << 16 for x, y in zip(r, r[::-1], strict=True)] for n, r in wanted.items()}
-    check(run([Op(n, 8 * bits.itemsize) for n in found], [bits]), wanted, [bits])
+    check(run([Op(n, 8 * bits.itemsize) for n in opcodes], [bits]), wanted, [bits])
 
 
 def test_known_answers():
@@ -117,8 +117,8 @@ def test_float64():
     the result is zero.
     """
     bits = bits_of(F64, 40)
-    found = ["rsqrt.approx.f64", "rsqrt.approx.ftz.f64", "rcp.approx.ftz.f64"]
-    got = run([Op(n, 64) for n in found], [bits])
+    opcodes = ["rsqrt.approx.f64", "rsqrt.approx.ftz.f64", "rcp.approx.ftz.f64"]
+    got = run([Op(n, 64) for n in opcodes], [bits])
     for name, results in got.items():
         ftz = "ftz" in name
         for given, result in zip(bits.tolist(), results, strict=True):

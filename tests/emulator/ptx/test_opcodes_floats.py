@@ -52,13 +52,13 @@ def bits_of(format: Format, few: int = 0) -> np.ndarray:
 
 
 def groups() -> dict[tuple[str, int], list[str]]:
-    found = {}
+    by_type = {}
     for name in names(*ARITHMETIC):
         words = name.split(".")
         type = words[-1].removesuffix("x2")
         if type in FORMATS and not {"approx", "full"} & set(words):
-            found.setdefault((words[-1], SOURCES[words[0]]), []).append(name)
-    return found
+            by_type.setdefault((words[-1], SOURCES[words[0]]), []).append(name)
+    return by_type
 
 
 def reference(name: str, values: list[tuple[int, ...]]) -> list[int]:
@@ -86,10 +86,10 @@ def test_the_groups_are_all():
 @pytest.mark.parametrize("type, count", GROUPS)
 def test_arithmetic(type, count):
     format = FORMATS[type.removesuffix("x2")]
-    found = groups()[type, count]
+    opcodes = groups()[type, count]
     sources = crossed(*(bits_of(format, {1: 60, 2: 8, 3: 2}[count] + i) for i in range(count)), most=240)
     values = list(zip(*(source.tolist() for source in sources), strict=True))
-    wanted = {name: reference(name, values) for name in found}
+    wanted = {name: reference(name, values) for name in opcodes}
     if type == "f64":  # any NaN
         for results in wanted.values():
             results[:] = [None if r == format.nan else r for r in results]
@@ -98,7 +98,7 @@ def test_arithmetic(type, count):
         sources = [source | source[order].astype(np.uint32) << np.uint32(16) for source in sources]
         wanted = {name: [low | r[i] << 16 for low, i in zip(r, order, strict=True)] for name, r in wanted.items()}
     check(
-        run([Op(name, 2 * format.bits if type.endswith("x2") else format.bits) for name in found], sources),
+        run([Op(name, 2 * format.bits if type.endswith("x2") else format.bits) for name in opcodes], sources),
         wanted,
         sources,
     )
@@ -143,15 +143,15 @@ SIGNS = {"abs": lambda x, sign: x & ~sign, "neg": lambda x, sign: x ^ sign}
 def test_signs(type):
     format = FORMATS[type.removesuffix("x2")]
     bits = bits_of(format, 10)
-    found = [n for n in names(*SIGNS) if n.split(".")[-1] == type]
+    opcodes = [n for n in names(*SIGNS) if n.split(".")[-1] == type]
     wanted = {}
-    for name in found:
+    for name in opcodes:
         flushed = [b & format.sign if "ftz" in name and not b & format.infinity else b for b in bits.tolist()]
         wanted[name] = [SIGNS[name.split(".")[0]](b, format.sign) for b in flushed]
     if type.endswith("x2"):
         bits = bits | bits[::-1].astype(np.uint32) << np.uint32(16)
         wanted = {n: [x | y << 16 for x, y in zip(r, r[::-1], strict=True)] for n, r in wanted.items()}
-    check(run([Op(n, 8 * bits.itemsize) for n in found], [bits]), wanted, [bits])
+    check(run([Op(n, 8 * bits.itemsize) for n in opcodes], [bits]), wanted, [bits])
 
 
 @pytest.mark.parametrize("type", ["f32", "f64"])
@@ -197,11 +197,11 @@ def test_comparisons(type):
     sources = crossed(bits_of(format, 1), bits_of(format, 1), most=300)
     values = list(zip(*(source.tolist() for source in sources), strict=True))
     pair = type.endswith("x2")
-    found = [n for n in names("setp", "set") if n.split(".")[-1] == type]
-    assert len({n.split(".")[1] for n in found}) == 14
+    opcodes = [n for n in names("setp", "set") if n.split(".")[-1] == type]
+    assert len({n.split(".")[1] for n in opcodes}) == 14
     order = np.random.default_rng(0).permutation(len(values))
     ops, wanted = [], {}
-    for name in found:
+    for name in opcodes:
         first, compare, *rest = name.split(".")
         holds = [compared(compare, *(format.value(x, "ftz" in rest) for x in v)) for v in values]
         to = 32 if pair else {"u16": 16, "s16": 16, "f16": 16, "bf16": 16}.get(rest[-2] if len(rest) > 1 else "", 32)

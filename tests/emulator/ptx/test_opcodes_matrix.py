@@ -73,25 +73,25 @@ class Mma:
         bits = BITS[self.types["DABC".index(matrix)]]
         place = {"A": A_PLACE.get((bits, m, k)), "B": B_PLACE.get((bits, k)), "C": C_PLACE[m]}[matrix]
         elements, size = values.size // 32, max(bits, 32)
-        made = [np.zeros(32, np.uint64 if size == 64 else np.uint32) for _ in range(elements * bits // size)]
+        arrays = [np.zeros(32, np.uint64 if size == 64 else np.uint32) for _ in range(elements * bits // size)]
         for lane in range(32):
             for i in range(elements):
                 value = int(values[place(i, lane // 4, lane % 4)]) % (1 << bits)
-                made[i * bits // size][lane] |= made[0].dtype.type(value << i * bits % size)
-        return made
+                arrays[i * bits // size][lane] |= arrays[0].dtype.type(value << i * bits % size)
+        return arrays
 
     def matrix(self, registers: list[list[int]]) -> np.ndarray:
         """Return D, as bits, from its registers."""
         m, n, _ = self.shape
         bits = BITS[self.types[0]]
         per = max(32 // bits, 1)
-        found = np.zeros((m, n), np.uint64)
+        result = np.zeros((m, n), np.uint64)
         for lane in range(32):
             for i in range(m * n // 32):
-                found[C_PLACE[m](i, lane // 4, lane % 4)] = (
+                result[C_PLACE[m](i, lane // 4, lane % 4)] = (
                     registers[i // per][lane] >> i % per * bits & (1 << bits) - 1
                 )
-        return found
+        return result
 
     def __call__(self, *cases: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[np.ndarray]:
         """Return D, as bits, from the bits of A, B and C: one warp for each case."""
@@ -174,8 +174,8 @@ def test_sums_are_in_float32_in_order_of_k(type):
     m, n, size = mma.shape
     rng, format = np.random.default_rng(1), FORMATS[type]
     values = [rng.normal(size=shape) for shape in ((m, size), (size, n), (m, n))]
-    kept = 0xFFFFE000 if type == "tf32" else 0xFFFF
-    a, b = (np.vectorize(lambda v: format.encode(Fraction(v)) & kept, otypes=[np.uint64])(v) for v in values[:2])
+    mask = 0xFFFFE000 if type == "tf32" else 0xFFFF
+    a, b = (np.vectorize(lambda v: format.encode(Fraction(v)) & mask, otypes=[np.uint64])(v) for v in values[:2])
     c = np.vectorize(lambda v: F32.encode(Fraction(v)), otypes=[np.uint64])(values[2])
     noise = rng.integers(0, 1 << 13, a.shape, dtype=np.uint64) if type == "tf32" else np.uint64(0)
     [got] = mma((a | noise, b, c))

@@ -53,7 +53,7 @@ def test_copies_of_a_value(store, mask, threads, right, seed):
     """right: no finding if copies are declared. With a seed, lanes that execute one store together
     may be emulated apart.
     """
-    found = findings(store, mask, threads, replicated=True, seed=seed)
-    assert (found == []) == right, found
-    assert all(finding.kind is Kind.RACE for finding in found)
+    result = findings(store, mask, threads, replicated=True, seed=seed)
+    assert (result == []) == right, result
+    assert all(finding.kind is Kind.RACE for finding in result)
     assert findings(store, mask, threads, replicated=False, seed=seed), "without copies every one of them is a race"

@@ -177,9 +177,9 @@ def test_two_warps_at_a_named_barrier(first, second, kinds):
     launch = load(text)["named"].launch(1, 64)
     seen = set()
     for order in range(20):
-        found = {finding.kind for finding in trace(launch, seed=order)} - {Kind.UNINITIALISED}
-        assert found == kinds or kinds == {Kind.BARRIER}, (order, found)
-        seen |= found
+        mistakes = {finding.kind for finding in trace(launch, seed=order)} - {Kind.UNINITIALISED}
+        assert mistakes == kinds or kinds == {Kind.BARRIER}, (order, mistakes)
+        seen |= mistakes
     assert kinds <= seen
 
 

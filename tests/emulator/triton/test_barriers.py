@@ -42,8 +42,8 @@ MEMORY = re.compile(r"\b(ldmatrix|cp\.async|(ld|st)\.shared|bar\.sync|atom|red)\
 
 def reason(taken: Taken, n: int) -> str:
     """Return why the barrier at line n of the PTX may be unneeded; "" if there is no reason."""
-    before = [found[0] for line in reversed(taken.lines[:n]) if (found := MEMORY.search(line))]
-    after = [found[0] for line in taken.lines[n + 1 :] if (found := MEMORY.search(line))]
+    before = [match[0] for line in reversed(taken.lines[:n]) if (match := MEMORY.search(line))]
+    after = [match[0] for line in taken.lines[n + 1 :] if (match := MEMORY.search(line))]
     if before[:1] and before[0].split() == ["cp.async.wait_group", "0"]:
         return END_OF_LOOP
     if before[:1] and before[0].startswith("bar.sync") and not joins(taken.lines[:n]):
@@ -123,7 +123,7 @@ def unneeded(way: Way) -> tuple[int, list[tuple[str, str, str]]]:
     launches = defaultdict(list)
     for taken in way.launches():
         launches[taken.name, taken.kernel.module.text].append(taken)
-    count, found, reached, unreached = 0, [], set(), set()
+    count, entries, reached, unreached = 0, [], set(), set()
     for same in launches.values():
         known = [keys(taken.run()[0]) for taken in same]
         for n in same[0].barriers:
@@ -135,10 +135,10 @@ def unneeded(way: Way) -> tuple[int, list[tuple[str, str, str]]]:
             reached.add(place)
             if not any(keys(taken.run(edited)[0]) - before for taken, before in zip(same, known, strict=True)):
                 where = f"{same[0].python_line(n)} {same[0].python_text(n)}, PTX line {n + 1}"
-                found.append((same[0].name, where, reason(same[0], n)))
+                entries.append((same[0].name, where, reason(same[0], n)))
     # The same barrier is reached in another compilation.
     assert unreached <= reached, unreached - reached
-    return count, found
+    return count, entries
 
 
 def is_reached(taken: Taken, n: int) -> bool:
@@ -153,9 +153,9 @@ def keys(findings: list) -> set:
 
 @pytest.mark.parametrize("way", [*QUICK, *(pytest.param(w, marks=pytest.mark.thorough) for w in THOROUGH)], ids=str)
 def test_every_barrier_is_found_or_unneeded(way: Way):
-    count, found = unneeded(way)
+    count, entries = unneeded(way)
     assert count > 10
-    assert not [entry for entry in found if not entry[-1]]
+    assert not [entry for entry in entries if not entry[-1]]
 
 
 @pytest.mark.thorough

@@ -170,7 +170,7 @@ def one_group_more(which: int) -> Callable[[Taken], tuple[str, int]]:
     def edit(taken: Taken) -> tuple[str, int]:
         n = [n for n, line in enumerate(taken.lines) if "cp.async.wait_group" in line][which]
         lines = taken.lines
-        lines[n] = re.sub(r"\d+;", lambda found: f"{int(found[0][:-1]) + 1};", lines[n])
+        lines[n] = re.sub(r"\d+;", lambda match: f"{int(match[0][:-1]) + 1};", lines[n])
         return "\n".join(lines), n
 
     return edit

@@ -134,13 +134,13 @@ class Program:
         the sequence.
         """
         mine = {Thread(*it): [] for it in product(range(self.blocks), range(THREADS))}
-        left = set()
+        gone = set()
         for n, step in enumerate(self.steps):
             for thread in step.who:
-                if thread not in left:
+                if thread not in gone:
                     mine[thread].append((n, step))
                 if step.code[0] == RETURN:
-                    left.add(thread)
+                    gone.add(thread)
         return mine
 
     def instructions(self) -> torch.Tensor:
