@@ -185,7 +185,7 @@ ATOMICS = {
     ),
     "handed_over": fault(
         "handed_over", "cuda.atomic.exch(flag, 0, x[0] + 1)", "flag[0] = x[0] + 1", "race", "cuda.atomic.exch",
-        "found = cuda.atomic.add",
+        "value = cuda.atomic.add",
     ),
 }  # fmt: skip
 

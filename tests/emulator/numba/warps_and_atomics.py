@@ -198,7 +198,7 @@ def handed_over(x, flag, out):
     if cuda.blockIdx.x == 0:
         cuda.atomic.exch(flag, 0, x[0] + 1)
     else:
-        found = uint64(0)
-        while found == 0:
-            found = cuda.atomic.add(flag, 0, 0)
-        out[0] = found
+        value = uint64(0)
+        while value == 0:
+            value = cuda.atomic.add(flag, 0, 0)
+        out[0] = value
