@@ -131,9 +131,8 @@ def build(mutant: Mutant) -> Implementation:
     if not isinstance(known.get(mutant.impl), Implementation):
         raise MutantError(f"mutant {mutant.name}: {mutant.source} has no implementation called {mutant.impl} here")
     declares = dict(mutant.declares)
-    if (
-        "supports" in declares and mutant.law != OUTSIDE
-    ):  # its build may lack features of the original, and that is not a planted bug
+    # Its build may lack features of the original, and that is not a planted bug.
+    if "supports" in declares and mutant.law != OUTSIDE:
         declares.setdefault("outside", "undefined")
     return replace(known[mutant.impl], name=f"mutant_{mutant.name}", **declares)
 

@@ -72,7 +72,7 @@ def _implemented(self: Library, op_name: Any, fn: Callable[..., Any], dispatch_k
     options.pop("allow_override", None)
     _for_cuda.add((qualified, ON_CPU[key]))
     with warnings.catch_warnings():
-        # Of a kernel for the CPU.
+        # The warning would be about the CPU kernel, which this one replaces.
         warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
         return _impl(self, op_name, fn, ON_CPU[key], **options)
 

@@ -72,11 +72,13 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
             )
         _compile(text, how, names, source, traced, to)
 
+    # The author's headers are known after the first compilation, so the key needs no preprocessing.
     headers = read_list(known)
     if headers is not None and all(Path(p).exists() for p in headers):
         final = folder / f"{with_headers(headers)}.so"
         if final.exists():
             return final
+    # The file or one of its headers is new.
     with counted(), FileLock(folder / f"{key}.lock"):
         preprocessed, headers = _preprocessed(source, flags, how)
         text, kernels = rewrite(preprocessed, str(INCLUDE))

@@ -43,9 +43,8 @@ def load(
         return compile_through_nvcc(path, names, tuple(flags))
     loaded = CudaFile(path, names, tuple(flags), level)
     try:
-        loaded.entries(
-            watch.needs_traced_build()
-        )  # build the variant that runs next, so that compiler errors are raised now
+        # Build the variant that runs next, so that compiler errors are raised now.
+        loaded.entries(watch.needs_traced_build())
     except Refused as refused:
         if through == "g++" or not refused.by_nvcc:
             raise

@@ -68,13 +68,13 @@ class CudaFile:
 
     def __getitem__(self, name: str) -> Function:
         if name not in self.names:
-            raise KeyError(f"{self.path.name}: {name!r} was not named in load(); named were {', '.join(self.names)}")
+            raise KeyError(f"{self.path.name}: {name!r} was not named in load(), which named {', '.join(self.names)}")
         return Function(self, name)
 
     def __getattr__(self, name: str) -> Function:
         if name.startswith("_") or name not in self.names:
             known = ", ".join(self.__dict__.get("names", ()))
-            raise AttributeError(f"{name!r} was not named in load(); named were {known}")
+            raise AttributeError(f"{name!r} was not named in load(), which named {known}")
         return Function(self, name)
 
     def entries(self, traced: bool) -> dict[str, Entry]:

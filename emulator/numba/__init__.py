@@ -53,10 +53,8 @@ def lacking(emulated: bool = True) -> str:
     from cuda import pathfinder
 
     if numba_cuda.__version__.split(".")[:2] != ["0", "30"]:
-        whose = "which the emulator replaces" if emulated else "which launches use"
-        return (
-            f"numba-cuda {numba_cuda.__version__}: should be 0.30, of which private names are known, {whose}: {INSTALL}"
-        )
+        need = "the emulator replaces" if emulated else "launches use"
+        return f"numba-cuda {numba_cuda.__version__}: should be 0.30, whose private names {need}: {INSTALL}"
     for library in ("nvvm", "nvrtc"):
         try:
             pathfinder.load_nvidia_dynamic_lib(library)

@@ -47,7 +47,7 @@ def typeof_tensor(tensor: torch.Tensor, context: Any = None) -> types.Array:
         raise ValueError(f"a tensor of the shape {tuple(tensor.shape)} is on {tensor.device}: should be on the CPU")
     if tensor.requires_grad:
         raise ValueError(
-            f"a tensor of the shape {tuple(tensor.shape)} requires gradients, and Numba takes none that does: "
+            f"a tensor of the shape {tuple(tensor.shape)} requires gradients, which Numba does not support: "
             "pass x.detach()"
         )
     if tensor.layout != torch.strided:
@@ -96,7 +96,7 @@ def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(type_, types.Record):
         raise NotCovered(f"{name} is a record, which is not covered on the CPU: pass its fields")
     else:
-        raise TypeError(f"{name}={value!r} has the type {type_}, which is none of those that kernels take")
+        raise TypeError(f"{name}={value!r} has the type {type_}, which kernels do not take")
 
 
 def _integer(name: str, type_: types.Integer, value: Any) -> int:

@@ -97,7 +97,7 @@ class _Walk:
 
     def function(self, function: Any) -> Iterator[str]:
         if not isinstance(function, python_types.FunctionType):
-            raise Unkeyed(f"{function!r} is no Python function")
+            raise Unkeyed(f"{function!r} is not a Python function")
         if id(function) in self._seen:
             yield f"function {self._seen[id(function)]}"
             return

@@ -111,6 +111,8 @@ def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[in
     """
     number_of = {start: number for number, (start, _) in enumerate(blocks)}
     needed, replaced, following = [], [], []
+    # Within each block: the registers that it reads first, those that it writes, and its
+    # successors.
     for start, end in blocks:
         need = kill = 0
         for i in range(end - 1, start - 1, -1):
@@ -127,6 +129,7 @@ def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[in
         if flow.falls[end - 1] and end in number_of:
             leads.append(number_of[end])
         following.append(leads)
+    # Between blocks: pass the needed registers backwards until nothing changes.
     before, after = list(needed), [0] * len(blocks)
     changed = True
     while changed:

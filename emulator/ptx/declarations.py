@@ -76,7 +76,7 @@ def variables(space: str, text: str, extern: bool, line: int, error: Callable[..
     """
     type, align, vector = TYPE.search(text), re.search(r"\.align\s+(\d+)", text), re.search(r"\.v([24])\b", text)
     if not type:
-        raise error(f".{space}{text.rstrip()}: no type that is known")
+        raise error(f".{space}{text.rstrip()}: has no known type")
     rest = text[max(m.end() for m in (type, align, vector) if m) :]
     width = type_bytes(type[1]) * int(vector[1] if vector else 1)
     for one in _split(re.sub(r"\.(?:attribute\s*\([^)]*\)|managed|ptr|unified)\b", "", rest)):

@@ -167,12 +167,14 @@ class Encoder:
         if number is None:
             number = self.handlers[handler] = len(self.handlers)
             self.first_needs[handler] = now.line
+        # The instruction: handler, guard, and where its operands are in the pool.
         guard = None if plain else guard or now.guard
         index = len(self.lines)
         self.code.extend((number, NONE, now.negated and guard is not None, len(self.pool)))
         if guard is not None:
             self.guards.append((4 * index + 1, guard.number))
             reads.append(guard.number)
+        # Registers and labels get their final values later (see `encode`).
         pool, slots = self.pool, self.slots
         for operand in operands:
             if operand.__class__ is Register:
@@ -183,6 +185,7 @@ class Encoder:
                 pool.append(0)
             else:
                 pool.append(operand)
+        # The facts that the allocation of registers needs.
         flow = self.flow
         flow.reads.append(reads)
         flow.writes.append(writes)

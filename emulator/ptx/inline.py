@@ -26,7 +26,7 @@ from flash_attest.emulator.ptx.syntax import (
 
 CALL = re.compile(r"(?:\(\s*([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?$", re.DOTALL)
 MOST = 400_000  # instructions of a kernel with everything that it calls
-# Nvcc turns assert() and printf() into these calls: our opcode, and its number of parameters.
+# nvcc turns assert() and printf() into these calls: our opcode, and its number of parameters.
 KNOWN = {"__assertfail": ("trap.assert", 1), "vprintf": ("vprintf", 2)}
 
 
@@ -56,6 +56,7 @@ class _Inliner:
         out, starts, labels = self.made.instructions, [], {}
         known: dict = {}
 
+        # An operand in the copy. The kernel keeps its own registers; each call gets new ones.
         def mapped(operand):
             kind = operand.__class__
             if kind is Register:
@@ -87,6 +88,7 @@ class _Inliner:
                 self._call(i, mapped, names, within)
                 continue
             guard = mapped(i.guard) if i.guard else None
+            # A return of a called function becomes a branch to its end.
             if end is not None and i.opcode in ("ret", "ret.uni"):
                 out.append(i._replace(opcode="bra", operands=(end,), guard=guard))
                 continue
@@ -94,6 +96,7 @@ class _Inliner:
             if ".param" in opcode and self._is_local(i, names, end is not None):
                 opcode = opcode.replace(".param::func", ".local").replace(".param", ".local")
             out.append(i._replace(opcode=opcode, operands=tuple(map(mapped, i.operands)), guard=guard))
+        # Calls have added instructions, so labels get their final positions here.
         starts.append(len(out))
         for old, new in labels.items():
             new.index = starts[old.index]
@@ -114,6 +117,7 @@ class _Inliner:
         results, name, given, prototype = match.groups()
         out = self.made.instructions
         guard = mapped(i.guard) if i.guard else None
+        # Functions of CUDA's own become one opcode.
         if name in KNOWN:
             opcode, count = KNOWN[name]
             out.extend(self._known(i, opcode, guard, _passed(given, names)[:count]))
@@ -123,6 +127,8 @@ class _Inliner:
             raise Refused(f"a call of {name}", self.text.source, i.line)
         if name in within:
             raise Refused(f"{name}, which calls itself", self.text.source, i.line)
+
+        # Give the copy its own variables, and bind its parameters to the caller's variables.
         function = self.read(name)
         self.copies += 1
         prefix = f"{name}.{self.copies}."
@@ -138,6 +144,8 @@ class _Inliner:
                 if variable not in self.made.variables:
                     raise Refused(f"a call of {name} with parameters in registers", self.text.source, i.line)
                 inner[parameter.name] = variable
+
+        # Insert the code; lanes whose guard is false branch around it.
         end = Label(f"after {name}")
         if guard is not None:
             out.append(Instruction("bra", (end,), guard, not i.negated, i.line, i.place))

@@ -191,7 +191,7 @@ class Parser(Operands):
 
     def _close(self, match: re.Match) -> None:
         if self.function is None:
-            raise self.error("a closing brace too many")
+            raise self.error("an unmatched closing brace")
         closed, self.scope = self.scope, self.scope.outer
         for label, line in closed.pending:
             if label.name in closed.labels:

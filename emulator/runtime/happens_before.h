@@ -73,18 +73,18 @@ inline Conflict conflict_with(const LastWrite& last) {
 // action.
 inline uint32_t concurrent_lanes(uint32_t lanes, uint32_t syncs) {
     auto& clock = gpu.block->warps[gpu.thread->warp()].clock[gpu.thread->lane()];
-    uint32_t left = 0;
+    uint32_t concurrent = 0;
     for (lanes &= ~(1u << gpu.thread->lane()); lanes; lanes &= lanes - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
-        if (clock[lane] <= syncs) left |= 1u << lane;
+        if (clock[lane] <= syncs) concurrent |= 1u << lane;
     }
-    return left;
+    return concurrent;
 }
 
 inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t site) {
-    uint32_t left = concurrent_lanes(lanes, syncs);
-    if (!left) return NONE;
-    unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    uint32_t concurrent = concurrent_lanes(lanes, syncs);
+    if (!concurrent) return NONE;
+    unsigned lane = static_cast<unsigned>(__builtin_ctz(concurrent));
     return {gpu.block->serial, static_cast<uint16_t>(gpu.thread->warp() * WARP + lane), site, true};
 }
 
@@ -92,18 +92,19 @@ inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t sit
 // action.
 inline uint32_t concurrent_of(const EarlierLanes& earlier) {
     const uint32_t* clock = clock_of(*gpu.block, self());
-    uint32_t left = 0;
+    uint32_t concurrent = 0;
     for (uint32_t lanes = earlier.lanes; lanes; lanes &= lanes - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes)), thread = earlier.warp * WARP + lane;
-        if (thread != self() && clock[thread] <= earlier.syncs) left |= 1u << lane;
+        if (thread != self() && clock[thread] <= earlier.syncs) concurrent |= 1u << lane;
     }
-    return left;
+    return concurrent;
 }
 
 inline Conflict conflict_of_any_warp(const AccessSet& set) {
     for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
-        if (uint32_t left = concurrent_of(*earlier))
-            return {gpu.block->serial, static_cast<uint16_t>(earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(left))),
+        if (uint32_t concurrent = concurrent_of(*earlier))
+            return {gpu.block->serial,
+                    static_cast<uint16_t>(earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(concurrent))),
                     earlier->site, true};
     return NONE;
 }
@@ -116,10 +117,10 @@ inline Conflict conflict_with(const AccessSet& set) {
     if (gpu.launch->joins_warps) return conflict_of_any_warp(set);
     if (set.first / WARP != gpu.thread->warp()) return {set.serial, set.first, set.site, true};
     if (set.other != NOBODY) return {set.serial, set.other, set.other_site, true};
-    Conflict found = conflict_with_lanes(set.lanes, set.syncs, set.site);
-    for (EarlierLanes* earlier = set.earlier; earlier && !found.found; earlier = earlier->next)
-        found = conflict_with_lanes(earlier->lanes, earlier->syncs, earlier->site);
-    return found;
+    Conflict conflict = conflict_with_lanes(set.lanes, set.syncs, set.site);
+    for (EarlierLanes* earlier = set.earlier; earlier && !conflict.found; earlier = earlier->next)
+        conflict = conflict_with_lanes(earlier->lanes, earlier->syncs, earlier->site);
+    return conflict;
 }
 
 inline void start_set(AccessSet& set, uint32_t site) {
@@ -144,14 +145,14 @@ inline void add_among_all(AccessSet& set, uint32_t site) {
             earlier->lanes |= 1u << gpu.thread->lane();
             return;
         }
-    EarlierLanes* kept = nullptr;
+    EarlierLanes* list = nullptr;
     for (EarlierLanes *earlier = set.earlier, *next; earlier; earlier = next) {
         next = earlier->next;
         if (!(earlier->lanes = concurrent_of(*earlier))) continue;
-        earlier->next = kept;
-        kept = earlier;
+        earlier->next = list;
+        list = earlier;
     }
-    checking.earlier_lanes.push_back({syncs_now(), 1u << gpu.thread->lane(), site, gpu.thread->warp(), kept});
+    checking.earlier_lanes.push_back({syncs_now(), 1u << gpu.thread->lane(), site, gpu.thread->warp(), list});
     set.earlier = &checking.earlier_lanes.back();
 }
 
@@ -184,18 +185,18 @@ inline void add_access(AccessSet& set, uint32_t site) {
         checking.earlier_lanes.push_back({set.syncs, 1u << gpu.thread->lane(), site, gpu.thread->warp(), set.earlier});
         set.earlier = &checking.earlier_lanes.back();
     } else {  // the warp has synced since: lanes whose access happens before this one are dropped
-        EarlierLanes* kept = nullptr;
-        uint32_t left = concurrent_lanes(set.lanes, set.syncs);
-        if (left) {
-            checking.earlier_lanes.push_back({set.syncs, left, set.site, gpu.thread->warp(), kept});
-            kept = &checking.earlier_lanes.back();
+        EarlierLanes* list = nullptr;
+        uint32_t concurrent = concurrent_lanes(set.lanes, set.syncs);
+        if (concurrent) {
+            checking.earlier_lanes.push_back({set.syncs, concurrent, set.site, gpu.thread->warp(), list});
+            list = &checking.earlier_lanes.back();
         }
         for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
-            if ((left = concurrent_lanes(earlier->lanes, earlier->syncs))) {
-                checking.earlier_lanes.push_back({earlier->syncs, left, earlier->site, gpu.thread->warp(), kept});
-                kept = &checking.earlier_lanes.back();
+            if ((concurrent = concurrent_lanes(earlier->lanes, earlier->syncs))) {
+                checking.earlier_lanes.push_back({earlier->syncs, concurrent, earlier->site, gpu.thread->warp(), list});
+                list = &checking.earlier_lanes.back();
             }
-        set.earlier = kept;
+        set.earlier = list;
         set.syncs = syncs_now();
         set.lanes = 1u << gpu.thread->lane();
         set.site = site;

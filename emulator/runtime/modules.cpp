@@ -61,12 +61,12 @@ struct Search {
 
 int visit(dl_phdr_info* info, size_t, void* data) {
     auto* search = static_cast<Search*>(data);
-    bool found = false;
+    bool is_module = false;
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         auto& header = info->dlpi_phdr[i];
-        found |= header.p_type == PT_LOAD && search->inside - (info->dlpi_addr + header.p_vaddr) < header.p_memsz;
+        is_module |= header.p_type == PT_LOAD && search->inside - (info->dlpi_addr + header.p_vaddr) < header.p_memsz;
     }
-    if (!found) return 0;
+    if (!is_module) return 0;
     Loaded& loaded = *search->loaded;
     loaded.code = info->dlpi_addr;
     loaded.globals.clear();

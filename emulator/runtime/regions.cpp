@@ -77,10 +77,10 @@ void allocation_added(void* base, size_t bytes) {
 }
 
 void allocation_removed(void* base) {
-    auto found = allocations.find(base);
-    if (found == allocations.end()) return;
-    remove_region(&found->second);
-    allocations.erase(found);
+    auto entry = allocations.find(base);
+    if (entry == allocations.end()) return;
+    remove_region(&entry->second);
+    allocations.erase(entry);
 }
 
 void written_by_host(const void* base, size_t bytes) {

@@ -132,17 +132,18 @@ void run_blocks(std::vector<Block*>& in_flight) {
     unsigned blocks = grid.x * grid.y * grid.z;
     std::vector<unsigned> order = order_of(blocks);
     // Static, because run_grid examines a stopped launch's blocks after this has returned.
-    static std::vector<std::unique_ptr<Block>> made;
-    made.clear();
+    static std::vector<std::unique_ptr<Block>> objects;
+    objects.clear();
     size_t wanted = gpu.launch->switched ? SIDE_BY_SIDE : 1, next = 0;
     std::vector<Block*> idle;
     uint64_t progress_when_stuck = schedule.progress;
     while (!gpu.launch->stopped && !gpu.launch->interrupted) {
+        // Start blocks until enough are in flight.
         while (in_flight.size() < wanted && next < blocks) {
             if (idle.empty()) {
-                made.push_back(std::make_unique<Block>());
-                made.back()->number = static_cast<unsigned>(made.size() - 1);
-                idle.push_back(made.back().get());
+                objects.push_back(std::make_unique<Block>());
+                objects.back()->number = static_cast<unsigned>(objects.size() - 1);
+                idle.push_back(objects.back().get());
             }
             Block* in = idle.back();
             idle.pop_back();
@@ -152,6 +153,8 @@ void run_blocks(std::vector<Block*>& in_flight) {
             in_flight.push_back(in);
         }
         if (in_flight.empty()) return;
+
+        // Find the blocks that can continue. If none can, start another block or report a deadlock.
         std::vector<Block*> able;
         for (Block* in : in_flight)
             if (has_ready(*in)) able.push_back(in);
@@ -173,6 +176,8 @@ void run_blocks(std::vector<Block*>& in_flight) {
             gpu.launch->stopped = true;
             return record_deadlock(*in_flight[0]);
         }
+
+        // Run one of them.
         Block* in = able[able.size() > 1 ? random_bits() % able.size() : 0];
         bool more;
         do {  // without random switches a block continues until none of its threads can

@@ -41,6 +41,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         raise OptionError(
             f"--write {options.write}: name a file for the results in --json, or of earlier ones in --from"
         )
+
+    # List what is to be judged. Every edit must apply before anything is judged.
     device = device_of(options)
     wanted = _wanted(options.layers, device)
     repeats = options.repeats or REPEATS[device]
@@ -49,6 +51,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         mutant, _ = planted(ALL)[name]
         edited_source(mutant)
         fresh.entries[name] = entry_for(mutant, device)
+
+    # Judge, continuing earlier results if there are some.
     names = list(fresh.entries)
     record = resumed(options.json, fresh) if options.json else fresh
     how = How(device, repeats, options.seed, tuple(wanted))

@@ -151,12 +151,12 @@ cudaError_t emulator_cuda_malloc(void** base, size_t bytes, int host_writes) {
 cudaError_t emulator_cuda_free(void* base) {
     std::lock_guard<std::mutex> guard(lock);
     if (!base) return cudaSuccess;
-    auto found = allocations.find(base);
-    if (found == allocations.end()) return returned(cudaErrorInvalidValue);
+    auto entry = allocations.find(base);
+    if (entry == allocations.end()) return returned(cudaErrorInvalidValue);
     allocation_removed(base);
-    allocated -= found->second.bytes;
-    std::free(found->second.start);
-    allocations.erase(found);
+    allocated -= entry->second.bytes;
+    std::free(entry->second.start);
+    allocations.erase(entry);
     return failed_while_running();
 }
 

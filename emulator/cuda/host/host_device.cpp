@@ -27,8 +27,8 @@ std::unordered_map<const void*, size_t> opted_in;  // bytes of dynamic shared me
 
 size_t dynamic_shared_limit(const void* function) {
     std::lock_guard<std::mutex> guard(lock);
-    auto found = opted_in.find(function);
-    return found == opted_in.end() || found->second < DEFAULT_SHARED ? DEFAULT_SHARED : found->second;
+    auto entry = opted_in.find(function);
+    return entry == opted_in.end() || entry->second < DEFAULT_SHARED ? DEFAULT_SHARED : entry->second;
 }
 
 }  // namespace emulator

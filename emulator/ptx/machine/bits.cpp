@@ -79,7 +79,7 @@ u32 leading(u64 a) { return a ? __builtin_clzll(a) : 64; }
 
 // The position of the most significant bit that differs from the sign, or all ones.
 template <class T>
-u32 found(T a) {
+u32 leading_bit(T a) {
     using U = std::make_unsigned_t<T>;
     return bits_of<T> - 1 - leading(static_cast<U>(std::is_signed_v<T> && a < 0 ? ~a : a));
 }
@@ -98,18 +98,18 @@ void count(Table& table, std::string_view name, F, const char* letters = "") {
 
 u32 nth_set(u32 mask, u32 base, s32 offset) {
     if (offset == 0) return base < 32 && mask >> base & 1 ? base : ~0u;
-    s64 left = offset < 0 ? -static_cast<s64>(offset) : offset;
+    s64 rest = offset < 0 ? -static_cast<s64>(offset) : offset;
     for (s64 place = base; place >= 0 && place < 32; place += offset < 0 ? -1 : 1)
-        if (mask >> place & 1 && --left == 0) return static_cast<u32>(place);
+        if (mask >> place & 1 && --rest == 0) return static_cast<u32>(place);
     return ~0u;
 }
 
 void add_counts(Table& table) {
     count<u32, u64>(table, "popc", [](auto a) { return __builtin_popcountll(a); }, "b");
     count<u32, u64>(table, "clz", [](auto a) { return leading(a); }, "b");
-    count<s32, s64, u32, u64>(table, "bfind", [](auto a) { return found(a); });
+    count<s32, s64, u32, u64>(table, "bfind", [](auto a) { return leading_bit(a); });
     count<s32, s64, u32, u64>(table, "bfind.shiftamt", [](auto a) {
-        const u32 place = found(a);
+        const u32 place = leading_bit(a);
         return place == ~0u ? place : bits_of<decltype(a)> - 1 - place;
     });
     unary<u32, u64>(table, "brev", [](auto a) { return reversed(a); }, "b");

@@ -265,11 +265,11 @@ void add_general(Table& table, std::integer_sequence<int, To...> types) {
 
 Handlers conversion_handlers() {
     static const Table table = [] {
-        Table made;
-        add_frequent(made);
-        add_general(made, std::make_integer_sequence<int, TYPES>());
-        add_packed_conversions(made);
-        return made;
+        Table table;
+        add_frequent(table);
+        add_general(table, std::make_integer_sequence<int, TYPES>());
+        add_packed_conversions(table);
+        return table;
     }();
     return table.view();
 }

@@ -227,8 +227,8 @@ const NamedHandler TABLE[] = {
 void complete_exchange(Warp& warp, unsigned lane) {
     const Wait& wait = thread_of(warp, lane).wait;
     uint32_t there = 0;
-    for (uint32_t left = wait.mask & warp.alive; left; left &= left - 1) {
-        unsigned other = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = wait.mask & warp.alive; rest; rest &= rest - 1) {
+        unsigned other = static_cast<unsigned>(__builtin_ctz(rest));
         const Thread& thread = thread_of(warp, other);
         if (thread.state != State::at_warp || thread.wait.operation != wait.operation || thread.wait.mask != wait.mask) return;
         there |= 1u << other;

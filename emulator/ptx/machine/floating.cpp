@@ -127,13 +127,13 @@ void add_signs(Table& table) {
 
 Handlers floating_handlers() {
     static const Table table = [] {
-        Table made;
-        add_sums(made);
-        add_extremes<false>(made), add_extremes<true>(made);
-        add_signs<float>(made), add_signs<double>(made);
-        add_approximations(made);
-        add_halves(made);
-        return made;
+        Table table;
+        add_sums(table);
+        add_extremes<false>(table), add_extremes<true>(table);
+        add_signs<float>(table), add_signs<double>(table);
+        add_approximations(table);
+        add_halves(table);
+        return table;
     }();
     return table.view();
 }

@@ -57,8 +57,8 @@ struct Halves {
         each_lane(ALL, [=](unsigned lane) { to[lane] = stateless<F>()(from[lane]...); });
     }
     __attribute__((noinline)) static void some(uint32_t mask, bool pairs, T* to, const S*... from) {
-        for (uint32_t left = mask; left; left &= left - 1) {
-            const unsigned lane = __builtin_ctz(left);
+        for (uint32_t rest = mask; rest; rest &= rest - 1) {
+            const unsigned lane = __builtin_ctz(rest);
             for (unsigned i = lane << pairs; i <= (lane << pairs) + pairs; ++i) to[i] = stateless<F>()(from[i]...);
         }
     }

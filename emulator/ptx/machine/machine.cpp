@@ -112,10 +112,10 @@ Group choose(Warp& warp) {
     uint32_t least = ALL;
     if (any) least = warp.pc[__builtin_ctz(from)];
     else
-        for (uint32_t left = from; left; left &= left - 1) least = std::min(least, warp.pc[__builtin_ctz(left)]);
+        for (uint32_t rest = from; rest; rest &= rest - 1) least = std::min(least, warp.pc[__builtin_ctz(rest)]);
     Group group = {0, least, ALL};
-    for (uint32_t left = warp.ready; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = warp.ready; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         if (warp.pc[lane] == least) group.lanes |= 1u << lane;
         else if (warp.pc[lane] > least) group.meets = std::min(group.meets, warp.pc[lane]);
     }
@@ -143,8 +143,8 @@ bool switches() { return gpu.launch->switched && (random_bits() >> 11) * 0x1p-53
 // together.
 void run_if_all_are_at(Warp& warp, const Instruction& at) {
     uint32_t index = warp.index_of(at);
-    for (uint32_t left = warp.alive; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = warp.alive; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         if ((warp.ready >> lane & 1) || warp.pc[lane] != index) return;
     }
     at.run(warp, at, warp.alive);
@@ -162,13 +162,14 @@ void meet(Warp& warp, const Instruction& at, uint32_t lanes) {
 
 // Runs a group of lanes until it meets others, splits, waits or ends. Returns false if the warp has
 // run for long.
-bool run_group(Warp& warp, Group group, unsigned& left) {
+bool run_group(Warp& warp, Group group, unsigned& budget) {
     uint32_t pc = group.pc;
     const uint32_t lanes = group.lanes;
     for (;;) {
         if (pc >= group.meets) return warp.go(lanes, pc), true;
         const Instruction& at = warp.begin[pc];
         uint32_t mask = lanes;
+        // Lanes whose guard is false skip the instruction.
         if (at.guard != NONE) {
             uint32_t holds = warp.predicate(at.guard);
             mask &= at.negated ? ~holds : holds;
@@ -177,18 +178,20 @@ bool run_group(Warp& warp, Group group, unsigned& left) {
                 continue;
             }
         }
+        // A branch splits the group if only some lanes take it. Backward branches use up the budget.
         if (at.role == Role::branch) {
             auto target = static_cast<uint32_t>(at.operand[0]);
             bool parts = mask != lanes;
             if (parts) warp.go(lanes & ~mask, pc + 1);
             if (target <= pc) {
                 ++warp.passed;
-                if (!--left || is_stopping(warp, at)) return warp.go(mask, target), false;
+                if (!--budget || is_stopping(warp, at)) return warp.go(mask, target), false;
             }
             if (parts || (warp.passed > UNFAIR && lanes != warp.ready)) return warp.go(mask, target), true;
             pc = target;
             continue;
         }
+        // A collective instruction waits for all lanes of the warp.
         if (at.role == Role::collective && mask != warp.alive) {
             warp.go(lanes & ~mask, pc + 1);
             return meet(warp, at, mask), true;
@@ -200,15 +203,15 @@ bool run_group(Warp& warp, Group group, unsigned& left) {
 }
 
 void run_warp(Warp& warp) {
-    unsigned left = LONG;
+    unsigned budget = LONG;
     while (warp.ready && !gpu.launch->stopped)
-        if (!run_group(warp, choose(warp), left)) return;
+        if (!run_group(warp, choose(warp), budget)) return;
 }
 
 Warp* next_warp(BlockState& state) {
     size_t count = state.warps.size();
     if (gpu.options.seed) state.next = static_cast<unsigned>(random_bits() % count);
-    for (size_t tried = 0; tried < count; ++tried) {
+    for (size_t attempts = 0; attempts < count; ++attempts) {
         Warp& warp = state.warps[state.order[state.next]];
         state.next = (state.next + 1) % static_cast<unsigned>(count);
         if (warp.ready) return &warp;
@@ -297,8 +300,8 @@ void lanes_end(Warp& warp, uint32_t mask) {
 }
 
 void retry(Warp& warp) {
-    for (uint32_t left = warp.alive & ~warp.ready; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = warp.alive & ~warp.ready; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         if (warp.ready >> lane & 1 || thread_of(warp, lane).state != State::at_warp) continue;
         const Instruction& at = warp.begin[warp.pc[lane]];
         if (at.role == Role::collective) run_if_all_are_at(warp, at);

@@ -105,7 +105,7 @@ inline __attribute__((always_inline)) void each_lane(uint32_t mask, F f) {
 #pragma GCC ivdep
         for (unsigned lane = 0; lane < WARP; ++lane) f(lane);
     } else {
-        for (uint32_t left = mask; left; left &= left - 1) f(static_cast<unsigned>(__builtin_ctz(left)));
+        for (uint32_t rest = mask; rest; rest &= rest - 1) f(static_cast<unsigned>(__builtin_ctz(rest)));
     }
 }
 

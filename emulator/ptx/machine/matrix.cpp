@@ -203,8 +203,8 @@ template <int Count, bool Transposed>
 Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t slot = at.operand[0], bytes = at.operand[1], offset = at.operand[2];
     uint16_t matrix[Count][8][8] = {};
-    for (uint32_t left = mask & static_cast<uint32_t>((uint64_t(1) << 8 * Count) - 1); left; left &= left - 1) {
-        const unsigned lane = __builtin_ctz(left);
+    for (uint32_t rest = mask & static_cast<uint32_t>((uint64_t(1) << 8 * Count) - 1); rest; rest &= rest - 1) {
+        const unsigned lane = __builtin_ctz(rest);
         load_lane(warp, at, lane, SHARED_SPACE, address_of(warp, slot, bytes, offset, lane), 16, matrix[lane / 8][lane % 8]);
     }
     // After all addresses have been read, as a result may be in their register.
@@ -222,12 +222,12 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
 
 Handlers matrix_handlers() {
     static const Table table = [] {
-        Table made;
-        add_products(made);
-        made.add({"ldmatrix.x1"}, load<1, false>), made.add({"ldmatrix.x1.trans"}, load<1, true>);
-        made.add({"ldmatrix.x2"}, load<2, false>), made.add({"ldmatrix.x2.trans"}, load<2, true>);
-        made.add({"ldmatrix.x4"}, load<4, false>), made.add({"ldmatrix.x4.trans"}, load<4, true>);
-        return made;
+        Table table;
+        add_products(table);
+        table.add({"ldmatrix.x1"}, load<1, false>), table.add({"ldmatrix.x1.trans"}, load<1, true>);
+        table.add({"ldmatrix.x2"}, load<2, false>), table.add({"ldmatrix.x2.trans"}, load<2, true>);
+        table.add({"ldmatrix.x4"}, load<4, false>), table.add({"ldmatrix.x4.trans"}, load<4, true>);
+        return table;
     }();
     return table.view();
 }

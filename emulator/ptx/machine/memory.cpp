@@ -95,12 +95,12 @@ Flow load_registers(Warp& warp, const Instruction& at, uint32_t mask) {
     R* to[MOST_REGISTERS];
     for (unsigned i = 0; i < count; ++i) to[i] = warp.slot<R>(o[8 + i]);
     Places places(warp, at, o[0], bytes * count, READ);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
         const unsigned char* from =
             o[0] == PARAM_SPACE ? parameter(warp, at, lane, address, bytes * count) : places.of(lane, address);
-        if (left == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, from);
+        if (rest == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, from);
         if (bytes == sizeof(R))
             for (unsigned i = 0; i < count; ++i) memcpy(to[i] + lane, from + i * sizeof(R), sizeof(R));
         else
@@ -120,8 +120,8 @@ Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     unsigned bytes = static_cast<unsigned>(o[4]), count = static_cast<unsigned>(o[5]);
     Places places(warp, at, o[0], bytes * count, WRITE);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         unsigned char* to = places.of(lane, address_of(warp, o[1], o[2], o[3], lane));
         for (unsigned i = 0; i < count; ++i, to += bytes) {  // the low bytes of the register
             if (o[6] == 2) write(warp, to, warp.slot<uint16_t>(o[7 + i]) + lane, bytes);
@@ -139,8 +139,8 @@ Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
 Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     auto bytes = static_cast<unsigned>(o[6]);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         gpu.thread = &gpu.block->threads[warp.first + lane];
         uint64_t from = address_of(warp, o[3], o[4], o[5], lane);
         uintptr_t to = host_address(gpu.thread->linear, SHARED_SPACE, address_of(warp, o[0], o[1], o[2], lane));
@@ -163,8 +163,8 @@ Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
 
 template <class F>
 Flow each_thread(Warp& warp, uint32_t mask, F f) {
-    for (uint32_t left = mask; left; left &= left - 1) {
-        gpu.thread = &gpu.block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        gpu.thread = &gpu.block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(rest))];
         f(*gpu.thread);
     }
     return Flow::next;
@@ -190,8 +190,8 @@ template <int SPACE, int SIGN>
 Flow convert_address(Warp& warp, const Instruction& at, uint32_t mask) {
     auto* d = warp.slot<uint64_t>(at.operand[0]);
     const auto* a = warp.slot<uint64_t>(at.operand[1]);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         d[lane] = a[lane] + SIGN * host_address(warp.first + lane, SPACE, 0);
     }
     return Flow::next;

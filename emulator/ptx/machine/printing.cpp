@@ -58,8 +58,8 @@ void print(const char* format, Arguments arguments) {
 // [format, arguments]: generic addresses
 Flow vprintf_(Warp& warp, const Instruction& at, uint32_t mask) {
     const uint64_t *formats = warp.slot<uint64_t>(at.operand[0]), *arguments = warp.slot<uint64_t>(at.operand[1]);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        auto lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        auto lane = static_cast<unsigned>(__builtin_ctz(rest));
         print(reinterpret_cast<const char*>(formats[lane]), Arguments(reinterpret_cast<const unsigned char*>(arguments[lane])));
     }
     fflush(stdout);

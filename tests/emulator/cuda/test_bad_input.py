@@ -41,7 +41,7 @@ def test_names_that_are_not_there(cu, tmp_path):
     ):
         cu(SCALE, "scael_all")
     file = cu(SCALE, "scale_all")
-    with pytest.raises(AttributeError, match="'scale' was not named in load\\(\\); named were scale_all"):
+    with pytest.raises(AttributeError, match="'scale' was not named in load\\(\\), which named scale_all"):
         file.scale  # noqa: B018
     with pytest.raises(KeyError, match="'scale<float>' was not named in load"):
         file["scale<float>"]

@@ -80,7 +80,7 @@ def test_without_the_tracer(micro: Micro):
     try:
         call(micro, cu, values)
     except CudaError:
-        # It may continue or stop.
+        # After such a mistake, a kernel may continue or stop.
         assert {fault.kind for fault in (*micro.faults, *micro.may)} & {Kind.BARRIER, Kind.MASK}
     micro.check_results(values)
 

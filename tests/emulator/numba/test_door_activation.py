@@ -92,7 +92,7 @@ def test_a_missing_wheel_is_named_with_the_command(missing, monkeypatch):
 def test_another_version_is_refused_as_its_private_names_may_mean_something_else(version, monkeypatch):
     monkeypatch.setattr(numba_cuda, "__version__", version)
     for emulated in (True, False):
-        assert lacking(emulated).startswith(f"numba-cuda {version}: should be 0.30, of which private names are known")
+        assert lacking(emulated).startswith(f"numba-cuda {version}: should be 0.30, whose private names")
     with pytest.raises(EmulatorError, match=version):
         activate()
 

@@ -188,7 +188,7 @@ def test_a_file_elsewhere_has_another_key_as_findings_name_it(author, tmp_path):
         (("        return added(", "        import os\n        return added("), "generate imports os"),
         (
             ("numbers_of_an_author.OFFSET", "vars(numbers_of_an_author)"),
-            "the module numbers_of_an_author, used otherwise",
+            "the module numbers_of_an_author, used as a value",
         ),
         (("SCALE, UNUSED = 3, 4", "SCALE, UNUSED = object(), 4"), "builtins.object"),
         (("        return added(", "        os.environ\n        return added("), "^os, which may say something else"),

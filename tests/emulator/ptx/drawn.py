@@ -93,8 +93,10 @@ def prevent(steps: Sequence[Step | None], cures: Sequence[str | None], spared: i
             continue
         if step.accesses and cure:
             rivals = rivals_of(step)
+            # Nothing orders two blocks, so the step is left out.
             if any(result[n].block != step.block for n in rivals):
                 continue
+            # Cure each mistake but one: wait for a copy, and put barriers between the threads.
             for n in rivals:
                 mistakes += 1
                 other, me = result[n], Thread(step.block, step.threads[0])

@@ -67,12 +67,14 @@ def kernel(ops: Sequence[Op], widths: Sequence[int], padded: int) -> str:
         "ld.param.u64 %address, [from]; ld.param.u64 %out, [to];",
         "mul.wide.u32 %w, %t2, 8; add.s64 %address, %address, %w; add.s64 %out, %out, %w;",
     ]
+    # Load the sources.
     for row, (letter, width) in enumerate(zip(LETTERS, widths, strict=False)):
         at = f"[%address+{row * padded * 8}]"
         if width == 1:
             body.append(f".reg .pred %{letter}; ld.global.b32 %t3, {at}; setp.ne.u32 %{letter}, %t3, 0;")
         else:
             body.append(f".reg .b{width} %{letter}; ld.global.b{width} %{letter}, {at};")
+    # Run each instruction in a scope of its own, and store its results as 64 bits.
     row = 0
     for op in ops:
         body.append("{")

@@ -193,6 +193,7 @@ class Program:
         groups: dict[Thread, int] = defaultdict(int)
         gone = set()
 
+        # The copies in groups before this one are complete.
         def finish(thread: Thread, before: int | float) -> None:
             events[thread] += [Done(copied) for group, copied in under_way[thread] if group < before]
             under_way[thread] = [(group, copied) for group, copied in under_way[thread] if group >= before]
@@ -219,6 +220,7 @@ class Program:
                 if step.kind == "leave":
                     finish(thread, float("inf"))
                     gone.add(thread)
+        # The end of a thread waits for its copies.
         for thread in events:
             if thread not in gone:
                 finish(thread, float("inf"))

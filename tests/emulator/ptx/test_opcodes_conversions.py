@@ -257,6 +257,7 @@ def test_eight_bits(type):
         -math.inf,
         math.nan,
     ]
+    # From two float32.
     a = np.concatenate([np.array(values, np.float32).view(np.uint32), bits_of(F32, 40)])
     b = a[::-1].copy()
     pairs = list(zip(a.tolist(), b.tolist(), strict=True))
@@ -265,6 +266,7 @@ def test_eight_bits(type):
         for n in from_floats
     }
     check(run([Op(n, 16) for n in from_floats], [a, b]), wanted, [a, b])
+    # From pairs of float16.
     halves = bits_of(F16, 60).astype(np.uint32)
     halves = halves | halves[::-1] << np.uint32(16)
     from_pairs = [n for n in opcodes if n.endswith(f"{type}.f16x2")]
@@ -276,6 +278,7 @@ def test_eight_bits(type):
         for n in from_pairs
     }
     check(run([Op(n, 16) for n in from_pairs], [halves]), wanted, [halves])
+    # All bytes, to pairs of float16.
     every = np.arange(256, dtype=np.uint16) | np.arange(255, -1, -1, dtype=np.uint16) << np.uint16(8)
     to_pairs = [n for n in opcodes if n.endswith(f"f16x2.{type}")]
     wanted = {

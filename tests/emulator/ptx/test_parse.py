@@ -137,7 +137,7 @@ def test_strings_are_no_comments():
         ("hello", 1, "'hello' cannot be read as PTX"),
         (HEAD + ".entry k(", 4, "cannot be read as PTX"),
         (HEAD + ".entry k() {\n ret;", 4, "k has no closing brace"),
-        (HEAD + "\n}", 5, "a closing brace too many"),
+        (HEAD + "\n}", 5, "an unmatched closing brace"),
         (HEAD + ".reg .b32 %r;", 4, "a register is declared outside of a function"),
         (HEAD + "add.s32 %r1, %r2, %r3;", 4, "'add.s32' is outside of a function"),
         (HEAD + ".address_size 32", 4, r"\.address_size is 32, should be 64"),

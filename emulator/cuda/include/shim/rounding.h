@@ -60,8 +60,8 @@ CUDA_SHIM_INLINE double to_odd_double(Integer value) {
     if (sizeof(Integer) < 8) return static_cast<double>(value);
     bool small = static_cast<double>(value) < enough && static_cast<double>(value) > -enough;
     constexpr Integer low = static_cast<Integer>(0xffff), odd = static_cast<Integer>(0x10000);
-    Integer kept = static_cast<Integer>((value & ~low) | ((value & low) ? odd : Integer(0)));
-    return static_cast<double>(small ? value : kept);
+    Integer rounded = static_cast<Integer>((value & ~low) | ((value & low) ? odd : Integer(0)));
+    return static_cast<double>(small ? value : rounded);
 }
 
 }  // namespace emulator

@@ -212,8 +212,11 @@ def prevent(steps: list[Step | None], cures: list[str | None], let_through: tupl
             new = Event(step.who[0], len(result), step.access)
             earlier = [Event(other.who[0], at, other.access) for at, other in enumerate(result) if other.access]
             rivals = [other for other in earlier if conflict(other, new) and other.step not in known[new.thread]]
+            # Nothing orders two blocks, so the step is left out.
             if any(other.thread.block != step.block for other in rivals):
                 continue
+            # At the nth access with several rivals, one of them gets an operation that orders
+            # nothing.
             several += len(rivals) > 1
             spared = rivals[let_through[1] % len(rivals)] if len(rivals) > 1 and several == let_through[0] else None
             for other in rivals:
