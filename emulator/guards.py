@@ -46,8 +46,9 @@ _users = 0  # number of blocks that want the answers; the process counts as one
 
 @contextlib.contextmanager
 def as_cuda() -> Iterator[None]:
-    """Make torch answer as if its GPU were the emulator, in this block. Blocks may be nested, and
-    may overlap in several threads.
+    """Make torch answer as if its GPU were the emulator, in this block.
+
+    Blocks may be nested, and may overlap in several threads.
     """
     answer()
     try:

@@ -48,8 +48,9 @@ def power(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def named(names: list[str]) -> list[Mutant]:
-    """Return the mutants whose names contain one of these; all mutants without names. Raises
-    OptionError.
+    """Return the mutants whose names contain one of these; all mutants without names.
+
+    Raises OptionError.
     """
     known = [mutant.name for mutant in ALL]
     if unknown := [name for name in names if not any(name in mutant for mutant in known)]:
@@ -60,8 +61,9 @@ def named(names: list[str]) -> list[Mutant]:
 
 
 def _judge(chosen: list[Mutant], options: argparse.Namespace) -> int:
-    """Judge each mutant by its law on its device, and return the exit status. Raises
-    OptionError.
+    """Judge each mutant by its law on its device, and return the exit status.
+
+    Raises OptionError.
     """
     matrix.device_of(options)
     for mutant in [m for m in chosen if elsewhere(m)]:

@@ -119,8 +119,9 @@ def contract_result(mutant: Mutant, known: Known | None = None) -> Result:
 
 
 def _does_not_compile(impl: Implementation, device: str) -> bool:
-    """Return whether the edited CUDA file does not compile. A call finds it out, because problems
-    are only messages.
+    """Return whether the edited CUDA file does not compile.
+
+    A call finds it out, because problems are only messages.
     """
     plain = contract_cases.sample(impl)[0]
     try:

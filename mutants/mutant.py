@@ -107,8 +107,9 @@ def planted(
 
 
 def edited_source(mutant: Mutant) -> str:
-    """Return the source with the mutant's edits. Raises MutantError if a snippet does not occur
-    exactly once.
+    """Return the source with the mutant's edits.
+
+    Raises MutantError if a snippet does not occur exactly once.
     """
     text = mutant.file.read_text()
     for old, new in mutant.edits:

@@ -132,8 +132,9 @@ def _properties(device: object = None) -> SimpleNamespace:
 
 
 def _free_and_total(device: object = None) -> tuple[int, int]:
-    """Return (free, total) bytes. Tensors lie in this machine's memory, so both are limited by what
-    is free there.
+    """Return (free, total) bytes.
+
+    Tensors lie in this machine's memory, so both are limited by what is free there.
     """
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -96,8 +96,9 @@ def means_the_host(device: Any) -> bool:
 
 
 def is_gpu(device: Any) -> bool:
-    """Return whether the argument names the emulated GPU. Raises RuntimeError if it names another
-    GPU.
+    """Return whether the argument names the emulated GPU.
+
+    Raises RuntimeError if it names another GPU.
     """
     if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
         return False

@@ -102,8 +102,9 @@ def makes_like(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def converts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that makes a tensor from data, such as torch.as_tensor. A tensor stays on its
-    device unless the call names another.
+    """Wrap a function that makes a tensor from data, such as torch.as_tensor.
+
+    A tensor stays on its device unless the call names another.
     """
 
     @functools.wraps(function)

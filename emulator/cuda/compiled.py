@@ -25,8 +25,9 @@ _REFUSER = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 class CompiledFile(CudaFile):
-    """A .cu compiled by nvcc. The library of its host code is the same in a trace and outside: only
-    the engine differs.
+    """A .cu compiled by nvcc.
+
+    The library of its host code is the same in a trace and outside: only the engine differs.
     """
 
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], compiler: str):

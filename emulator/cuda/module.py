@@ -96,8 +96,9 @@ class CudaFile:
             return self._libraries[traced]
 
     def raise_failed(self) -> None:
-        """Raise what a launch of the last call raised in Python. Nothing here, as these launches
-        run in C++.
+        """Raise what a launch of the last call raised in Python.
+
+        Nothing here, as these launches run in C++.
         """
 
     @functools.cached_property
@@ -115,8 +116,9 @@ class Function:
         return f"<{self.name} of {self.file.path.name}>"
 
     def __call__(self, *arguments: Any) -> float | int | None:
-        """Call a host function. Pointers take CPU tensors or None (null); other parameters take
-        numbers.
+        """Call a host function.
+
+        Pointers take CPU tensors or None (null); other parameters take numbers.
         """
         if self.is_kernel:
             raise TypeError(

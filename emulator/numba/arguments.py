@@ -33,15 +33,17 @@ NULL = bytes(8)
 
 
 def register() -> None:
-    """Tell Numba the type of tensors on the CPU. Numba on a GPU finds the same types through
-    DLPack.
+    """Tell Numba the type of tensors on the CPU.
+
+    Numba on a GPU finds the same types through DLPack.
     """
     typeof_impl.register(torch.Tensor)(typeof_tensor)
 
 
 def typeof_tensor(tensor: torch.Tensor, context: Any = None) -> types.Array:
-    """Return the type of a tensor. Raises TypeError, ValueError for a tensor that Numba refuses on
-    a GPU too.
+    """Return the type of a tensor.
+
+    Raises TypeError, ValueError for a tensor that Numba refuses on a GPU too.
     """
     if tensor.device.type != "cpu":
         raise ValueError(f"a tensor of the shape {tuple(tensor.shape)} is on {tensor.device}: should be on the CPU")

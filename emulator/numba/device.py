@@ -39,8 +39,9 @@ class Device:
 
 
 class Context:
-    """Provides memory, streams and events. Kernels are done when a launch returns, so nothing has
-    to wait.
+    """Provides memory, streams and events.
+
+    Kernels are done when a launch returns, so nothing has to wait.
     """
 
     def __init__(self) -> None:

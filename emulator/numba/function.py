@@ -1,5 +1,6 @@
-"""A kernel in the engine, as Numba's CUDA function is on a GPU. It refuses launches that a GPU
-would not start.
+"""A kernel in the engine, as Numba's CUDA function is on a GPU.
+
+It refuses launches that a GPU would not start.
 """
 
 from __future__ import annotations

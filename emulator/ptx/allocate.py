@@ -19,8 +19,9 @@ ALIGNMENT = 64
 
 
 def slot_bytes(width: int) -> int:
-    """Return the bytes of a slot for a register of `width` bytes a lane. Width 0 is a predicate:
-    one bit a lane.
+    """Return the bytes of a slot for a register of `width` bytes a lane.
+
+    Width 0 is a predicate: one bit a lane.
     """
     return LANES * width if width else LANES // 8
 

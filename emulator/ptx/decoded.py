@@ -39,8 +39,9 @@ class Head:
 
 @dataclass
 class Code:
-    """A kernel's code, or why it cannot run. places: (file, line), by the numbers in
-    `encoded.places`.
+    """A kernel's code, or why it cannot run.
+
+    places: (file, line), by the numbers in `encoded.places`.
     """
 
     encoded: Encoded | None
@@ -109,8 +110,9 @@ _known: OrderedDict[str, Decoded] = OrderedDict()
 
 
 def decoded(text: str, source: str) -> Decoded:
-    """Return the text, decoded before or to be decoded. Raises CompileError with the line of
-    anything that is not PTX.
+    """Return the text, decoded before or to be decoded.
+
+    Raises CompileError with the line of anything that is not PTX.
     """
     key = key_of(_version(), source, text)
     result = _known.get(key) or Decoded(text, source, key)

@@ -63,8 +63,9 @@ class Encoded:
 
 
 def encode(function: Function, text: Text, share: bool = True) -> Encoded:
-    """Encode a kernel. Raises Refused with the line of code that is not covered, CompileError for
-    text that is not PTX.
+    """Encode a kernel.
+
+    Raises Refused with the line of code that is not covered, CompileError for text that is not PTX.
 
     share: whether registers that are not needed at the same time share slots.
     """
@@ -158,8 +159,9 @@ class Encoder:
     # ---------------------------------------------------------------------
 
     def emit(self, handler: Handler, operands, *, guard: Register | None = None, plain: bool = False) -> None:
-        """Add a machine instruction for the current instruction of the text. plain: without its
-        guard.
+        """Add a machine instruction for the current instruction of the text.
+
+        plain: without its guard.
         """
         now, reads, writes = self.now, self.reads, self.writes
         self.reads, self.writes = [], []  # one instruction of the text may emit several

@@ -1,5 +1,6 @@
-"""The handlers of the machine that Python uses by name. The tables in machine/*.cpp spell them the
-same way.
+"""The handlers of the machine that Python uses by name.
+
+The tables in machine/*.cpp spell them the same way.
 
 All other names come from the table of opcodes (instructions.py), in PTX's own spelling.
 tests/emulator/ptx/test_encode.py compares the table with the machine's handlers.

@@ -22,8 +22,9 @@ class Placed:
 
 @dataclass
 class Layout:
-    """The variables that a kernel uses. Shared memory: its own variables, APART, then the
-    launch's.
+    """The variables that a kernel uses.
+
+    Shared memory: its own variables, APART, then the launch's.
     """
 
     function: Function

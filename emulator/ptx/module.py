@@ -54,8 +54,9 @@ def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), 
 
 
 class Module:
-    """A PTX module: module["name"] is a kernel. Its .global and .const variables keep their values
-    between launches.
+    """A PTX module: module["name"] is a kernel.
+
+    Its .global and .const variables keep their values between launches.
     """
 
     def __init__(self, text: str, source: str, content: Decoded, replicated: bool = False):
@@ -98,8 +99,9 @@ class Kernel:
         return self.head.parameters
 
     def check(self) -> None:
-        """Check the kernel. Raises Refused with the opcode and the line of anything that is not
-        covered.
+        """Check the kernel.
+
+        Raises Refused with the opcode and the line of anything that is not covered.
         """
         _ = self._program
 
@@ -126,8 +128,9 @@ class Kernel:
     def start(
         self, grid: Dims, block: Dims, shared: int, params: bytes, shared_limit: int | None = None
     ) -> tuple[int, str]:
-        """Run the kernel in memory that is already set up. Returns (a LaunchStatus of the runtime,
-        why it failed or "").
+        """Run the kernel in memory that is already set up.
+
+        Returns (a LaunchStatus of the runtime, why it failed or "").
 
         params: the parameter buffer, with the addresses that kernels use.
         """
@@ -211,8 +214,9 @@ class Kernel:
 
 
 def packed_argument(parameter: Parameter, argument: Any) -> bytes:
-    """Return the bytes of an argument; zeros for a tensor. Raises TypeError, ValueError with what
-    it should be.
+    """Return the bytes of an argument; zeros for a tensor.
+
+    Raises TypeError, ValueError with what it should be.
     """
     kind, size = parameter.kind, parameter.size
     if isinstance(argument, (bytes, bytearray, memoryview)):

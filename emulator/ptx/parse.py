@@ -1,5 +1,6 @@
-"""Parses PTX text into its parts (syntax.py). One regular expression reads a statement; names are
-resolved in scopes.
+"""Parses PTX text into its parts (syntax.py).
+
+One regular expression reads a statement; names are resolved in scopes.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ WITHIN = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 
 
 def parse(text: str, source: str = "<ptx>") -> Text:
-    """Return a module with all its functions. Raises CompileError with the line of anything that is
-    not PTX.
+    """Return a module with all its functions.
+
+    Raises CompileError with the line of anything that is not PTX.
     """
     parser = Parser(text, source)
     for name in parser.bodies:

@@ -162,8 +162,9 @@ class Function:
 
 
 class Place(NamedTuple):
-    """A .loc: a line of the author's source. within: the lines that this code was inlined into,
-    innermost first.
+    """A .loc: a line of the author's source.
+
+    within: the lines that this code was inlined into, innermost first.
 
     A file is given by its number, or by the end of its path, which is all that LLVM says of the
     enclosing lines.

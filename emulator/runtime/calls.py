@@ -39,8 +39,9 @@ class CallMemory:
 
 @contextmanager
 def memory_of(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[CallMemory]:
-    """Yield memory for a call with these (name, tensor): copied in before, copied back after. Calls
-    of other threads wait.
+    """Yield memory for a call with these (name, tensor): copied in before, copied back after.
+
+    Calls of other threads wait.
     """
     with _lock, _arena.holding(tensors) as (storages, addresses):
         runtime().emulator_begin_call()

@@ -116,8 +116,9 @@ def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int,
 
 
 def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int, ...], str]:
-    """Return the same for a shared or global variable. An access outside is described by the
-    variable before it.
+    """Return the same for a shared or global variable.
+
+    An access outside is described by the variable before it.
     """
     symbols = symbols_of(record.library.decode())
     is_shared = record.space in (STATIC, DYNAMIC)

@@ -158,8 +158,9 @@ _sites: dict[tuple[str, int], Site] = {}
 
 
 def sites(library: str, offsets: set[int]) -> dict[int, Site]:
-    """Map return addresses, as offsets in a library, to the author's lines. One addr2line runs for
-    all unknown ones.
+    """Map return addresses, as offsets in a library, to the author's lines.
+
+    One addr2line runs for all unknown ones.
     """
     fresh = sorted(offset for offset in offsets if (library, offset) not in _sites)
     # A return address is the next instruction's; one less belongs to the call.

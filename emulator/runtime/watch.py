@@ -18,8 +18,9 @@ LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much 
 
 @dataclass
 class Watch:
-    """Checking that is switched on. Kernel families then run traced builds and pass observations to
-    `observe`.
+    """Checking that is switched on.
+
+    Kernel families then run traced builds and pass observations to `observe`.
     """
 
     observe: Callable[[list[Observation]], None]
@@ -81,8 +82,9 @@ def ordered(seed: int, switch: float = 0.0, by_warp: bool = False) -> Iterator[N
 
 @contextmanager
 def watching(observe: Callable[[list[Observation]], None], seed: int, switch: float, limit: float) -> Iterator[Watch]:
-    """Check every access of the launches inside this block. Raises RuntimeError inside another such
-    block.
+    """Check every access of the launches inside this block.
+
+    Raises RuntimeError inside another such block.
 
     seed: 0 for threads and blocks in order, else a random order. switch: the probability that
     another thread continues at an access. limit: seconds for one launch.

@@ -1,5 +1,6 @@
-"""Triton's compiler for NVIDIA up to PTX. PTX serves as the binary, so ptxas, a fifth of the time,
-does not run.
+"""Triton's compiler for NVIDIA up to PTX.
+
+PTX serves as the binary, so ptxas, a fifth of the time, does not run.
 """
 
 from __future__ import annotations

@@ -68,8 +68,9 @@ class Launcher:
             exit_hook(launch_metadata)
 
     def _load(self, ptx: str) -> Any:
-        """Load the kernel into emulator.ptx. It happens here, because only the compilation knows
-        the Python files of its lines.
+        """Load the kernel into emulator.ptx.
+
+        It happens here, because only the compilation knows the Python files of its lines.
         """
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)

@@ -27,8 +27,9 @@ LARGEST_HEADDIM = 64  # of the copies on a CPU: the smallest D of a tile
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
-    """Return the package with this text as the edited file. Modules that do not import it, directly
-    or not, are shared.
+    """Return the package with this text as the edited file.
+
+    Modules that do not import it, directly or not, are shared.
     """
     if text == mutant.file.read_text():
         return unedited()

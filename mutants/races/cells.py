@@ -1,5 +1,6 @@
-"""A cell of the matrix: one planted race, judged by one layer under one perturbation. Is it found,
-and after how many repeats?
+"""A cell of the matrix: one planted race, judged by one layer under one perturbation.
+
+Is it found, and after how many repeats?
 """
 
 from __future__ import annotations

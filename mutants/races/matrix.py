@@ -1,5 +1,6 @@
-"""The matrix of races: each planted race in its own process, judged by every cell. It resumes like
-the matrix of mutants/power.
+"""The matrix of races: each planted race in its own process, judged by every cell.
+
+It resumes like the matrix of mutants/power.
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ def judge_cells(folder: Path, pipe: Connection, name: str, how: How, wanted: lis
 
 
 def _turn(lock: FileLock, pipe: Connection, item: str):
-    """Return the lock, acquired, as a context manager. While waiting, tell the parent that the
-    process lives.
+    """Return the lock, acquired, as a context manager.
+
+    While waiting, tell the parent that the process lives.
     """
     while True:
         try:

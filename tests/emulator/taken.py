@@ -62,8 +62,9 @@ class Taken:
         return linecache.getline(*self.python_place(n)).strip()
 
     def run(self, text: str | None = None, seed: int = 0, switch: float = 0.0) -> tuple[list, tuple]:
-        """Return the findings, and the arguments after the launch. text: PTX instead of the
-        kernel's.
+        """Return the findings, and the arguments after the launch.
+
+        text: PTX instead of the kernel's.
         """
         module = self.kernel.module
         kernel = self.kernel

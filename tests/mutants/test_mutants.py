@@ -55,8 +55,9 @@ WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m.name in LATER else (), 
 
 
 def kept() -> list:
-    """Return bugs with a kept case. Kernels compile for seconds, so theirs are thorough; the
-    searches above cover the others.
+    """Return bugs with a kept case.
+
+    Kernels compile for seconds, so theirs are thorough; the searches above cover the others.
     """
     return [
         pytest.param(m, marks=() if m.family is TILED else pytest.mark.thorough, id=m.name)
@@ -76,6 +77,7 @@ def check_first_line(mutant, line):
 
 def holds_without_the_edit(mutant, case):
     """Check that the law holds on the same case without the edit, so it catches nothing else.
+
     Raises LawBroken.
     """
     unedited = replace(mutant, edits=())
@@ -137,16 +139,18 @@ def test_a_mutant_is_a_plug_in_by_its_name():
 
 
 def test_of_each_law_a_mutant_is_searched_for():
-    """Drawing and shrinking are tested with each law, not the kept case alone. Long sequences take
-    too long.
+    """Drawing and shrinking are tested with each law, not the kept case alone.
+
+    Long sequences take too long.
     """
     searched = {mutant.law for mutant in ALL if mutant.name not in LATER}
     assert {mutant.law for mutant in ALL} - searched == {"test_long_sequences_see_their_keys"}
 
 
 def test_every_law_has_a_mutant():
-    """A law without a mutant might never fail. The mutant is on the law's own device, and needs no
-    library that may be missing.
+    """A law without a mutant might never fail.
+
+    The mutant is on the law's own device, and needs no library that may be missing.
     """
     always = [mutant for mutant in ALL if mutant.family not in (TRITON, NUMBA)]
     caught = {(mutant.law, mutant.device) for mutant in always}

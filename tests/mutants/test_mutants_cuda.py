@@ -70,8 +70,9 @@ def one_of_each_kernel() -> list:
 
 @pytest.mark.parametrize("mutant", one_of_each_kernel())
 def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
-    """It names two lines. The only other finding is a consequence: memory read before the other
-    thread has written it.
+    """It names two lines.
+
+    The only other finding is a consequence: memory read before the other thread has written it.
     """
     promised = mutant.declares["supports"]
     sizes = f"seqlen_q=33 seqlen_k=40 nheads=2 headdim={32 if 32 in promised.headdims else 70}"
@@ -118,8 +119,9 @@ def test_equal_copies_are_one_folder_but_not_one_module():
 
 
 def test_copy_has_what_its_mutant_promises():
-    """The rest takes most of the compile time. Rewritten sources could make all mutants slow
-    without failing a test.
+    """The rest takes most of the compile time.
+
+    Rewritten sources could make all mutants slow without failing a test.
     """
     everything = replace(CUDA[0], declares={})
     least = replace(everything, declares=promising(backward=False))

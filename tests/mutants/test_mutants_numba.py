@@ -63,8 +63,9 @@ def test_every_barrier_is_found_and_gives_its_reason():
 
 @pytest.mark.parametrize("mutant", EACH_BARRIER)
 def test_report_of_a_missing_barrier_is_a_race_with_two_lines(mutant):
-    """It names two Python lines. The only other finding is a consequence: memory read before
-    another thread wrote it.
+    """It names two Python lines.
+
+    The only other finding is a consequence: memory read before another thread wrote it.
     """
     promised = mutant.declares["supports"]
     sizes = "seqlen_q=33 seqlen_k=40 nheads=2 headdim=32"

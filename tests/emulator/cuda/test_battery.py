@@ -120,8 +120,9 @@ def test_switching_threads_turns_a_race_into_a_wrong_result(micro: Micro):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.cu")), ids=lambda file: file.stem)
 def test_nvcc_takes_it(file: Path, tmp_path: Path):
-    """nvcc compiles the battery, so it is CUDA, not only text that the shim accepts. A table of the
-    functions instantiates the templates.
+    """nvcc compiles the battery, so it is CUDA, not only text that the shim accepts.
+
+    A table of the functions instantiates the templates.
     """
     names = dict.fromkeys(micro.name for micro in BATTERY if micro.file == file)
     table = "".join(f"    (const void*){name},\n" for name in names)

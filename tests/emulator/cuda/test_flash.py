@@ -73,8 +73,9 @@ def tensors(batch, nheads, seqlen_q, seqlen_k, headdim, causal, seed=0):
 
 
 def run(function, q, k, v, causal=False):
-    """Call the host function of the .cu. Returns out and lse, with NaN in elements that it does not
-    write.
+    """Call the host function of the .cu.
+
+    Returns out and lse, with NaN in elements that it does not write.
     """
     (batch, seqlen_q, nheads, headdim), seqlen_k = q.shape, k.shape[1]
     out, lse = torch.full_like(q, torch.nan), torch.full((batch, nheads, seqlen_q), torch.nan)

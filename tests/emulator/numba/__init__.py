@@ -1,5 +1,6 @@
-"""Tests of kernels in Numba on the emulator. They are skipped if a GPU is Numba's device, as a
-process has only one.
+"""Tests of kernels in Numba on the emulator.
+
+They are skipped if a GPU is Numba's device, as a process has only one.
 """
 
 import pytest

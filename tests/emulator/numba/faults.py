@@ -61,8 +61,9 @@ def fault(kernel: str, old: str, new: str, kinds: str, *lines: str, of: str = ""
 def without_barrier(
     kernel: str, *lines: str, before: str = "", after: str = "", by: str = "pass", of: str = ""
 ) -> Fault:
-    """Return a fault without the barrier between these texts. A thread may then read memory that is
-    not yet written.
+    """Return a fault without the barrier between these texts.
+
+    A thread may then read memory that is not yet written.
     """
     return fault(
         kernel, f"{before}cuda.syncthreads(){after}", f"{before}{by}{after}", "race uninitialised", *lines, of=of

@@ -23,8 +23,9 @@ RIGHT, RACY, PRINTED, FIX = (body for _, body in BLOCKS[:4])
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory) -> list[str]:
-    """Return the output of the correct, the racy, and the fixed example. They run in one process,
-    as importing takes seconds.
+    """Return the output of the correct, the racy, and the fixed example.
+
+    They run in one process, as importing takes seconds.
     """
     before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in signs) for signs in (" -", " +"))
     assert RACY.count(before) == 1
@@ -118,8 +119,9 @@ def test_the_simulator_does_what_the_table_says():
 
 
 def outcome(fault: Fault, result: str | np.ndarray) -> str:
-    """Return the outcome in the words of the table. result: the name of an exception, or the
-    output.
+    """Return the outcome in the words of the table.
+
+    result: the name of an exception, or the output.
     """
     if isinstance(result, str):
         return result

@@ -68,8 +68,9 @@ class Gpu:
         return function
 
     def launch(self, kernel, grid, block, shared: int, arguments: tuple, names) -> dict[int, torch.Tensor]:
-        """Run it on copies of the arguments' storages. Returns {address of a storage: its bytes
-        afterwards}.
+        """Run it on copies of the arguments' storages.
+
+        Returns {address of a storage: its bytes afterwards}.
         """
         storages = {t.untyped_storage().data_ptr(): t for t in arguments if isinstance(t, torch.Tensor)}
         copies = {at: bytes_of(t).cuda() for at, t in storages.items()}

@@ -96,8 +96,9 @@ def test_special_registers():
 
 
 def test_the_size_of_dynamic_shared_memory():
-    """The kernel's own is not included. Numba reads the size in every kernel with a dynamic
-    array.
+    """The kernel's own is not included.
+
+    Numba reads the size in every kernel with a dynamic array.
     """
     out = torch.zeros(32, dtype=torch.int32)
     for shared in (0, 96, 4096):

@@ -1,5 +1,6 @@
-"""Tests of kernels in Triton on the emulator. They are skipped if a GPU is Triton's device, as a
-process has only one.
+"""Tests of kernels in Triton on the emulator.
+
+They are skipped if a GPU is Triton's device, as a process has only one.
 """
 
 import pytest
