@@ -126,7 +126,7 @@ def _found(entry: Entry, cell: Cell) -> bool:
 
 
 def _tables(record: Record) -> list[str]:
-    """Return the lines of the tables: by kind, then by planted race."""
+    """Return the tables of one device: races found by kind, then the layers that find each race."""
     device = str(record.environment["device"])
     columns, (batch, heads, length) = _columns(record), SIZES[device]
     titles = " | ".join(str(cell).replace(EVERYTHING, "**all**") for cell in columns)
