@@ -52,7 +52,7 @@ def message_of(name: str, case: str) -> str:
 
 
 @pytest.mark.skipif(bool(elsewhere(next(iter(MUTANTS.values())))), reason=elsewhere(next(iter(MUTANTS.values()))))
-@pytest.mark.parametrize("first, lines", list(each_message(kept=("numba_lse_is_the_row_sum",))))
+@pytest.mark.parametrize("first, lines", list(each_message(names=("numba_lse_is_the_row_sum",))))
 def test_quoted_messages_are_the_real_ones(first, lines):
     """Numbers are ignored: addresses and line numbers change with every edit of a kernel."""
     name, _, case = first.partition(" ")
