@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-DYNAMIC_SHARED = "dynamic shared memory"  # what a Space.SHARED observation calls memory that no variable names
+DYNAMIC_SHARED = "dynamic shared memory"  # name of memory of Space.SHARED that no variable names
 STATIC_SHARED = "shared memory"
 
 

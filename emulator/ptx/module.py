@@ -216,7 +216,7 @@ class Kernel:
 def packed_argument(parameter: Parameter, argument: Any) -> bytes:
     """Return the bytes of an argument; zeros for a tensor.
 
-    Raises TypeError, ValueError with what it should be.
+    Raises TypeError, ValueError that say what it should be.
     """
     kind, size = parameter.kind, parameter.size
     if isinstance(argument, (bytes, bytearray, memoryview)):

@@ -8,7 +8,7 @@ threads of a warp mostly run in step.
 import re
 from pathlib import Path
 
-from flash_attest.mutants.cuda.build import FORWARD, KERNELS, promising
+from flash_attest.mutants.cuda.build import FORWARD, KERNELS, supporting
 from flash_attest.mutants.mutant import ONE, TRACED, Mutant
 
 # The line of a barrier: executed always, or for wide heads only. The reason follows it.
@@ -19,8 +19,8 @@ BARRIER = re.compile(
 # Two heads or batches if a bias is summed over them, and a second key tile if the next tile is
 # loaded over the last.
 SMALLEST = ONE | dict(batch=2, nheads=2, seqlen_q=2, seqlen_k=17)
-WIDE = promising(headdims=range(33, 100), backward=False)
-BACKWARD = promising(bias={"vector"}, bias_grad=True, cross=True)
+WIDE = supporting(headdims=range(33, 100), backward=False)
+BACKWARD = supporting(bias={"vector"}, bias_grad=True, cross=True)
 
 # File -> the implementation that is judged, and the fields of its contract. A file that all
 # algorithms share is judged as cuda_fa2.

@@ -38,8 +38,8 @@ def load_kernels(mutant: Mutant, text: str) -> ModuleType:
     """
     files = {p.name: p.read_text() for pattern in FILES for p in sorted(mutant.file.parent.glob(pattern))}
     files[mutant.file.name] = text
-    promised = mutant.declares.get("supports")
-    if promised and set(promised.dtypes) == {torch.float32}:
+    supports = mutant.declares.get("supports")
+    if supports and set(supports.dtypes) == {torch.float32}:
         files["problem.cuh"] = OF_16_BITS.sub("", files["problem.cuh"])
     for name in [name for name in files if name.endswith(".cu")]:
         files[name] = f"#define ONE_INSTANCE {files[name]}"
@@ -71,7 +71,7 @@ KERNELS = Family("cuda", IMPLS / "cuda", load_kernels, lacking)
 EXAMPLE = Family("cuda example", ROOT / "examples", load_example, lacking)
 
 
-def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):
+def supporting(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):
     """Return fields of an Implementation that supports only these features, so every drawn case is
     about them.
     """
@@ -79,7 +79,7 @@ def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), back
     return dict(supports=supports, tile=(16, 16), **({} if backward else {"backward": None}))
 
 
-FORWARD = promising(backward=False, cross=True)
+FORWARD = supporting(backward=False, cross=True)
 
 
 planted = partial(planted_in, KERNELS, impl="cuda_fa2")

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from flash_attest.mutants.mutant import TRACED, Mutant
-from flash_attest.mutants.numba.build import FORWARD, NUMBA, planted, promising
+from flash_attest.mutants.numba.build import FORWARD, NUMBA, planted, supporting
 
 # The line of a barrier. The reason follows it.
 BARRIER = re.compile(r"^ *(?P<call>cuda\.sync(?:threads|warp)\(\))(?P<reason>  # (?P<story>.+))?$")
@@ -17,7 +17,7 @@ BARRIER = re.compile(r"^ *(?P<call>cuda\.sync(?:threads|warp)\(\))(?P<reason>  #
 # Two heads if a bias is summed over them, and a second key tile if the next tile is loaded over the
 # last.
 SMALLEST = dict(nheads=2, seqlen_q=2, seqlen_k=33)
-BACKWARD = promising(bias={"vector"}, bias_grad=True, cross=True)
+BACKWARD = supporting(bias={"vector"}, bias_grad=True, cross=True)
 
 # File -> the implementation that is judged, and the fields of its contract. A file that all
 # algorithms share is judged as numba_fa2.

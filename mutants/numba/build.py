@@ -92,7 +92,7 @@ def lacking(mutant: Mutant) -> str:
 NUMBA = Family("numba", FOLDER, load, lacking)
 
 
-def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
+def supporting(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
     """Return fields of an Implementation that supports only these features, so every drawn case is
     about them.
 
@@ -102,7 +102,7 @@ def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> d
     return dict(supports=supports, share=0.01, **({} if backward else {"backward": None}))
 
 
-FORWARD = promising(backward=False, cross=True)
+FORWARD = supporting(backward=False, cross=True)
 
 
 planted = partial(planted_in, NUMBA, impl="numba_fa2")

@@ -2,7 +2,7 @@
 a second stream.
 """
 
-from flash_attest.mutants.cuda.build import FORWARD, planted, promising
+from flash_attest.mutants.cuda.build import FORWARD, planted, supporting
 from flash_attest.mutants.mutant import STREAMS, TRACED
 
 FA2, FA1, HOST = "fa2_forward.cuh", "fa1_forward.cuh", "host_backward.cuh"
@@ -212,7 +212,7 @@ MUTANTS = [
         HOST,
         (BESIDE, (DELTA, f"    wait(beside(), stream);\n{DELTA.replace('0, stream,', '0, beside(),')}")),
         "delta is computed on a second stream, for which the first does not wait",
-        promising(),
+        supporting(),
         device="cuda",
     ),
     planted(
@@ -227,7 +227,7 @@ MUTANTS = [
             ),
         ),
         "a second stream adds the sums of dq without waiting for the kernel that writes them",
-        promising(),
+        supporting(),
         device="cuda",
     ),
 ]

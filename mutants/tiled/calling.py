@@ -55,7 +55,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=2, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="no GQA is promised and none is refused: each query head reads the key head of its own number, past the end",
+        story="GQA is neither supported nor refused: each query head reads the key head of its own number, past the end",
         declares=dict(supports=replace(IMPL.supports, gqa=False)),
     ),
     planted(

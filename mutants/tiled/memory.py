@@ -149,7 +149,7 @@ MUTANTS = [
             (OUT, "    k = k.as_strided(k.shape, k.new_empty(k.shape).stride()) if k.stride(3) == 1 else k\n" + OUT),
         ),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
-        story='only the last stride is checked and promised (strides="last_contiguous"), the others are assumed',
+        story='only the last stride is checked and in the contract (strides="last_contiguous"), the others are assumed',
         declares=dict(supports=replace(IMPL.supports, strides="last_contiguous")),
     ),
     planted(

@@ -58,7 +58,7 @@ def planted(*, impl: str = "triton_fa2", **fields: Any) -> Mutant:
     return Mutant(family=TRITON, impl=impl, **fields)
 
 
-def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
+def supporting(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
     """Return fields of an Implementation that supports only these features, so every drawn case is
     about them.
 

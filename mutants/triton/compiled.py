@@ -6,7 +6,7 @@ import torch
 
 from flash_attest.impls import Supports
 from flash_attest.mutants.mutant import TRACED
-from flash_attest.mutants.triton.build import planted, promising
+from flash_attest.mutants.triton.build import planted, supporting
 
 PRODUCT = "return tl.dot(a, b, input_precision=PRECISION)"
 ADD = 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")'
@@ -42,7 +42,7 @@ MUTANTS = [
         law=TRACED,
         source="backward.py",
         impl="triton_fa2_atomic",
-        declares=promising(cross=True),
+        declares=supporting(cross=True),
         edits=(
             (
                 ADD,
@@ -57,7 +57,7 @@ MUTANTS = [
         name="triton_compiled_row_sums_go_through_memory",
         law=TRACED,
         source="forward.py",
-        declares=promising(backward=False),
+        declares=supporting(backward=False),
         edits=(
             (
                 OUT,

@@ -11,7 +11,7 @@ import torch
 from flash_attest.emulator.observation import Kind, Space
 from flash_attest.mutants import ALL, CONTRACT, Mutant, elsewhere
 from flash_attest.mutants.cuda import barriers
-from flash_attest.mutants.cuda.build import KERNELS, promising
+from flash_attest.mutants.cuda.build import KERNELS, supporting
 from flash_attest.mutants.judging import judge_mutant, of_mutant, plan
 from flash_attest.mutants.mutant import build
 from flash_attest.properties.cases.case import parse_case
@@ -74,9 +74,9 @@ def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
 
     The only other finding is a consequence: memory read before the other thread has written it.
     """
-    promised = mutant.declares["supports"]
-    sizes = f"seqlen_q=33 seqlen_k=40 nheads=2 headdim={32 if 32 in promised.headdims else 70}"
-    case = parse_case(f"{sizes} bias=vector" if promised.bias_kinds else sizes)
+    supports = mutant.declares["supports"]
+    sizes = f"seqlen_q=33 seqlen_k=40 nheads=2 headdim={32 if 32 in supports.headdims else 70}"
+    case = parse_case(f"{sizes} bias=vector" if supports.bias_kinds else sizes)
     trial = Trial(build(mutant), case, "cpu")
     with tracing() as watch:
         trial.run(backward=trial.backward)
@@ -124,7 +124,7 @@ def test_copy_has_what_its_mutant_promises():
     Rewritten sources could make all mutants slow without failing a test.
     """
     everything = replace(CUDA[0], declares={})
-    least = replace(everything, declares=promising(backward=False))
+    least = replace(everything, declares=supporting(backward=False))
     words = {"problem.cuh": "case FLOAT16:", "fa1.cu": "host_backward.cuh", "fa2.cu": "host_backward.cuh"}
     counts = [
         [(folder_of(mutant) / file).read_text().count(word) for file, word in words.items()]

@@ -67,9 +67,9 @@ def test_report_of_a_missing_barrier_is_a_race_with_two_lines(mutant):
 
     The only other finding is a consequence: memory read before another thread wrote it.
     """
-    promised = mutant.declares["supports"]
+    supports = mutant.declares["supports"]
     sizes = "seqlen_q=33 seqlen_k=40 nheads=2 headdim=32"
-    case = parse_case(f"{sizes} bias=vector" if promised.bias_kinds else sizes)
+    case = parse_case(f"{sizes} bias=vector" if supports.bias_kinds else sizes)
     trial = Trial(build(mutant), case, "cpu")
     with tracing() as watch:
         trial.run(backward=trial.backward)
