@@ -115,7 +115,7 @@ def test_a_phrase_may_go_over_the_end_of_a_line(lines):
 
 
 def test_code_in_markdown_is_no_prose():
-    text = "```\nfor want of x\n```\nwords `for want of` words\n{} want of x\n"
+    text = "```\n{0} want of x\n```\nwords `{0} want of` words\n{0} want of x\n"
     assert [line for line, _ in prose.retired(text.format("for"), markdown=True)] == [5]
     assert list(prose.retired(text.format("I"), markdown=True)) == []
 
