@@ -3,7 +3,8 @@
 A function's docstring begins with a verb ("Return", "Returns"), begins with notation
 ("q (b, h, s, d) -> ..."), or is a sentence with a subject and a verb. Docstrings of modules,
 classes, properties, context managers, fixtures and tests may be noun phrases, but no docstring
-is a clause without its sentence ("Where the kernel is compiled.", "What a call returns.").
+is a clause without its sentence ("Where the kernel is compiled.", "What a call returns."), but for
+properties' "Whether ..." and "How many ...".
 
 RETIRED has the words that no text contains. If a docstring begins with a verb that the check does
 not know, add it to VERBS. ruff checks the width of prose and the form of docstrings (W505, D4).
@@ -162,12 +163,13 @@ def has_main_verb(text: str) -> bool:
 def mistake_in(docstring: str, node: ast.AST) -> str:
     """Return what is wrong with the first sentence of the node's docstring, or ""."""
     text = " ".join(docstring.split("\n\n")[0].split())
-    sentence = re.split(r"[.!:;](?: |$)", text)[0]
-    if not text or sentence.endswith("?") or begins_with_notation(text):
+    sentence, end, *_ = [*re.split(r"([.?!:;])(?: |$)", text), ""]
+    if not text or end == "?" or begins_with_notation(text):
         return ""
     first = re.match(r"[\w']+", text.lower())[0]
     if first in NOMINAL:
-        return "" if first == "whether" and is_property(node) else "a clause without its sentence"
+        natural = first in {"whether", "how"} and is_property(node)
+        return "" if natural else "a clause without its sentence"
     if first in ADVERBIAL | PREPOSITIONS:
         # "If x, return y" has its verb after a comma.
         is_sentence = has_main_verb(sentence) or any(map(begins_with_verb, sentence.split(", ")[1:]))

@@ -68,9 +68,15 @@ def test_noun_phrases_say_what_a_thing_is(source):
     assert mistakes(source.format("Where the kernel runs.")) == [CLAUSE]
 
 
-def test_whether_is_for_properties():
-    assert mistakes(function("Whether it is empty.", decorator="@property")) == []
-    assert mistakes(function("Whether it is empty.", decorator="@pytest.fixture")) == [CLAUSE]
+@pytest.mark.parametrize("docstring", ["Whether it is empty.", "How many rows are empty."])
+def test_whether_and_how_are_for_properties(docstring):
+    assert mistakes(function(docstring, decorator="@property")) == []
+    assert mistakes(function(docstring, decorator="@pytest.fixture")) == [CLAUSE]
+
+
+def test_a_question_is_a_sentence():
+    assert mistakes('"""How fast is it?  Run x"""') == []
+    assert mistakes('"""How fast it is.  Run x?"""') == [CLAUSE]
 
 
 def test_functions_in_functions_and_in_branches_are_read():
