@@ -60,41 +60,65 @@ def words(text: str) -> set[str]:
 # Verbs that begin a docstring, in the imperative; the third person follows by rule.
 VERBS = words(
     """
-    abort accept accumulate activate add adjust adopt align allocate allow annotate answer append
-    apply arrange ask assemble assert assign attach attest average avoid await be begin bind block
-    bound break bring broadcast build cache calculate call cancel cap capture cast catch change
-    check choose claim clamp classify clean clear close collect color combine come compare compile
-    complete compose compress compute concatenate configure confirm connect consider construct
-    contain continue convert copy correct corrupt count cover create cut deactivate decide declare
-    decode decrease define delay delete deliver derive describe detach detect determine die disable
-    discard distribute divide do double draw drive drop dump emit emulate enable encode end ensure
-    enter enumerate escape estimate evaluate exchange exclude execute exit expand expect explain
-    export expose express extend extract fail fake fall fetch fill filter find finish fit fix flag
-    flatten flip flush follow force forget fork form format forward free freeze gather generate get
-    give go group grow guard guess halve hand handle have help hide hold identify ignore implement
-    import include increase indent initialise initialize inject insert inspect install interpret
-    interrupt invoke isolate issue join judge keep kill know launch lay leak leave let limit link
-    list listen load locate lock log look loop lower make map mark mask match mean measure meet
-    merge mimic miss mix model move multiply mutate name narrow need normalise normalize note notice
-    obey observe offer omit open order pack pad parametrize parse pass patch perform permute perturb
-    pick pin place plan play plot point poison poll pop prefer prepare present preserve pretend
-    prevent print probe process produce promise propagate prove provide publish pull push put
-    quantise quantize query quote raise rank reach read rebuild receive recompile record reduce
-    refer refuse register reject relaunch release remain remember remove rename render repeat
-    replace replay report represent request require rerun reserve reset reshape resolve respect
-    restart restore restrict resume retry return reuse reverse rewrite roll rotate round run sample
-    save say scale scan schedule search see select send separate serialise serialize serve set share
-    shift shorten show shrink shuffle shut simulate skip slice snapshot solve sort spawn split
-    spread stack stamp stand start state stay step stop store stream strip stub subtract sum
-    summarise summarize supply support suppress swallow swap sweep switch synchronise synchronize
-    take teach tell terminate test time touch trace track transform translate transpose traverse
-    treat trigger trim truncate trust try turn unify uninstall unlock unpack unregister unwrap
-    update upload use validate verify view visit wait wake walk warm warn watch weigh widen wrap
-    write yield zero
+    abbreviate abort accept access accumulate activate add adjust adopt advance aggregate align
+    allocate allow amend annotate announce answer append apply approximate archive arm arrange ask
+    assemble assert assign attach attest average avoid await balance batch be begin bind bisect
+    blend block boot bound break bring broadcast build bump bundle bypass cache calculate calibrate
+    call cancel cap capture carry cast catch center change check choose claim clamp classify clean
+    clear clip clone close coalesce coerce collect color combine come commit compare compensate
+    compile complain complete compose compress compute concatenate condense configure confirm
+    connect consider construct consume contain continue convert convolve copy correct corrupt count
+    cover create cut deactivate deal debug decide declare decode decompose decorate decrease deduce
+    deduplicate defer define delay delete deliver demand deny deploy dereference derive descend
+    describe deselect deserialise detach detect determine detour diagnose die differ differentiate
+    disable disassemble discard disconnect discount discover dismiss dispatch display dispose
+    distribute divide do double drain draw drive drop dump edit eliminate embed emit empty emulate
+    enable encode encounter encrypt end endure enforce enlarge enqueue enrich ensure enter enumerate
+    equip erase escape establish estimate evaluate evict examine exceed exchange exclude execute
+    exempt exercise exhaust exit expand expect expire explain explore export expose express extend
+    extract extrapolate fail fake fall favour feed fetch fill filter find finish fit fix flag
+    flatten flip flood flush fold follow force forget fork form format forward free freeze fuse
+    gather generate get give glue go group grow guarantee guard guess halt halve hand handle hash
+    have help hide hold honour hunt identify ignore implement import impose include increase indent
+    index infer inform inherit initialise initialize inject inline insert inspect install intercept
+    interfere interleave interpolate interpret interrupt introduce invalidate invent invert invoke
+    isolate issue iterate join judge justify keep kill know label launch lay leak leave lend let lie
+    lift limit link list listen load locate lock log look loop lose lower make manage manipulate map
+    mark mask match materialise mean measure meet merge migrate mimic minimise minimize mirror miss
+    mix mock model modify monitor mount move multiply mutate mute name narrow need nest normalise
+    normalize note notice nudge obey observe obtain occupy offer omit open operate order outline
+    overlap override overwrite own pack pad paint parallelise parametrize parse partition pass patch
+    pause pay peek perform permit permute persist perturb pick pickle pin ping place plan plant play
+    plot point poison poll pop populate possess precede precompile predict prefer prefix preload
+    prepare present preserve pretend prevent print probe process produce profile promise propagate
+    prove provide prune publish pull purge push put quantise quantize quarantine query quit quote
+    raise rank reach read reap rebase rebind rebuild recall receive reckon recognise recompile
+    reconstruct record recover recreate recycle redefine redirect redo reduce reexport refer reflect
+    refresh refuse register reject relate relaunch relax release reload relocate remain remember
+    remove rename render reopen repack repair repartition repeat rephrase replace replay reply
+    report represent request requeue require reraise rerun rescale resend reserve reset reshape
+    reside resize resolve respect restart restore restrict resume rethrow retrieve retry return
+    reuse reveal reverse revert review revise revoke rewind rewrap rewrite rise roll rotate round
+    route ruin run sample sanitise satisfy save say scale scan scatter schedule score seal search
+    see seek select send separate serialise serialize serve set settle share shed shield shift
+    shorten show showcase shrink shuffle shut sign signal silence simulate sink sit size skew skip
+    sleep slice smooth smuggle snap snapshot solve sort spare spawn specialise specify spell spend
+    spill spin split spoil spread squeeze stack stall stamp stand start state stay step stitch stop
+    store stream stretch strip stub substitute subtract succeed suffix suggest suit sum summarise
+    summarize supply support suppress surround survive suspend swallow swamp swap sweep switch
+    synchronise synchronize tabulate tag take tally tamper teach tell tempt terminate test think
+    throw tie tighten tile time toggle toss touch trace track transcribe transfer transform
+    translate transmit transpose travel traverse treat trigger trim trip truncate trust try tune
+    turn type unblock underline understand undo unfold unify uninstall unload unlock unmap unpack
+    unpatch unpickle unregister unroll unset untangle untie unwrap upcast update upload use validate
+    vanish vary vectorise verify vet view visit vote wait wake walk wander warm warn watch weaken
+    weave weigh widen win wipe withdraw wonder work worry wrap wreck write yield zero zip
     """
 )
 # Nouns more often than verbs.
-NOT_THIRD_PERSON = words("forms links means others places ranks shares steps sums times views")
+NOT_THIRD_PERSON = words(
+    "forms heads indices links means others places ranks shares sizes steps sums tiles times types views"
+)
 ADVERBS = words("also always first lazily never only then")
 
 # A docstring that begins with one of these is never a sentence.
@@ -142,6 +166,8 @@ def begins_with_verb(text: str) -> bool:
 
 def begins_with_notation(text: str) -> bool:
     """Return whether the text begins with a formula, a shape, a quotation or a name of the code."""
+    if re.match(r"-> (an?|how|the|what|whether|why)\b", text):
+        return False
     return bool(re.match(r"[^A-Z]|[B-Z](?![\w'])|A (?=[A-Z(=])|[A-Z]\w*[.(]\w", text))
 
 
@@ -166,7 +192,7 @@ def mistake_in(docstring: str, node: ast.AST) -> str:
     sentence, end, *_ = [*re.split(r"([.?!:;])(?: |$)", text), ""]
     if not text or end == "?" or begins_with_notation(text):
         return ""
-    first = re.match(r"[\w']+", text.lower())[0]
+    first = re.search(r"[\w']+", text.lower())[0]
     if first in NOMINAL:
         natural = first in {"whether", "how"} and is_property(node)
         return "" if natural else "a clause without its sentence"

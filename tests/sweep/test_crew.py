@@ -50,8 +50,8 @@ def test_a_worker_that_died_is_started_again_with_what_is_left_of_its_share(tmp_
     "most, done, state, trouble",
     [
         (4, 4, COMPLETE, ""),
-        (4, 3, STOPPED, "3 of 4 runs were made: see what has no verdict"),  # a worker had nothing left to draw
-        (0, 3, STOPPED, "nothing is left to draw: see what has no verdict"),
+        (4, 3, STOPPED, "3 of 4 runs were made: see the runs without a verdict"),  # a worker had nothing left to draw
+        (0, 3, STOPPED, "nothing is left to draw: see the runs without a verdict"),
     ],
 )
 def test_workers_that_end_early_are_not_the_end_of_the_sweep(tmp_path, most, done, state, trouble):

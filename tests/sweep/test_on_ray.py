@@ -1,4 +1,6 @@
-"""Shards as tasks of Ray: on a cluster of this machine if Ray is installed; bad input, and a lost machine, without it."""
+"""Shards as tasks of Ray: on a cluster of this machine if Ray is installed; bad input, and a lost
+machine, without it.
+"""
 
 import os
 import subprocess
@@ -128,4 +130,4 @@ def test_bad_options_are_refused_before_anything_starts(tmp_path, capsys, monkey
         capsys, *OPTIONS, *db, "--hourly", 3, run=swept
     )
     (tmp_path / "all.db").write_text("")
-    assert "is there already: name another file" in refused(capsys, *OPTIONS, *db, run=swept)
+    assert "already exists: name another file" in refused(capsys, *OPTIONS, *db, run=swept)

@@ -23,7 +23,7 @@ def leave_the_gpus_visible(monkeypatch):
 
 
 def refused(capsys, *arguments, run=command.run) -> str:
-    """The last line of an error about the command."""
+    """Return the last line of an error about the command."""
     with pytest.raises(SystemExit) as ended:
         run([str(each) for each in arguments])
     assert ended.value.code == 2
@@ -102,5 +102,5 @@ def test_what_cannot_be_merged_is_named(tmp_path, capsys):
     into = ("--into", tmp_path / "new.db")
     assert "a FILE is given twice" in refused(capsys, there, there, *into, run=merge.run)
     assert "absent.db: there is no such file" in refused(capsys, tmp_path / "absent.db", *into, run=merge.run)
-    assert "is there already" in refused(capsys, there, "--into", there, run=merge.run)
+    assert "already exists" in refused(capsys, there, "--into", there, run=merge.run)
     assert not (tmp_path / "new.db").exists()
