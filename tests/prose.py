@@ -12,7 +12,6 @@ not know, add it to VERBS. ruff checks the width of prose and the form of docstr
 
 import ast
 import contextlib
-import itertools
 import re
 import subprocess
 import sys
@@ -138,6 +137,7 @@ FINITE = words(
 )
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, *FUNCTIONS)
+NO_PLURALS = words("as bias class does its is less minus plus process's this thus us was")
 OBJECTS = words("a all an each every it its no nothing one that the their them what")
 
 
@@ -180,9 +180,11 @@ def has_main_verb(text: str) -> bool:
         end = next((i for i, token in enumerate(tokens) if i > 0 and token in CLAUSES), len(tokens))
         if any(token.removesuffix("n't") in FINITE for token in tokens[:end]):
             return True
-        pairs = itertools.pairwise(tokens[1 : end + 1])
-        if any(third_person(token) and following in OBJECTS for token, following in pairs):
-            return True
+        for before, token, following in zip(tokens, tokens[1:end], [*tokens[2:], ""], strict=False):
+            # "it ends the process", "processes end"
+            is_plural = before.endswith("s") and before not in NO_PLURALS
+            if (third_person(token) and following in OBJECTS) or (is_plural and token in VERBS):
+                return True
     return False
 
 

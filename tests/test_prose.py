@@ -41,6 +41,8 @@ CLAUSE, NO_VERB = "a clause without its sentence", "a function's docstring witho
         ("Copy of the inputs.", NO_VERB, "Copy the inputs."),
         ("Raised for a wrong shape.", NO_VERB, "Raises ValueError for a wrong shape."),
         ("A tensor (b, h): its sum is 1.", NO_VERB, "q (b, h) -> a tensor whose sum is 1."),
+        ("Processes of the group.", NO_VERB, "The processes end with it."),
+        ("The bias list.", NO_VERB, "The biases list the rows."),
         ("-> the sum of x.", NO_VERB, "-> (sum of x, its rows)"),
         ("-> whether x is empty.", CLAUSE, "Return whether x is empty."),
         ("Tries of it.", NO_VERB, "Tries it."),
