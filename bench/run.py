@@ -53,7 +53,7 @@ class Bench:
     seconds: float
     seed: int = 0
     first_calls: float = 0.0
-    lost: str | None = None  # the reason why nothing runs any more: the cell that broke the device
+    dead: str | None = None  # why nothing runs any more: the cell that broke the device
 
     def measure_peaks(self, entries: list[Entry], cases: list[Case]) -> None:
         """Measure each kind of product once that is shown beside these cells or bounds one."""
@@ -74,13 +74,13 @@ class Bench:
                     tell(case, which, entry.name)
                     cell = describe(case, which, entry.name)
                     cell |= (
-                        {"verdict": NOT_RUN, "reason": self.lost} if self.lost else self.fill(entry, workload, which)
+                        {"verdict": NOT_RUN, "reason": self.dead} if self.dead else self.fill(entry, workload, which)
                     )
                     self.measurements.add(cell)
                     if cell["verdict"] == NO_FIT:
                         gc.collect()  # the exception may keep the tensors alive
-                    if cell["verdict"] == ERROR and _is_lost(self.device):
-                        self.lost = f"the device was lost in {entry.name}, {which}, {case}"
+                    if cell["verdict"] == ERROR and _is_dead(self.device):
+                        self.dead = f"the device no longer works after {entry.name}, {which}, {case}"
 
     def fill(self, entry: Entry, workload: Workload, which: str) -> dict:
         """Return the verdict of one cell, with its reason or figures."""
@@ -187,7 +187,7 @@ def _needed(error: torch.OutOfMemoryError) -> str:
     return f"needs more than {(held + more) / 2**30:.0f} GiB, there are {total / 2**30:.0f}"
 
 
-def _is_lost(device: str) -> bool:
+def _is_dead(device: str) -> bool:
     """Return whether the device no longer works, as after an illegal memory access."""
     if device != "cuda":
         return False

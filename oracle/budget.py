@@ -98,7 +98,7 @@ def form_of(regime: str, dtype: torch.dtype, precision: object) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """out .. dbias: sigma of each output, shaped like it, float64; None where the output is None."""
+    """sigma of each output, in its shape, float64; None where the output is None."""
 
     out: torch.Tensor
     lse: torch.Tensor

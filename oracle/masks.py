@@ -49,7 +49,7 @@ class Mask:
         rows: slice = slice(None),
         device: torch.device | str = "cpu",
     ) -> torch.Tensor:
-        """Return bool (n, seqlen_k): whether each query of `rows`, by default all, sees each key."""
+        """Return bool (n, seqlen_k): whether each query of `rows` (default: all) sees each key."""
         first, last = self.bounds(torch.arange(seqlen_q, device=device)[rows], seqlen_q, seqlen_k)
         keys = torch.arange(seqlen_k, device=device)
         return (first[:, None] <= keys) & (keys <= last[:, None])

@@ -139,7 +139,7 @@ def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -
 
 
 def _overflowed(got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
-    """got, want, sigma of one shape -> got, replaced by want where both overflow out_dtype alike."""
+    """got, want, sigma of one shape -> got, replaced by want where both overflow alike."""
     largest = torch.finfo(out_dtype).max
     # The noise of a correct kernel may exceed the largest value, too.
     over = want.abs() + Z_LIMIT * sigma > largest

@@ -22,8 +22,8 @@ from flash_attest.arguments import (
 )
 
 DESCRIPTION = (
-    "Hunts races for hours by the laws of test_races, on cases and under perturbations drawn at random, on all GPUs; without "
-    "one, in the emulator."
+    "Hunts races for hours by the laws of test_races, with cases and perturbations drawn at random: on all GPUs, or in the "
+    "emulator if there is none."
 )
 EPILOG = """\
   flash-attest sweep --hours 8                                     ours, on all GPUs; goes on with the file of --db
@@ -32,8 +32,8 @@ EPILOG = """\
   flash-attest sweep --hours 8 --seed 7 --shard 1/2 --db one.db    on one host, --shard 2/2 on another; then
   flash-attest merge one.db two.db --into both.db                  their files together (docs/use/sweep.md)
 
-Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 stopped before the end, as the file
-cannot be written, say; 130 interrupted.
+Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 stopped early, for example because
+the file cannot be written; 130 interrupted.
 """
 MOST_HOURS = 24 * 365
 
@@ -82,10 +82,10 @@ RAY = (
 RAY_EPILOG = """\
   flash-attest sweep --ray --address auto --shards 16 --gpus 8 --db all.db --seed 7 --hours 8
 
-Ray copies this checkout to its machines, or where flash-attest is installed the current folder; they need flash-attest's
-packages (docs/use/sweep.md).
+Ray copies this checkout to its machines, or the current folder if flash-attest is installed. The machines need
+flash-attest's packages (docs/use/sweep.md).
 
-Exit status: 0 nothing found; 1 something found, or a shard was lost; 2 the command is wrong; 130 interrupted.
+Exit status: 0 nothing found; 1 something found, or a shard failed; 2 the command is wrong; 130 interrupted.
 """
 
 

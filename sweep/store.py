@@ -159,7 +159,7 @@ class Store:
         return again, gone
 
     def release(self) -> None:
-        """Release runs and findings in progress that the sweep itself ended. No death is counted."""
+        """Release runs and findings in progress that the sweep itself ended, without a death."""
         with self._writing() as db:
             db.execute("UPDATE runs SET state = ? WHERE state = ?", (DRAWN, RUNNING))
             db.execute("UPDATE findings SET state = ? WHERE state = ?", (FOUND, IN_WORK))
