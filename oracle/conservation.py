@@ -2,12 +2,13 @@
 
 They need no oracle, so they can be checked at lengths where the oracle does not fit into memory.
 With any bias and any mask, the rows of P sum to 1 and the rows of T = P (dP - delta) sum to 0.
-So, per batch and key head (with its whole group), and sum_dbias per row of dbias:
+Four laws follow. They hold per batch and key head, with its whole group of query heads; sum_dbias
+holds per row of dbias, whatever it was summed over.
 
     sum_dk     sum_j dk_j = scale sum_i q_i sum_j T_ij = 0         in each column
-    sum_dbias  sum_j dbias_ij = 0                                  whatever dbias was summed over
-    q_dq       <q, dq> - <k, dk> = 0                               both scale sum_ij T_ij q_i k_j
-    v_dv       <v, dv> - <out, dout> = 0                           both sum_ij P_ij dP_ij
+    sum_dbias  sum_j dbias_ij = 0
+    q_dq       <q, dq> - <k, dk> = 0                              both are scale sum_ij T_ij q_i k_j
+    v_dv       <v, dv> - <out, dout> = 0                          both are sum_ij P_ij dP_ij
 
 The noise of a residual is the noise of its terms (noise.py), where shared errors are added up
 before sizes are taken. An error of delta moves every T_ij of its row by P_ij, so their sum moves by
@@ -19,7 +20,7 @@ A = sum_d size(scale q k), D = sum_d size(dout v) of the terms of R and dP:
     sum_dbias  sum_j E_T + E_delta + sum_j rounding(dbias_ij)
     q_dq       2 sum_i [sum_j E_T size(R) + E_delta size(sum_j P R) + E_lse size(sum_j T R)]
                + (n_k + n_q) sum_ij size(T) A + sum size(q) rounding(dq) + sum size(k) rounding(dk)
-               (twice, as dq and dk may use different T)
+               (the factor 2, as dq and dk may use different T)
     v_dv       sum_ij [(size(P dP) + size(T)) E_s + 2 size(P dP) (unit(u_p) + 2 unit(u_mul))
                + 2 size(dP) unit(tiny_p)] + sum_i E_lse size(delta) + (n_k + n_q) sum_ij size(P) D
                + sum size(v) rounding(dv) + sum size(dout) rounding(out)

@@ -17,8 +17,8 @@
                           are relative to the rounded m.
     exp          E_s   += unit(exp)                                     E_lse += size(exp)
                           exp is a polynomial in the fraction of the exponent. Its error has a mean
-                          that P and l share. This mean cancels in out, but not in lse, nor in P of
-                          the backward, in all rows (`shared` in noise.py).
+                          that P and l share. This mean cancels in out. It does not cancel in lse
+                          and in P of the backward, where all rows have it (`shared` in noise.py).
     merge        E_lse += size(lse) steps(1) + steps(4)
                  E_row += (size(lse) + 1) steps(2) + steps(4)
                           A part's weight exp(lse_part - lse) inherits the roundings of both. The

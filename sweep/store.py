@@ -142,7 +142,7 @@ class Store:
     def recover(self, worker: str | None = None) -> tuple[int, int]:
         """Recover the runs and findings in progress of a worker that has died (None: of all).
 
-        They are tried again, and get a verdict if it happens twice. Returns the number of runs to
+        They are tried again. After a second death they get a verdict. Returns the number of runs to
         try again, and the number that got a verdict.
         """
         mine, who = ("AND worker = ?", (worker,)) if worker is not None else ("", ())
