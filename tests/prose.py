@@ -286,7 +286,7 @@ def check(path: Path) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Print the mistakes of the files, by default of all that git does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *arguments]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     paths = [
         path
         for path in map(Path, listed.splitlines())

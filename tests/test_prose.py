@@ -83,10 +83,20 @@ def test_a_question_is_a_sentence():
     assert mistakes('"""How fast it is.  Run x?"""') == [CLAUSE]
 
 
-def test_functions_in_functions_and_in_branches_are_read():
-    inner = textwrap.indent(function("For the terminal."), 16 * " ")
-    source = f"if True:\n    class A:\n        def g():\n            try:{inner}"
-    assert mistakes(source + "            finally:\n                pass\n") == [CLAUSE]
+@pytest.mark.parametrize(
+    "around",
+    [
+        "class A:{}",
+        "def g():{}",
+        "if x:\n    pass\nelse:{}",
+        "try:\n    pass\nexcept OSError:{}",
+        "try:\n    pass\nfinally:{}",
+        "match x:\n    case 1:{}",
+    ],
+)
+def test_functions_inside_of_statements_are_read(around):
+    source = around.format(textwrap.indent(function("For the terminal."), 8 * " "))
+    assert mistakes(source) == [CLAUSE]
 
 
 def phrase_of(pattern: str) -> str:
