@@ -163,8 +163,8 @@ def fewest_flops(impl: Implementation, case: Case, which: str) -> float:
 
     A backward that gets only lse has to recompute Q K^T, but autograd may keep P.
     """
-    kept = which == "backward" and impl.backward == "autograd"
-    return flops(case, which) * (4 / 5 if kept else 1)
+    keeps_p = which == "backward" and impl.backward == "autograd"
+    return flops(case, which) * (4 / 5 if keeps_p else 1)
 
 
 def column(name: str) -> tuple:

@@ -32,13 +32,13 @@ def plan(options: argparse.Namespace) -> list[Part]:
     for entry in mine if named is None else named:
         check_runs(entry, options.device)
     masks = (False, True) if options.causal == options.full else (options.causal,)
-    asked = grids(options.device, options.dtype, options.size, options.headdim, options.seqlen)
+    requests = grids(options.device, options.dtype, options.size, options.headdim, options.seqlen)
     parts = []
-    for grid, dtypes, sizes in asked:
+    for grid, dtypes, sizes in requests:
         entries, left_out = named, []
         if named is None:
             entries, left_out = _by_default(grid, known, mine, options.device)
-        if options.dtype is None and len(asked) > 1:
+        if options.dtype is None and len(requests) > 1:
             # A column that refuses a dtype that nobody asked for says nothing.
             entries = [entry for entry in entries if _takes_one_of(entry, dtypes)]
         if entries:

@@ -168,8 +168,8 @@ class Workload:
 
     def changed(self, impl: Implementation, handed: Inputs) -> list[str]:
         """Return the names of the inputs that a call has written to."""
-        given = dict(handed.items())
-        return [name for name, tensor in self.inputs.items() if not torch.equal(to_layout(impl, tensor), given[name])]
+        after = dict(handed.items())
+        return [name for name, tensor in self.inputs.items() if not torch.equal(to_layout(impl, tensor), after[name])]
 
 
 def describe(case: Case, which: str, name: str) -> dict:

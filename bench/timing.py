@@ -48,11 +48,11 @@ class Peak:
 
 def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
     """x in the implementation's layout -> a call of its forward."""
-    given = keywords(impl.supports, causal=causal)
+    options = keywords(impl.supports, causal=causal)
 
     def call():
         with torch.no_grad():
-            return impl.forward(x.q, x.k, x.v, **given)
+            return impl.forward(x.q, x.k, x.v, **options)
 
     return call
 
@@ -62,10 +62,10 @@ def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[],
 
     The forward runs here, once.
     """
-    given = keywords(impl.supports, causal=causal)
+    options = keywords(impl.supports, causal=causal)
     if impl.backward == "autograd":
         leaves = [tensor.detach().requires_grad_() for tensor in (x.q, x.k, x.v)]
-        result = impl.forward(*leaves, **given)
+        result = impl.forward(*leaves, **options)
         out = result if isinstance(result, torch.Tensor) else result[0]
         return lambda: torch.autograd.grad(out, leaves, x.dout, retain_graph=True)
     result = forward_call(impl, x, causal)()
@@ -73,7 +73,7 @@ def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[],
 
     def call():
         with torch.no_grad():
-            return impl.backward(x.dout, x.q, x.k, x.v, out, lse, **given)
+            return impl.backward(x.dout, x.q, x.k, x.v, out, lse, **options)
 
     return call
 

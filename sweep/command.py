@@ -83,10 +83,10 @@ def _opened(options) -> Store | None:
     if not options.db.exists():
         return None
     store = Store(options.db)
-    for name, asked, stored in ("seed", options.seed, store.seed), ("shard", options.shard, store.shard):
-        if asked is not None and asked != stored:
+    for name, option, stored in ("seed", options.seed, store.seed), ("shard", options.shard, store.shard):
+        if option is not None and option != stored:
             raise StoreError(
-                f"{options.db}: its {name} is {stored}, --{name} says {asked}: leave it out, or name another file"
+                f"{options.db}: its {name} is {stored}, --{name} says {option}: leave it out, or name another file"
             )
     if store.merged and options.seconds:
         raise StoreError(f"{options.db}: is the merge of other files, so nothing is added: name another file")

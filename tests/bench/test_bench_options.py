@@ -130,8 +130,8 @@ def test_a_missing_device_is_an_error_that_names_what_is_missing(benched, capsys
     file.write_text(file.read_text().replace('IMPL = Implementation(name="mine",', declared))
     with pytest.raises(SystemExit):
         run(["--device", "cpu", "--impl-from", str(file)])
-    wanted = "mine runs on cuda only: should run on cpu (--device), but no g++ found"
-    assert wanted in " ".join(capsys.readouterr().err.split())
+    message = "mine runs on cuda only: should run on cpu (--device), but no g++ found"
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_help_says_what_happens_without_options(capsys):

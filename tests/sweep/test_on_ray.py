@@ -48,7 +48,7 @@ def ray(monkeypatch, run):
     module = SimpleNamespace(
         init=lambda **_: None,
         shutdown=lambda: None,
-        remote=lambda **_: lambda function: SimpleNamespace(remote=lambda *given: partial(run, *given)),
+        remote=lambda **_: lambda function: SimpleNamespace(remote=lambda *arguments: partial(run, *arguments)),
         wait=lambda waiting: (waiting[:1], waiting[1:]),
         get=lambda task: task(),
         exceptions=SimpleNamespace(RayError=Lost),

@@ -75,10 +75,10 @@ def test_a_finding_is_kept_once_and_counted(database):
         database.done(passed(number), [finding(number)])
     (stored,) = database.findings()
     assert (stored.number, stored.times) == (0, 3)
-    taken = database.unreported("w0", ["cpu"], {"mine": "1"})
+    in_work = database.unreported("w0", ["cpu"], {"mine": "1"})
     database.done(passed(3), [finding(3)])  # another worker finds it meanwhile
-    taken.repeated = "found again in 9 of 10 runs"
-    database.report(taken)
+    in_work.repeated = "found again in 9 of 10 runs"
+    database.report(in_work)
     (stored,) = database.findings()
     assert (stored.times, stored.state, stored.repeated) == (4, REPORTED, "found again in 9 of 10 runs")
     assert database.unreported("w0", ["cpu"], {"mine": "1"}) is None

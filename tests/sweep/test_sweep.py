@@ -112,14 +112,14 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, right):
             until(lambda: not processes_of_group(child), 10)  # workers end with it
         assert not (tmp_path / "summary.json").exists()
     before = {run.number: run for run in runs(db)}
-    left = [run for run in before.values() if run.state == RUNNING]
-    assert left and len({run.session for run in before.values()}) == nights
+    open_runs = [run for run in before.values() if run.state == RUNNING]
+    assert open_runs and len({run.session for run in before.values()}) == nights
     assert swept(*right, "--runs", 4, "--workers", 2, "--db", db, log=log) == 0, log.read_text()
     after = {run.number: run for run in runs(db)}
     assert all(run.state == DONE and run.verdict for run in after.values()), log.read_text()
-    assert all(after[run.number].deaths == run.deaths + 1 for run in left)
+    assert all(after[run.number].deaths == run.deaths + 1 for run in open_runs)
     assert all(after[number] == run for number, run in before.items() if run.state == DONE)
-    assert f"an earlier sweep was killed: {len(left)} runs are tried again" in log.read_text()
+    assert f"an earlier sweep was killed: {len(open_runs)} runs are tried again" in log.read_text()
     report = summary(tmp_path)
     assert [session["state"] for session in report["sessions"]] == [*["running"] * nights, "complete"]
     layers = report["implementations"][RIGHT]["layers"]
