@@ -20,7 +20,7 @@ WRONG = [
     (["--repeats", "0"], "--repeats 0: should be at least 1"),
     (["--perturb", "noise"], "--perturb noise: no perturbation; those are other_case (a call of the same shape "),
     (["--perturb", "cold,none"], "--perturb cold,none: none stands alone"),
-    (["--perturb", ","], "--perturb ',': names nothing; none is called none"),
+    (["--perturb", ","], "--perturb ',': names no perturbation; write none for no perturbation"),
     (["--impl-from", "no_such_file.py"], "--impl-from no_such_file.py: there is no file no_such_file.py"),
     (["--impl-from", "tests/plugins/nothing_in_it.py:YOURS"], "there is no YOURS in it; it has MINE"),
     (["--hypothesis-seed", "x"], "--hypothesis-seed x: should be a whole number, or random"),

@@ -188,7 +188,7 @@ def test_a_stopped_run_says_how_far_it_came(each):
     [
         ("other seed", "--resume: the seed differs: 0 then, 3 now"),
         ("other laws", "--resume: which laws are judged (-k, -m, paths, --shard) differs: 9, "),
-        ("nowhere", "--resume: nothing to go on from: "),
+        ("nowhere", "--resume: nothing to resume: "),
         ("other part", "--resume: the option shard differs: 1/2 then, 2/2 now"),
     ],
 )
