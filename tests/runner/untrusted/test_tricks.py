@@ -44,9 +44,9 @@ CAUGHT_BY = {
 ENDS = {
     "ends_with_status_0": "forward ends the kernel process: exit status 0",
     "links_its_output_to_another_file": "forward ends the kernel process: exit status 0",
-    "writes_to_every_pipe": "which is no message",
-    "answers_with_a_pickle": "it answers with a header that is no JSON (JSONDecodeError), which is no message",
-    "promises_a_huge_answer": "it answers with a header of 1152921504606846976 bytes, which is no message",
+    "writes_to_every_pipe": "should be a message",
+    "answers_with_a_pickle": "it answers with a header that is no JSON (JSONDecodeError), should be a message",
+    "promises_a_huge_answer": "it answers with a header of 1152921504606846976 bytes, should be a message",
 }
 COVERED_BY_THE_WIRE = ("answers_with_a_pickle", "promises_a_huge_answer")  # test_wire.py sends the same
 SANDBOXED = ("writes_the_report", "reads_the_memory_of_the_judge", "kills_the_judge")

@@ -78,7 +78,7 @@ def test_a_kernel_that_ends_its_process_fails_in_the_words_of_a_crash(runs):
         ("nothing", "--untrusted: judges what --impl-from names; add --impl-from FILE.py"),
         (
             "ours",
-            "--untrusted --impl good,torch_math: torch_math is one of our own, which are judged without --untrusted",
+            "--untrusted --impl good,torch_math: torch_math is one of ours, which are judged without --untrusted",
         ),
         ("absent", "--impl-from no_such_file.py: there is no file no_such_file.py"),
     ),
