@@ -1,6 +1,4 @@
-"""Parses --shard i/n. It imports neither torch nor pytest, so that --help need not wait for
-them.
-"""
+"""Parses --shard i/n. It imports neither torch nor pytest, for which --help should not wait."""
 
 from __future__ import annotations
 

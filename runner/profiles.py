@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Profile:
-    """How many cases each law gets on each implementation, and how often test_races repeats a call.
+    """The number of cases of each law on each implementation, and of repeats in test_races.
 
     small: draw small cases on a CPU (`Limits.on` in cases/strategies.py), so that only compiling
     takes long.

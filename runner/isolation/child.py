@@ -146,7 +146,7 @@ def apart(parent: int) -> None:
 
 
 def _settle(printed: IO | None, stack: IO) -> None:
-    """Redirect the standard streams and register stack dumps."""
+    """Set the process up: redirect the standard streams and register stack dumps."""
     NOW.is_mine()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -162,7 +162,7 @@ def _settle(printed: IO | None, stack: IO) -> None:
 
 
 def _forget(printed: IO | None, stack: IO) -> None:
-    """Empty the files for the next law."""
+    """Clear the files for the next law."""
     for file in filter(None, (printed, stack)):
         os.ftruncate(file.fileno(), 0)
         os.lseek(file.fileno(), 0, os.SEEK_SET)

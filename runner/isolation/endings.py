@@ -49,7 +49,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """How a process ended, and what it was doing. words: "signal 11 (segmentation fault)"."""
+    """The end of a process, and what it was doing. words: "signal 11 (segmentation fault)"."""
 
     kind: Kind
     words: str
@@ -59,7 +59,7 @@ class Ending:
 
     @property
     def breaks(self) -> bool:
-        """Return whether the implementation broke the contract: it ended the process that called
+        """Return whether the implementation broke the contract by ending the process that called
         it.
         """
         return self.seen.in_call and self.kind in (Kind.CRASHED, Kind.EXITED)

@@ -1,6 +1,4 @@
-"""Imports a plug-in first in a process that may die, so that an import that aborts or hangs does
-not reach this one.
-"""
+"""Tries the first import of a plug-in in a process that may die: it may abort or never end."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def started(threads: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def no_exit_handlers() -> Iterator[None]:
-    """Keep plug-ins from registering exit handlers in this block: one could change pytest's exit
-    status.
-    """
+    """Keep plug-ins from registering exit handlers: one could change pytest's exit status."""
     register = atexit.register
 
     def registered(function: Callable, *arguments: object, **options: object) -> Callable:

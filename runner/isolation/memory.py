@@ -1,5 +1,6 @@
-"""Limits the memory of a judging process, so that a request for too much is an error and does not
-bring the machine down.
+"""Limits the memory of a judging process.
+
+A request for too much is then an error, and does not bring the machine down.
 """
 
 from __future__ import annotations

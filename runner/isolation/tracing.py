@@ -1,5 +1,6 @@
-"""Traces the case of a GPU failure in a process that sees no GPU: a plug-in's kernels run in the
-emulator there.
+"""Traces the case of a GPU failure in a process that sees no GPU.
+
+A plug-in's kernels run in the emulator there.
 """
 
 from __future__ import annotations

@@ -69,8 +69,9 @@ def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Ca
 
 
 def numbers(descriptor: int) -> Iterator[int]:
-    """Yield 0, 1, 2, ...: each number goes to one of the processes that share this open file's
-    offset.
+    """Yield 0, 1, 2, ...: each number goes to one of the processes that share this open file.
+
+    They share its offset, which counts.
     """
     while True:
         yield os.lseek(descriptor, 1, os.SEEK_CUR) - 1
@@ -88,10 +89,10 @@ def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None
 
 
 def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
-    """Start processes that call implementations: one for two cores, and no more than there are
-    workers.
+    """Start processes that call implementations, while the workers wait.
 
-    The workers wait meanwhile. laws_of: for each law to be judged, the name of its implementation.
+    There is one for two cores, and no more than there are workers. laws_of: for each law to be
+    judged, the name of its implementation.
     """
     judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
     parts = min(cores() // 2, workers, MOST) if len(judged) >= FEWEST_LAWS else 0

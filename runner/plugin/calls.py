@@ -1,4 +1,4 @@
-"""A run of pytest that calls one implementation on some cases, and judges nothing
+"""A run of pytest that calls an implementation on some cases, and judges nothing
 (runner/alone.py).
 """
 

@@ -1,5 +1,6 @@
-"""The folder of a report: one run holds it at a time, files are replaced whole, a full disk stops
-no run.
+"""The folder of a report.
+
+One run holds it at a time, files are replaced whole, and a full disk stops no run.
 """
 
 from __future__ import annotations

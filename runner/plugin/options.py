@@ -136,8 +136,9 @@ class Options:
 
     @property
     def isolated(self) -> bool:
-        """Return whether this process can do so: a fork of one that has used CUDA could not use
-        it.
+        """Return whether this process can do so.
+
+        A fork of one that has used CUDA could not use it.
         """
         if self.device == "cuda" and torch.cuda.is_initialized():
             return False

@@ -1,6 +1,4 @@
-"""Prepares a process that judges: threads, memory, garbage collection, compilers shared by
-workers.
-"""
+"""Prepares a process that judges: threads, memory, garbage collection, shared compilers."""
 
 from __future__ import annotations
 
@@ -86,8 +84,7 @@ def keep_freed_memory() -> None:
 
 
 def keep_triton_in_one_folder() -> None:
-    """Fix the folder of Triton's cache: its own default, or our cache if the home cannot be written
-    to.
+    """Fix the folder of Triton's cache: its own default, or our cache if the home is read-only.
 
     TorchInductor would set another folder in a process where it compiles (torch_flex). Every kernel
     of other implementations would then be compiled again.
@@ -103,10 +100,10 @@ def keep_triton_in_one_folder() -> None:
 
 
 def compile_each_triton_kernel_once() -> None:
-    """Make workers wait for each other, because with Triton's cache alone several compile the same
-    kernel at once.
+    """Make workers wait for each other, so that no two compile the same kernel at once.
 
-    This replaces triton.compiler.compile, which Triton looks up at the first call of each kernel.
+    Triton's cache alone does not prevent that. This replaces triton.compiler.compile, which Triton
+    looks up at the first call of each kernel.
     """
     compiler = sys.modules.get("triton.compiler")
     if compiler is None or hasattr(compiler.compile, "__wrapped__"):

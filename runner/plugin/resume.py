@@ -1,6 +1,4 @@
-"""Implements --resume: verdicts in the report folder's results.json stand if nothing has changed
-since.
-"""
+"""Implements --resume: verdicts in the report folder stand if nothing has changed since."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Computes digests of the sources that verdicts depend on: runs with equal digests may be
-merged.
-"""
+"""Computes digests of the sources that verdicts depend on: equal digests allow a merge."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ def of_plugin(file: str) -> str:
 
 
 def _imported(files: set[Path], base: Path) -> set[Path]:
-    """Return the files below `base` that these files import directly or indirectly, by their
-    text.
-    """
+    """Return the files below `base` that these import directly or indirectly, by their text."""
     imported: set[Path] = set()
     while files := files - imported:
         imported |= files
@@ -87,9 +83,7 @@ def _imported(files: set[Path], base: Path) -> set[Path]:
 
 
 def _names_in(file: Path, base: Path) -> Iterable[tuple[Path, str]]:
-    """Yield (folder, dotted name) of everything that a file may import: for a.b.c also a and
-    a.b.
-    """
+    """Yield (folder, dotted name) of all that a file may import: for a.b.c also a and a.b."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # importing it raises the error
@@ -134,9 +128,7 @@ def _resolved(file: str) -> Path:
 
 
 def _elsewhere(path: Path) -> bool:
-    """Return whether a file is the suite's, which of_suite covers, or installed, and so has a
-    version.
-    """
+    """Return whether a file is the suite's, which of_suite covers, or installed, with a version."""
     installed = any(path.is_relative_to(folder) for folder in INSTALLED) or not PACKAGES.isdisjoint(path.parts)
     return installed or is_ours(str(path))
 

@@ -1,5 +1,4 @@
-"""Implements --untrusted: a plug-in's file is imported, and its functions are called, in a kernel
-process and nowhere else.
+"""Implements --untrusted: only a kernel process imports a plug-in's file and calls its functions.
 
 kernel.py: the kernel process, which imports the plug-in and answers questions. process.py: the
 judging side's handle on it. remote.py: an Implementation whose functions ask the kernel process.

@@ -48,7 +48,7 @@ class Operators:
 
 @dataclass
 class Observed:
-    """What the calls of one law used. It lives in the judging process."""
+    """The operators that the calls of one law used. It lives in the judging process."""
 
     calls: int = 0
     operators: Counter[str] = field(default_factory=Counter)

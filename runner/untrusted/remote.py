@@ -56,8 +56,8 @@ class Remote:
         return self._call("backward", "backward", {name: t for name, t in given.items() if t is not None}, options)
 
     def gradients(self, of: int, dout: torch.Tensor, wrt: list[str]) -> list[torch.Tensor | None]:
-        """Return autograd's gradients in the kernel process for the inputs `wrt` of its last
-        forward.
+        """Return the gradients of the last forward for the inputs `wrt`, by the kernel process's
+        autograd.
         """
         result = self._call("backward", "gradients", {"dout": dout}, {}, of=of, wrt=wrt)
         if not isinstance(result, tuple) or len(result) != len(wrt):
@@ -104,7 +104,7 @@ class Remote:
         try:
             header, blocks = tensors.pack(inputs)
         except tensors.TooLarge as error:
-            raise Undecided(f"with --untrusted inputs travel as bytes: {error}") from None
+            raise Undecided(f"with --untrusted inputs are sent as bytes: {error}") from None
         header |= more | {
             "ask": ask,
             "impl": self.number,
@@ -201,7 +201,7 @@ def _item(item: object, blocks: list[torch.Tensor]) -> Any:
 
 
 def _raise_if_raised(answer: dict) -> None:
-    """Raise the implementation's exception, as reported by the kernel process, under the same
+    """Raise the implementation's exception as the kernel process reported it, under the same
     name.
     """
     raised = answer.get("raised")
@@ -227,8 +227,9 @@ def _name(name: object) -> str:
 
 
 def _end_likewise(ended: KernelEnded) -> None:
-    """End the judging process in the way the kernel process ended, so that it is reported, shrunk
-    and replaced as usual.
+    """End the judging process the way the kernel process ended.
+
+    It is then reported, shrunk and replaced as usual.
     """
     if not NOW.isolated or not NOW.seen().in_call or ended.status is None:
         return

@@ -1,9 +1,9 @@
-"""Restricts through Landlock what the kernel process may write: its own folder, its own caches,
-devices.
+"""Restricts the writes of the kernel process to its own folder, its caches and devices.
 
-So it cannot change a report, a file of the suite, or a cache of other runs. The system also keeps
-it from tracing outside processes, reading their memory, or sending them signals. Reading files and
-using the network are not restricted: code that must not do so belongs in a container.
+This uses Landlock. So the process cannot change a report, a file of the suite, or a cache of other
+runs. The system also keeps it from tracing outside processes, reading their memory, or sending them
+signals. Reading files and using the network are not restricted: code that must not do so belongs in
+a container.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ def enter(folders: Iterable[str]) -> None:
 
 
 def hide_memory() -> None:
-    """Keep other processes of this user from reading this one's memory, with or without
-    Landlock.
-    """
+    """Keep other processes of this user from reading this one's memory, even without Landlock."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 

@@ -1,7 +1,7 @@
-"""Messages between the two processes: a header in JSON, then the blocks of bytes whose lengths it
-names.
+"""Messages between the two processes: a header in JSON, then blocks of bytes.
 
-Reading JSON runs no code of the sender. Every length is checked before memory is allocated for it.
+The header names the lengths of the blocks. Reading JSON runs no code of the sender. Every length is
+checked before memory is allocated for it.
 """
 
 from __future__ import annotations
