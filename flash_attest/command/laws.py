@@ -1,4 +1,4 @@
-"""flash-attest laws: what is judged, and on which planted bug each law was tried."""
+"""flash-attest laws: lists the laws, and the planted bug that each law was tried on."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ NAME = "laws"
 SUMMARY = "every law: its rule, what it needs, a planted bug that it catches"
 EPILOG = """\
   flash-attest laws                                 a line for each law
-  flash-attest laws query_sees_exactly_its_prefix   its whole rule, what it needs, all bugs planted for it
+  flash-attest laws query_sees_exactly_its_prefix   the whole rule, what it needs, and all bugs planted for it
   flash-attest laws --chapter causal --json         for a program
 
 Exit status: 0, or 2 if there is no such law.
 """
-WIDE = 240  # columns where there is no terminal
+WIDE = 240  # columns without a terminal
 
 
 def run(arguments: list[str]) -> int:
-    """Print them. Returns the exit status."""
+    """Print the laws. Returns the exit status."""
     parser = Parser(f"flash-attest {NAME}", "The laws of attention that implementations are judged by.", EPILOG)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all about these laws, with or without test_")
-    parser.add_argument("--chapter", metavar="NAME", help="only the laws of this chapter, as in causal")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="print everything about these laws; test_ may be left out"
+    )
+    parser.add_argument("--chapter", metavar="NAME", help="only the laws of this chapter, for example causal")
     parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
     options = parser.parse_args(arguments)
     try:
@@ -53,7 +55,7 @@ def run(arguments: list[str]) -> int:
 
 
 def described() -> list[dict]:
-    """Return all laws, and the contract, which is checked before them, as dicts that JSON takes."""
+    """Return all laws, and the contract check that precedes them, as dicts for JSON."""
     from flash_attest.mutants import ALL, CONTRACT
     from flash_attest.properties import test_contract
     from flash_attest.properties.law import Law, laws
@@ -78,19 +80,19 @@ def _described(law: Law, planted: list[dict]) -> dict:
 
 
 def needs_of(law: dict) -> str:
-    """Return what a law needs in words: what an implementation must declare, and a device."""
+    """Return in words what an implementation must declare for a law, and the device it needs."""
     return ", ".join([*law["needs"], *([f"{law['device']} only"] if law["device"] else [])])
 
 
 def first_sentence(rule: str) -> str:
-    """Return the beginning of a rule, up to the end of its first sentence or paragraph."""
+    """Return the first sentence of a rule, or its first paragraph if that ends earlier."""
     text = " ".join(rule.split("\n\n")[0].split())
     head, end, _ = text.partition(". ")
     return head + end.strip()
 
 
 def whole(law: dict) -> str:
-    """Return all about one law, as text."""
+    """Return everything about one law as text."""
     lines = [
         f"{law['name']}   ({law['chapter']})",
         "",

@@ -59,9 +59,7 @@ class Ending:
 
     @property
     def breaks(self) -> bool:
-        """Return whether the implementation broke the contract by ending the process that called
-        it.
-        """
+        """Return whether the implementation broke the contract: it ended the process in a call."""
         return self.seen.in_call and self.kind in (Kind.CRASHED, Kind.EXITED)
 
     @property

@@ -1,6 +1,4 @@
-"""A run of pytest that calls an implementation on some cases, and judges nothing
-(runner/alone.py).
-"""
+"""A pytest run that calls an implementation on some cases and judges nothing (runner/alone.py)."""
 
 from __future__ import annotations
 

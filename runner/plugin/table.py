@@ -80,7 +80,7 @@ SUITE = (
     Option("impl", "judge only these implementations (an unknown name lists the known ones)", metavar="A,B"),
     Option(
         "impl-from",
-        "judge the Implementation in this file (NAME, else IMPL or IMPLS); may be repeated; with = for a file outside "
+        "judge the Implementation in this file (NAME, else IMPL or IMPLS); may be given again; with = for a file outside "
         "this folder (--impl-from=/elsewhere/mine.py)",
         metavar="FILE.py[:NAME]",
         again=True,
@@ -118,7 +118,7 @@ OWN = (
         metavar="NAME",
         ini=True,
     ),
-    Option("seed", "the seed of the drawn cases, a whole number (0)", metavar="N", type=int, ini=True),
+    Option("seed", "which cases are drawn: a whole number (0)", metavar="N", type=int, ini=True),
     DEVICE,
     CASE,
     REPEATS,

@@ -56,8 +56,8 @@ class Remote:
         return self._call("backward", "backward", {name: t for name, t in given.items() if t is not None}, options)
 
     def gradients(self, of: int, dout: torch.Tensor, wrt: list[str]) -> list[torch.Tensor | None]:
-        """Return the gradients of the last forward for the inputs `wrt`, by the kernel process's
-        autograd.
+        """Return the gradients of the last forward for the inputs `wrt`, from the kernel
+        process.
         """
         result = self._call("backward", "gradients", {"dout": dout}, {}, of=of, wrt=wrt)
         if not isinstance(result, tuple) or len(result) != len(wrt):
@@ -201,9 +201,7 @@ def _item(item: object, blocks: list[torch.Tensor]) -> Any:
 
 
 def _raise_if_raised(answer: dict) -> None:
-    """Raise the implementation's exception as the kernel process reported it, under the same
-    name.
-    """
+    """Raise the implementation's exception as the kernel process reported it, under its name."""
     raised = answer.get("raised")
     if raised is None:
         return

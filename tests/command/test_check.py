@@ -111,7 +111,7 @@ def test_a_single_case_needs_no_workers(options, workers):
         (["mine.py", "--chapter", "casual"], "no chapter is called casual; did you mean causal? (chapters: backward, bias"),
         (["no_such_module:IMPL"], "no_such_module:IMPL: there is no module no_such_module"),
         (["package.no_such:IMPL"], "package.no_such:IMPL: there is no module package.no_such"),
-        (["mine.py", "torch_math"], "torch_math is one of our implementations, mine.py is not: judge them in two runs"),
+        (["mine.py", "torch_math"], "torch_math is one of ours, mine.py is not: judge them in two runs"),
         (["torch_math", "--untrusted"], "torch_math: --untrusted judges files: name FILE.py"),
         (["mine.py", "--seed", "x"], "argument --seed: x: should be a whole number, or random"),
         (["mine.py", "--shard", "3/2"], "argument --shard: 3/2: should be i/n"),

@@ -145,7 +145,7 @@ OUT = call(TILED, X).out
             "bias has dtype int64: should be a floating point dtype",
         ),
         ({"out": None}, "out is None: pass what attention returned"),
-        ({"out": (OUT, OUT)}, "out is a tuple: pass its tensors apart"),
+        ({"out": (OUT, OUT)}, "out is a tuple: pass its tensors separately"),
         ({"softmax_scale": "x"}, "softmax_scale='x': should be a number"),
         ({"causal": "yes"}, "causal='yes': should be one of False, True"),
         (
