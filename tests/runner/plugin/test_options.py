@@ -1,4 +1,7 @@
-"""Runs of the suite with options of users: wrong ones, the hook, known failures, a plug-in elsewhere. All in one process."""
+"""Runs with options of users: wrong options, the hook, known failures, an outside plug-in.
+
+All run in one process.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ def test_without_isolation_the_header_says_so(each):
 
 
 def test_a_plugin_may_be_outside_the_checkout(each):
-    """With `=`, because pytest takes a path after a space for a test and looks for its settings there."""
+    """It needs `=`: pytest takes a path after a space for a test, and looks there for settings."""
     here = each["outside"]
     assert here.returncode == 0, here.stdout
     assert results(here.report)["test_winning_key_is_copied[good]"]["verdict"] == "pass"
