@@ -1,4 +1,4 @@
-"""Helper: a run of pytest in somebody's repository, on a machine without a GPU."""
+"""Runs pytest in another repository, on a machine without a GPU."""
 
 from pathlib import Path
 

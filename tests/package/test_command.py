@@ -1,4 +1,4 @@
-"""The command flash-attest in a folder of somebody's, without Triton and Numba."""
+"""The command flash-attest in a user's folder, without Triton and Numba."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_every_command_has_help(installed, folder):
 
 
 def test_a_right_file_is_green(installed, hers):
-    """With as many workers as there are cores, as most runs have."""
+    """It has as many workers as there are cores, like most runs."""
     ran = installed.run("flash-attest", "check", "alone.py", "--profile", "smoke", "--chapter", "causal", folder=hers)
     assert ran.returncode == 0 and "5 pass   1 refused\n" in ran.stdout, ran.stdout
     assert (hers / "attest-report" / "results.json").is_file()
@@ -69,7 +69,7 @@ def test_doctor_says_what_is_missing(installed, folder):
 
 
 def test_a_race_in_cuda_is_traced(installed, hers):
-    """g++ compiles it, with headers and sources of the installed package."""
+    """g++ compiles it with headers and sources of the installed package."""
     ran = installed.run("flash-attest", "trace", "gpu/differences.py", folder=hers)
     assert ran.returncode == 1 and ran.stdout.endswith("\n1 found in 1 launch\n"), ran.stdout
     assert "read after write, no barrier between, differences.cu:5 and differences.cu:6\n" in ran.stdout, ran.stdout

@@ -1,4 +1,4 @@
-"""The examples that an installation brings: copied to a folder, and judged there as docs/use/first-verdict.md does."""
+"""The examples of an installation are copied and judged as in docs/use/first-verdict.md."""
 
 import pytest
 
@@ -7,9 +7,9 @@ from tests.package.installation import replay_of
 EXACTLY = "query_sees_exactly_its_prefix"
 
 
-@pytest.fixture(scope="session")  # the last test here runs after those of other files, when Triton is there
+@pytest.fixture(scope="session")  # the last test runs after those of other files, once Triton is installed
 def copied(installed, folder):
-    """Copy every example that is listed."""
+    """Copy every listed example."""
     here = folder / "examples"
     here.mkdir()
     listed = installed.run("flash-attest", "examples", folder=here).stdout.splitlines()

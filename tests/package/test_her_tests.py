@@ -1,4 +1,7 @@
-"""Her own tests, her options, @attention_laws and assert_attention_close, in one run with two workers."""
+"""An author's tests and options, @attention_laws and assert_attention_close in one run.
+
+The run has two workers.
+"""
 
 import re
 
@@ -13,7 +16,7 @@ REPORT = "a report"
 
 @pytest.fixture(scope="module")
 def printed(installed, hers) -> str:
-    """Run some laws and all else. The folder of the report is there already, and has a space in its name."""
+    """Run some laws and all other tests. The report folder exists, and has a space in its name."""
     (hers / REPORT).mkdir()
     chosen = f"{OUT} or {CONTRACT} or close or hers"
     ran = installed.run("pytest", "-n", 2, "-rA", "-k", chosen, *HER_OPTIONS, "--attest-report", REPORT, folder=hers)

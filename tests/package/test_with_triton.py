@@ -1,4 +1,7 @@
-"""A Triton test that was written for a GPU, on a machine without one. It runs when all else has run without Triton."""
+"""A Triton test that was written for a GPU, on a machine without one.
+
+It runs after everything that has to run without Triton.
+"""
 
 import pytest
 
