@@ -89,9 +89,9 @@ def assert_attention_close(
     if out is None:
         raise ValueError("out is None: pass what attention returned; does the function return something?")
     # Convert all tensors to PyTorch's, in the layout (batch, seqlen, nheads, headdim).
-    given = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias}
+    values = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias}
     operands = {"q": q, "k": k, "v": v, "dout": dout, "bias": bias}
-    results = {name: as_tensor(name, value) for name, value in given.items() if value is not None}
+    results = {name: as_tensor(name, value) for name, value in values.items() if value is not None}
     tensors = {name: as_tensor(name, value) for name, value in operands.items() if value is not None}
     _check_options(layout, causal_alignment, inputs, causal, softmax_scale)
     if layout == "bhsd":
@@ -198,9 +198,11 @@ def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> 
     if x.q.dtype not in DTYPES:
         known = ", ".join(map(text_of, DTYPES))
         raise ValueError(f"q has dtype {text_of(x.q.dtype)}: should be one of {known}")
-    wanted = [name for name in GRADIENTS if name in results]
-    if wanted and x.dout is None:
-        raise ValueError(f"{', '.join(wanted)} given without dout: pass the gradient of the loss with respect to out")
+    gradients = [name for name in GRADIENTS if name in results]
+    if gradients and x.dout is None:
+        raise ValueError(
+            f"{', '.join(gradients)} given without dout: pass the gradient of the loss with respect to out"
+        )
     if "dbias" in results and x.bias is None:
         raise ValueError("dbias given without bias")
     (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape

@@ -147,8 +147,8 @@ def compute_sanitizer() -> Line:
 
     path = find()
     lost = "the law sanitizers_report_nothing is not judged on a GPU"
-    found = path or "not in CUDA_HOME, PATH and /usr/local/cuda*"
-    return Line("compute-sanitizer", OK if path else MISSING, found, lost, "install the CUDA toolkit")
+    location = path or "not in CUDA_HOME, PATH and /usr/local/cuda*"
+    return Line("compute-sanitizer", OK if path else MISSING, location, lost, "install the CUDA toolkit")
 
 
 def gxx() -> Line:
@@ -288,5 +288,5 @@ def _words(error: Exception) -> str:
 
 def _lacks(name: str, problem: str, lost: str) -> Line:
     """Return the line of a missing library, from a message "X is not installed: COMMAND"."""
-    found, _, get = problem.partition(": ")
-    return Line(name, MISSING, found, lost, get)
+    missing, _, get = problem.partition(": ")
+    return Line(name, MISSING, missing, lost, get)

@@ -40,17 +40,17 @@ def run(arguments: list[str]) -> int:
         parser.error(str(error))
     import flash_attest.required  # noqa: F401
 
-    shown = [
+    listed = [
         law
         for law in described()
         if (not wanted or law["name"] in wanted) and chapter in (None, f"test_{law['chapter']}")
     ]
     if options.json:
-        print(json.dumps(shown, indent=1))
+        print(json.dumps(listed, indent=1))
     elif wanted:
-        print("\n\n".join(map(whole, shown)))
+        print("\n\n".join(map(whole, listed)))
     else:
-        _print_table(shown)
+        _print_table(listed)
     return 0
 
 
@@ -107,7 +107,7 @@ def whole(law: dict) -> str:
     return "\n".join(lines)
 
 
-def _print_table(shown: list[dict]) -> None:
+def _print_table(listed: list[dict]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -115,9 +115,9 @@ def _print_table(shown: list[dict]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("law", "chapter", "rule", "needs", "a planted bug"):
         table.add_column(heading, overflow="fold")
-    for law in shown:
+    for law in listed:
         bug = law["planted"][0]["name"] if law["planted"] else ""
         name = law["name"].removeprefix(chapters.PREFIX)
         table.add_row(name, law["chapter"], first_sentence(law["rule"]), needs_of(law), bug)
     console.print(table, markup=False)
-    console.print(f"{len(shown)} laws; flash-attest laws NAME has the whole rule", highlight=False)
+    console.print(f"{len(listed)} laws; flash-attest laws NAME has the whole rule", highlight=False)

@@ -193,12 +193,14 @@ class Isolated:
             else:
                 result = self.judge.law(self.objects[request["law"]], impl)
         known = self.judge.plan.known
-        tried = known.contract(impl, device)
-        tried = tried if isinstance(tried, Tried) else Tried([], judged=False)
+        contract = known.contract(impl, device)
+        contract = contract if isinstance(contract, Tried) else Tried([], judged=False)
         return {
             "result": record_of(result),
-            "kept": tried.judged and not tried.problems and tried.undecided is None,
-            "lost": [tried.lost, tried.problems[0]] if tried.lost else [],  # the contract's case, what happened
+            "kept": contract.judged and not contract.problems and contract.undecided is None,
+            "lost": [contract.lost, contract.problems[0]]
+            if contract.lost
+            else [],  # the contract's case, what happened
             "lost_gpu": known.lost_case,
             "over": bool(known.lost_in) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
         }
@@ -243,8 +245,8 @@ class Isolated:
                 time.sleep(PAUSE)  # what died may still hold the GPU
                 ending = process.begin()
             if ending:
-                said = "; ".join(["", *ending.printed[-1:]])
-                self._not_up[judges] = f"no judging process comes up: {ending.words}{said}"
+                last_line = "; ".join(["", *ending.printed[-1:]])
+                self._not_up[judges] = f"no judging process comes up: {ending.words}{last_line}"
             else:
                 self._process, self._judges = process, judges
                 self.device_name = process.hello.get("device_name", "") or self.device_name

@@ -55,8 +55,8 @@ class Chosen:
         if self.untrusted:
             return untrusted_entries(argument, self.options.case_timeout)
         if argument not in self.unloadable:
-            tried = self.worker is not None or not self.options.may_isolate or not registry.can_be_tried(argument)
-            self.unloadable[argument] = "" if tried else importing.problem_of(argument, self.options.case_timeout)
+            importable = self.worker is not None or not self.options.may_isolate or not registry.can_be_tried(argument)
+            self.unloadable[argument] = "" if importable else importing.problem_of(argument, self.options.case_timeout)
         if problem := self.unloadable[argument]:
             return [importing.unloadable(argument, problem)]
         return importing.imported(argument)

@@ -112,12 +112,12 @@ class Options:
     @property
     def device(self) -> str:
         """Return "cuda" or "cpu", as --device says."""
-        wanted, there = self.given("device"), torch.cuda.is_available()
-        if wanted == "cuda" and not there:
+        device, available = self.given("device"), torch.cuda.is_available()
+        if device == "cuda" and not available:
             raise self.wrong(
                 "device", f"cuda: torch.cuda.is_available() is False here; --{self.prefix}device cpu judges on the CPU"
             )
-        return "cuda" if there and wanted != "cpu" else "cpu"
+        return "cuda" if available and device != "cpu" else "cpu"
 
     @property
     def repeats(self) -> int:
@@ -210,8 +210,8 @@ class OwnOptions(Options):
     @property
     def case_timeout(self) -> float:
         """Return the seconds that a call may take, from --attest-case-timeout."""
-        given = self.given("case-timeout")
-        return table.CASE_TIMEOUT.default if given is None else given
+        seconds = self.given("case-timeout")
+        return table.CASE_TIMEOUT.default if seconds is None else seconds
 
     @functools.cached_property
     def seed(self) -> int:

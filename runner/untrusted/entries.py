@@ -28,9 +28,9 @@ def check_options(files: Sequence[str], names: str | None) -> None:
     """Raise RegistryError if there is nothing untrusted to judge, or something trusted."""
     if not files:
         raise RegistryError("--untrusted: judges what --impl-from names; add --impl-from FILE.py")
-    wanted = named(names or "")
-    known = {entry.name for entry in ours(wanted)}
-    if mixed := [name for name in wanted if name in known]:
+    chosen = named(names or "")
+    known = {entry.name for entry in ours(chosen)}
+    if mixed := [name for name in chosen if name in known]:
         raise RegistryError(
             f"--untrusted --impl {names}: {', '.join(mixed)} is one of ours, which are judged without --untrusted"
         )
@@ -59,8 +59,10 @@ def from_file(argument: str, limit: float) -> list[Entry]:
 
 def header() -> str:
     """Return what a run says at its start."""
-    kept = "it writes to its own folder only" if sandbox.version() else "no Landlock here: it writes where you can"
-    return f"flash-attest: untrusted: files are imported, and called, in a kernel process ({kept})"
+    restriction = (
+        "it writes to its own folder only" if sandbox.version() else "no Landlock here: it writes where you can"
+    )
+    return f"flash-attest: untrusted: files are imported, and called, in a kernel process ({restriction})"
 
 
 def _entry(process: KernelProcess, number: int, record: object, file: Path) -> Implementation | Absent | Unloadable:

@@ -82,10 +82,10 @@ class Kernel:
         """Call forward(q, k, v, **options)."""
         import torch
 
-        x, memories, given = self._inputs(request, blocks)
+        x, memories, keywords = self._inputs(request, blocks)
         forward = self.impls[request["impl"]].forward
         with torch.set_grad_enabled(request["grad"]):
-            result, operators = self._call(request, lambda: forward(x["q"], x["k"], x["v"], **given))
+            result, operators = self._call(request, lambda: forward(x["q"], x["k"], x["v"], **keywords))
         if request["grad"]:
             out = result[0] if isinstance(result, (tuple, list)) and result else result
             self.graph = (request["n"], out, x)
@@ -95,11 +95,11 @@ class Kernel:
         """Call backward(dout, q, k, v, out, lse, **options)."""
         import torch
 
-        x, memories, given = self._inputs(request, blocks)
+        x, memories, keywords = self._inputs(request, blocks)
         backward = self.impls[request["impl"]].backward
         operands = [x.get(name) for name in ("dout", "q", "k", "v", "out", "lse")]
         with torch.no_grad():
-            result, operators = self._call(request, lambda: backward(*operands, **given))
+            result, operators = self._call(request, lambda: backward(*operands, **keywords))
         written = self._written(memories, blocks)
         return self._described(request, result, ("dq", "dk", "dv", "dbias"), operators, written)
 
@@ -125,10 +125,10 @@ class Kernel:
         if self.rooms is None:
             self.rooms = Rooms()
         x, memories = unpack(request, blocks, self.rooms)
-        given = dict(request.get("options", {}))
+        keywords = dict(request.get("options", {}))
         if request.get("takes_bias"):
-            given["bias"] = x.get("bias")
-        return x, memories, given
+            keywords["bias"] = x.get("bias")
+        return x, memories, keywords
 
     def _call(self, request: dict, function) -> tuple[object, list[str]]:
         """Run a call. Returns its result and the operators that it used."""

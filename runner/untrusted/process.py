@@ -198,18 +198,20 @@ def _caches(folder: Path) -> tuple[list[str], dict[str, str]]:
         base.mkdir(mode=0o700, exist_ok=True)
     except (EmulatorError, OSError):
         base = folder
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
     paths = [
-        path for path in kept.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != IMPORTED_FROM
+        path
+        for path in variables.pop("PYTHONPATH", "").split(os.pathsep)
+        if path and Path(path).resolve() != IMPORTED_FROM
     ]
     if paths:
-        kept["PYTHONPATH"] = os.pathsep.join(paths)
+        variables["PYTHONPATH"] = os.pathsep.join(paths)
     named = {
         "FLASH_ATTEST_CACHE": base, "XDG_CACHE_HOME": base, "TRITON_CACHE_DIR": base / "triton",
         "TORCHINDUCTOR_CACHE_DIR": base / "inductor", "TORCH_EXTENSIONS_DIR": base / "extensions",
         "NUMBA_CACHE_DIR": base / "numba", "CUDA_CACHE_PATH": base / "nv", "TMPDIR": folder,
     }  # fmt: skip
-    if "PYTHONPYCACHEPREFIX" in kept:
+    if "PYTHONPYCACHEPREFIX" in variables:
         named["PYTHONPYCACHEPREFIX"] = base / "modules"
     quiet = {"KINETO_LOG_LEVEL": "99"}  # silences the profiler that observes operators
-    return [str(base)], kept | quiet | {name: str(path) for name, path in named.items()}
+    return [str(base)], variables | quiet | {name: str(path) for name, path in named.items()}

@@ -38,12 +38,12 @@ class Remote:
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Any:
         """Call the implementation's forward. Returns its result in memory of this process."""
         self.observed.begins()
-        given = {"q": q, "k": k, "v": v}
+        inputs = {"q": q, "k": k, "v": v}
         grad = torch.is_grad_enabled()
-        result = self._call("forward", "forward", given, options, grad=grad)
+        result = self._call("forward", "forward", inputs, options, grad=grad)
         if not grad:
             return result
-        number, leaves = self.process.number, given | {"bias": options.get("bias")}
+        number, leaves = self.process.number, inputs | {"bias": options.get("bias")}
         outs = list(result) if isinstance(result, (tuple, list)) else [result]
         if not outs or not isinstance(outs[0], torch.Tensor) or not outs[0].requires_grad:
             return result
@@ -52,8 +52,8 @@ class Remote:
 
     def backward(self, dout, q, k, v, out, lse, **options: Any) -> Any:
         """Call the implementation's backward."""
-        given = {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}
-        return self._call("backward", "backward", {name: t for name, t in given.items() if t is not None}, options)
+        inputs = {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}
+        return self._call("backward", "backward", {name: t for name, t in inputs.items() if t is not None}, options)
 
     def gradients(self, of: int, dout: torch.Tensor, wrt: list[str]) -> list[torch.Tensor | None]:
         """Return the gradients of the last forward for the inputs `wrt`, from the kernel
@@ -98,9 +98,11 @@ class Remote:
         observed, self.observed = self.observed, Observed()
         return observed.as_dict() if observed.calls or observed.processes else {}
 
-    def _call(self, phase: str, ask: str, given: dict[str, torch.Tensor], options: dict[str, Any], **more: Any) -> Any:
+    def _call(
+        self, phase: str, ask: str, tensors_by_name: dict[str, torch.Tensor], options: dict[str, Any], **more: Any
+    ) -> Any:
         takes_bias, bias = "bias" in options, options.get("bias")
-        inputs = given | ({"bias": bias} if bias is not None else {})
+        inputs = tensors_by_name | ({"bias": bias} if bias is not None else {})
         try:
             header, blocks = tensors.pack(inputs)
         except tensors.TooLarge as error:

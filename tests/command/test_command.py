@@ -40,9 +40,9 @@ def test_help_imports_nothing_that_takes_long(words):
 
     Modules are counted, as seconds depend on the machine.
     """
-    ran = subprocess.run([sys.executable, "-c", LOADED, *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    _, status, *modules = ran.stderr.split()
-    assert status == "0" and "flash-attest" in ran.stdout
+    run = subprocess.run([sys.executable, "-c", LOADED, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    _, status, *modules = run.stderr.split()
+    assert status == "0" and "flash-attest" in run.stdout
     assert [name for name in SLOW if name in modules] == []
 
 
@@ -105,11 +105,11 @@ def test_an_option_that_is_like_none_points_to_the_help(capsys):
 )  # fmt: skip
 def test_a_missing_package_is_one_line(words, tmp_path):
     hidden = "from flash_attest import packages\npackages.is_there = lambda module: module != 'mpmath'\n"
-    ran = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", hidden + LOADED, *words],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
     )  # fmt: skip
-    line, modules = ran.stderr.splitlines()
+    line, modules = run.stderr.splitlines()
     assert line == "flash-attest needs mpmath: pip install -r requirements.txt"
     assert modules.split()[:2] == ["status", "4"] and "torch" not in modules.split()
 
@@ -125,8 +125,8 @@ def test_ctrl_c_is_no_traceback(monkeypatch, capsys):
 
 def test_a_reader_that_ends_early_is_no_traceback():
     program = f"{sys.executable} -m flash_attest --help | true; echo ${{PIPESTATUS[0]}}"
-    ran = subprocess.run(["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, env=os.environ)
-    assert ran.stdout.strip() in ("0", "1") and ran.stderr == ""
+    run = subprocess.run(["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, env=os.environ)
+    assert run.stdout.strip() in ("0", "1") and run.stderr == ""
 
 
 # --- suggestions ----------------------------------------------------------------------------------

@@ -99,15 +99,15 @@ def page(tmp_path_factory, gxx) -> list[tuple[Step, runs.Run]]:
 
 
 def test_commands_print_what_the_page_says(page):
-    for step, ran in page:
-        assert prints(step.shown, ran.stdout.splitlines()), f"{shlex.join(step.command)}\n{ran.stdout}"
-    assert [ran.returncode for _, ran in page] == STATUSES
+    for step, result in page:
+        assert prints(step.shown, result.stdout.splitlines()), f"{shlex.join(step.command)}\n{result.stdout}"
+    assert [result.returncode for _, result in page] == STATUSES
 
 
 def test_the_readme_shows_that_failure(page):
     (step,) = steps(f"```console\n{FAILURE}```\n")
-    (ran,) = [ran for other, ran in page if other.command == step.command]
-    assert prints(step.shown, ran.stdout.splitlines()), ran.stdout
+    (result,) = [result for other, result in page if other.command == step.command]
+    assert prints(step.shown, result.stdout.splitlines()), result.stdout
 
 
 def test_the_readme_shows_a_race_that_is_traced(cu):
@@ -129,8 +129,8 @@ def test_the_readme_shows_a_race_that_is_traced(cu):
 def test_the_readmes_plug_in_is_right(tmp_path):
     (tmp_path / "my_attention.py").write_text(PYTHON[0])
     words = shlex.split("flash-attest check my_attention.py --chapter causal --profile smoke")
-    ran = run(words, tmp_path)
-    assert ran.returncode == 0, ran.stdout
+    result = run(words, tmp_path)
+    assert result.returncode == 0, result.stdout
 
 
 def test_the_readmes_tests_are_right():

@@ -23,6 +23,6 @@ def test_no_module_has_two_names():
     rooms = {path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()}
     assert len(rooms) >= 9 and all((ROOMS / room).is_dir() for room in rooms)
     program = PROGRAM.replace("{rooms!r}", repr(rooms))
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[-1:] == [""], ran.stdout
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1:] == [""], run.stdout

@@ -102,6 +102,6 @@ def replay_of(printed: str) -> str:
 
 def _output(*command: str, folder: Path) -> str:
     """Run a command that has to succeed. Returns its output."""
-    ended = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}"
-    return ended.stdout
+    process = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.returncode == 0, f"{' '.join(command)}\n{process.stdout}"
+    return process.stdout

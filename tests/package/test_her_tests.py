@@ -19,9 +19,9 @@ def printed(installed, hers) -> str:
     """Run some laws and all other tests. The report folder exists, and has a space in its name."""
     (hers / REPORT).mkdir()
     chosen = f"{OUT} or {CONTRACT} or close or hers"
-    ran = installed.run("pytest", "-n", 2, "-rA", "-k", chosen, *HER_OPTIONS, "--attest-report", REPORT, folder=hers)
-    assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout
-    return ran.stdout
+    run = installed.run("pytest", "-n", 2, "-rA", "-k", chosen, *HER_OPTIONS, "--attest-report", REPORT, folder=hers)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
+    return run.stdout
 
 
 def test_right_kernels_pass_and_wrong_ones_fail(printed):
@@ -55,5 +55,5 @@ def test_the_report_is_written(printed, hers):
 def test_the_replay_line_fails_again_in_a_shell(printed, installed, hers):
     line = replay_of(printed)
     assert line.startswith(f"pytest 'tests/test_attention.py::test_wrong[{OUT}]' --attest-case 'seqlen_q="), printed
-    ran = installed.shell(line, hers)
-    assert ran.returncode == pytest.ExitCode.TESTS_FAILED and "1 failed" in ran.stdout, ran.stdout
+    run = installed.shell(line, hers)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED and "1 failed" in run.stdout, run.stdout

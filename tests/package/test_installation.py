@@ -29,9 +29,9 @@ def test_pip_finds_nothing_broken(installed):
 
 
 def test_the_environment_knows_nothing_of_the_checkout(installed, folder):
-    ran = installed.run("python", "-c", IMPORTED, folder=folder)
-    assert ran.returncode == 0, ran.stdout
-    facts = json.loads(ran.stdout)
+    run = installed.run("python", "-c", IMPORTED, folder=folder)
+    assert run.returncode == 0, run.stdout
+    facts = json.loads(run.stdout)
     assert facts["file"].startswith(str(installed.root)) and len(facts["names"]) > 8
     assert not [name for name in facts["path"] if name.startswith(str(ROOT))]
     site = next(installed.root.glob("lib/python*/site-packages"))

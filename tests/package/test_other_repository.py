@@ -33,10 +33,10 @@ def other(folder):
 
 
 def test_its_tests_pass_and_import_no_torch(installed, other):
-    ran = installed.run("pytest", folder=other)
-    assert ran.returncode == 0 and re.search(r"^plugins: .*flash-attest-\d", ran.stdout, re.MULTILINE), ran.stdout
-    ran = installed.run("pytest", *OFF, folder=other)
-    assert ran.returncode == 0 and "flash-attest" not in ran.stdout, ran.stdout
+    run = installed.run("pytest", folder=other)
+    assert run.returncode == 0 and re.search(r"^plugins: .*flash-attest-\d", run.stdout, re.MULTILINE), run.stdout
+    run = installed.run("pytest", *OFF, folder=other)
+    assert run.returncode == 0 and "flash-attest" not in run.stdout, run.stdout
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_it_costs_nothing_to_speak_of(installed, other, arguments, capsys):
     for n in range(MOST + 1):
         for plugged in (True, False):
             began = time.perf_counter()
-            ran = installed.run("python", "-c", PROGRAM, *(() if plugged else OFF), *arguments, folder=other)
+            run = installed.run("python", "-c", PROGRAM, *(() if plugged else OFF), *arguments, folder=other)
             if n:  # the first run compiles the modules
                 wall[plugged].append(time.perf_counter() - began)
-                for values, word in zip((used, peak), ran.stdout.split()[-2:], strict=True):
+                for values, word in zip((used, peak), run.stdout.split()[-2:], strict=True):
                     values[plugged].append(float(word))
         more = [min(values[True]) - min(values[False]) for values in (used, peak) if n]
         if n >= FEWEST and more[0] < MOST_SECONDS and more[1] < MOST_MIB:

@@ -38,14 +38,14 @@ def added(monkeypatch, tmp_path):
     Further calls are failures of the same run.
     """
     monkeypatch.setattr(session, "visible_gpus", lambda: ["0"])
-    traced, asked = Counter(), []
+    traced, targets = Counter(), []
 
     def add(answer=RACE, impl=IMPL, law=LAW, **options):
         plan, plug_in = Plan(device="cuda", goes_on=options.pop("goes_on", True)), options.pop("plug_in", True)
         judge = Judge(plan, [Entry(impl, "", "--impl-from=mine.py" if plug_in else "")], tmp_path, "main")
 
         def ask(judges, request):
-            asked.append(judges)
+            targets.append(judges)
             if isinstance(answer, Exception):
                 raise answer
             return answer
@@ -55,7 +55,7 @@ def added(monkeypatch, tmp_path):
         tracing.add_trace(judge.judgement(law, impl), result, traced, ask)
         return result
 
-    add.asked = asked
+    add.asked = targets
     return add
 
 

@@ -206,9 +206,9 @@ def shard_of(record: dict, **facts) -> dict:
     ],
 )  # fmt: skip
 def test_what_are_not_the_parts_of_one_run_is_refused(parts, wrong, words):
-    given = copy.deepcopy(wrong(parts["one"], parts["two"]))
+    records = copy.deepcopy(wrong(parts["one"], parts["two"]))
     with pytest.raises(MergeError) as error:
-        merged({str(n): record for n, record in enumerate(given)})
+        merged({str(n): record for n, record in enumerate(records)})
     assert words in str(error.value)
 
 

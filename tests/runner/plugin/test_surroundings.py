@@ -87,12 +87,12 @@ def test_a_replay_line_is_run_by_a_shell(tmp_path, monkeypatch, how):
     odd.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "attest_hooked.py").write_text(HOOKED)
-    given = ("-p", "attest_hooked", "--impl", "wrong_shape")
+    sources = ("-p", "attest_hooked", "--impl", "wrong_shape")
     if how != "-p":
         file, colon, name = how.partition(":")
         shutil.copy(PLUGINS / file, odd / "a  b's.py")
-        given = (f"--impl-from={odd}/a  b's.py{colon}{name}",)
-    attest(*given, "-k", "sees_exactly or test_contract", report=tmp_path / "first")
+        sources = (f"--impl-from={odd}/a  b's.py{colon}{name}",)
+    attest(*sources, "-k", "sees_exactly or test_contract", report=tmp_path / "first")
     entry = next(e for e in results(tmp_path / "first").values() if e["verdict"] == "fail")
     assert entry["replay"] in entry["message"]
     before = set(tmp_path.iterdir())

@@ -33,10 +33,10 @@ def run(folder, files, *arguments):
     (folder / "after.py").write_text(
         "import dataclasses\nfrom tests.plugins import good\nIMPL = dataclasses.replace(good.IMPL, name='after')\n"
     )
-    given = [f"--impl-from={file}" for file in (PLUGINS / "good.py", *files, folder / "after.py")]
+    sources = [f"--impl-from={file}" for file in (PLUGINS / "good.py", *files, folder / "after.py")]
     began = time.perf_counter()
     process = attest(
-        *("-n", "0", "--hypothesis-profile", "smoke", "-k", f"{LAW} or test_contract_is_kept", *arguments, *given),
+        *("-n", "0", "--hypothesis-profile", "smoke", "-k", f"{LAW} or test_contract_is_kept", *arguments, *sources),
         report=folder / "report",
     )
     assert time.perf_counter() - began < LONGEST
