@@ -52,10 +52,10 @@ def test_pauses(law):
 def test_an_option_comes_before_the_settings(repository):
     """The option wins even with its default value."""
     with beside(repository, PAUSES) as file:
-        chosen = ("-q", file, "-k", "contract", "-o", "attest_case_timeout=0.1")
+        chosen = ("-q", "-rs", file, "-k", "contract", "-o", "attest_case_timeout=0.5")
         run = pytest_in(repository, *chosen)
         assert "flash-attest: pauses: 1 undecided" in run.stdout, run.stdout
-        assert "forward does not return within 0.1 s" in run.stdout, run.stdout
+        assert "forward does not return within 0.5 s" in run.stdout, run.stdout
         run = pytest_in(repository, *chosen, "--attest-case-timeout", "120")
         assert run.returncode == 0, run.stdout
 
