@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from pathlib import Path
@@ -37,6 +38,7 @@ def trusted_verdict(name: str, law: str) -> str:
     ours, theirs = context.Pipe(duplex=False)
 
     def judge_there() -> None:
+        gc.unfreeze()  # an earlier test may have hidden the oracle from gc.get_objects()
         nothing = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):
             os.dup2(nothing, stream)
