@@ -23,7 +23,7 @@ def keep_modules_compiled() -> None:
     """
     if not sys.dont_write_bytecode:
         return
-    if os.environ.get("PYTHONPYCACHEPREFIX"):  # the user has chosen a folder, which stays unwritten
+    if os.environ.get("PYTHONPYCACHEPREFIX"):  # the user's folder, which must not be written to
         return
     if Path(
         cache_from_source(find_spec("torch").origin)

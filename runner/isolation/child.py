@@ -115,6 +115,7 @@ def keep(requests: int, answers: int) -> int:
         os.close(inner)
         os.close(answers)
         return outer
+    # This is the keeper: pass answers on until the judging process has ended.
     os.close(requests)
     os.close(outer)
     end, events = os.pidfd_open(judging), select.poll()
@@ -125,6 +126,7 @@ def keep(requests: int, answers: int) -> int:
             os.write(answers, data)
         else:
             break
+    # End in the same way.
     _, status = os.waitpid(judging, 0)
     if os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -85,6 +85,7 @@ class JudgingProcess:
             os.close(self._requests)
             os.close(self._answers)
             child.run(requests, answers, self.start, self.answer, self._printed, self._stack, parent, self.kept)
+        # The parent: wait until the process is up.
         os.close(requests)
         os.close(answers)
         self._end = os.pidfd_open(self.pid)

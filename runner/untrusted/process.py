@@ -118,6 +118,7 @@ class KernelProcess:
         return _status(process)
 
     def _start(self, until: float | None) -> None:
+        # A fork must not use the process of its parent.
         if self._process is not None and self._owner != os.getpid():
             self.end()
         if self._process is not None:
