@@ -27,9 +27,7 @@ from flash_attest.emulation import emulated
 
 
 def imported(name: str) -> ModuleType:
-    """Import a module, by its full name, that asks torch for a GPU at import.
-
-    Returns the module.
+    """Import a module that asks torch for a GPU when it is imported. Returns the module.
 
         module = imported("package.attention")
 

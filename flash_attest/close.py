@@ -77,8 +77,8 @@ def assert_attention_close(
         lets them all go the same way, as when scores tie or all weights are nearly equal.
         None decides by looking at q and k.
 
-    Returns the worst z of each result. z is the error in standard deviations of a correct kernel's
-    error; the limit is 8.
+    Returns {name of a result: its worst z}. z is the error in standard deviations of a correct
+    kernel's error; the limit is 8.
 
     Raises AssertionError for the first result that is too far off. The message has the element, its
     value and the expected one, the location of wrong elements, and the other definition of
