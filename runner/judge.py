@@ -55,7 +55,7 @@ class Judge:
         origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
     ):
         self.plan = plan
-        self.device_name = ""  # of a GPU
+        self.device_name = ""  # the GPU's name
         self.origins = {entry.name: origin_of(entry) for entry in entries}
         self.threads = {entry.name: entry.threads for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}

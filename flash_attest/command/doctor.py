@@ -23,7 +23,7 @@ EPILOG = """\
 Exit status: 0 implementations can be judged on the CPU here, whatever else is missing; 1 something that every run needs is
 broken.
 """
-OLDEST = (3, 10)  # of Python
+OLDEST = (3, 10)  # version of Python
 SPARSE = 1 << 37  # bytes of address space that the largest law maps on a CPU
 OK, MISSING, BROKEN = "ok", "missing", "broken"
 

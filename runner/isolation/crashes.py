@@ -19,7 +19,7 @@ from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.runner.isolation.child import as_result
 from flash_attest.runner.isolation.endings import Ending
 
-# (case, seconds for a call) -> what becomes of the case in a process of its own
+# (case, seconds for a call) -> the answer of a fresh process, or how it ended
 EndedBy = Callable[[Case, float], Ending | dict]
 Found = TypeVar("Found", Ending, Result)
 RIGHT_ALONE = "in a fresh process this case alone is right: it fails because of earlier calls, or comes and goes"

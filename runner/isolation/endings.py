@@ -40,7 +40,7 @@ FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 class Kind(Enum):
     """The ways in which a process may end."""
 
-    CRASHED = "crashed"  # by a signal of its own making
+    CRASHED = "crashed"  # by a signal that it caused itself
     EXITED = "exited"
     TIMED_OUT = "timed out"
     KILLED = "killed"

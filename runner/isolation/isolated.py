@@ -242,7 +242,7 @@ class Isolated:
         if self._process is None and judges not in self._not_up:
             process = self._new_process(judges, self.limit)
             if ending := process.begin():
-                time.sleep(PAUSE)  # what died may still hold the GPU
+                time.sleep(PAUSE)  # the dead process may still hold the GPU
                 ending = process.begin()
             if ending:
                 last_line = "; ".join(["", *ending.printed[-1:]])

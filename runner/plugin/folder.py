@@ -80,7 +80,7 @@ class Folder:
                     who = os.read(descriptor, 4096).decode(errors="replace").strip() or "another process"
                     os.close(descriptor)
                     raise FolderError(f"--report {self.path}: in use by {who}: {ANOTHER}") from None
-                return descriptor  # a file system without locks
+                return descriptor  # the file system has no locks
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(file)):
                     return descriptor

@@ -74,7 +74,7 @@ def split(items: list[pytest.Item], shard: Shard, device: str) -> tuple[list[pyt
         "of": shard.of,
         "tests": len(line) - len(elsewhere),
         "tests_of_all": len(line),
-        "digest_of_all": hashlib.sha256(names.encode()).hexdigest()[:16],  # the parts of one run have the same
+        "digest_of_all": hashlib.sha256(names.encode()).hexdigest()[:16],  # equal in all parts of a run
     }
     return [i for i in items if i not in elsewhere], [i for i in items if i in elsewhere], facts
 

@@ -86,7 +86,7 @@ def _names_in(file: Path, base: Path) -> Iterable[tuple[Path, str]]:
     """Yield (folder, dotted name) of all that a file may import: for a.b.c also a and a.b."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # importing it raises the error
+    except (OSError, SyntaxError, ValueError):  # importing the file reports it
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

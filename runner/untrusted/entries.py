@@ -46,7 +46,7 @@ def from_file(argument: str, limit: float) -> list[Entry]:
         problem = "\n".join([f"{file}: importing it ends the kernel process: {ended.words}", *ended.printed])
         return [Entry(Unloadable(as_name(file.stem), problem), str(file), option)]
     finally:
-        process.end()  # judging is for another process, which starts its own
+        process.end()  # the judging process starts its own
     if isinstance(refused := answer.get("refused"), str):
         raise RegistryError(refused)
     records_sent = answer.get("declared")

@@ -20,7 +20,7 @@ from contextlib import nullcontext
 
 PR_SET_PDEATHSIG = 1
 MOST_PRINTED = 1 << 20  # bytes of output, after which the file is emptied
-KEPT = 4  # answers whose outputs can be looked at again
+KEPT = 4  # answers whose outputs can be read again
 NOTHING: dict = {}
 
 memcmp = ctypes.CDLL(None).memcmp

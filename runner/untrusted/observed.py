@@ -52,7 +52,7 @@ class Observed:
 
     calls: int = 0
     operators: Counter[str] = field(default_factory=Counter)
-    processes: int = 0  # that ended in a call
+    processes: int = 0  # number that ended in a call
     _this_call: set[str] = field(default_factory=set)
 
     def begins(self) -> None:

@@ -47,7 +47,7 @@ class KernelProcess:
 
     def __init__(self, argument: str):
         self.argument = argument
-        self.number = 0  # of the last request
+        self.number = 0  # number of the last request
         self._folder = tempfile.TemporaryDirectory(prefix="attest-kernel-")
         self._process: subprocess.Popen | None = None
         self._owner = 0
