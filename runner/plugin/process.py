@@ -54,7 +54,7 @@ def prepare(device: str, is_worker: bool) -> dict:
     # wait for them forever.
     if is_worker or device == "cpu" or NOW.isolated:
         torch.set_num_threads(1)
-    # torch.compile raises the limit for good. Raised before, no implementation seems to change it.
+    # torch.compile raises the limit for good. Raise it first, so that no implementation is blamed.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
     # The process does not come up without memory, so there is nothing to count: a fresh Known.
     when_memory_suffices(device, Known(), lambda: use(device))
