@@ -145,6 +145,11 @@ class Options:
         return self.may_isolate
 
     @property
+    def asked_for(self) -> bool:
+        """Whether the implementations were asked for by name, so that none of them is excused."""
+        return bool(self.given("impl") or self.given("impl-from"))
+
+    @property
     def keeps_streams(self) -> bool:
         """Return whether kernels print where pytest prints."""
         return self.config.getoption("capture") == "no"
@@ -201,6 +206,11 @@ class OwnOptions(Options):
         # Pytest takes such a folder for a test path, and looks for its settings there.
         if outside and Path(report).is_dir():
             raise self.wrong("report", f"{report}: write {name}={report} for a folder that exists outside of this one")
+
+    @property
+    def asked_for(self) -> bool:
+        """Never: nobody names them on the command line."""
+        return False
 
     @property
     def profile_name(self) -> str:

@@ -54,7 +54,7 @@ def test_an_option_comes_before_the_settings(repository):
     with beside(repository, PAUSES) as file:
         chosen = ("-q", "-rs", file, "-k", "contract", "-o", "attest_case_timeout=0.5")
         run = pytest_in(repository, *chosen)
-        assert "flash-attest: pauses: 1 undecided" in run.stdout, run.stdout
+        assert "flash-attest: not green: 1 law undecided" in run.stdout, run.stdout
         assert "forward does not return within 0.5 s" in run.stdout, run.stdout
         run = pytest_in(repository, *chosen, "--attest-case-timeout", "120")
         assert run.returncode == 0, run.stdout
