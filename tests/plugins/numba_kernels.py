@@ -1,4 +1,5 @@
-"""A plug-in in Numba that says nothing of the emulator: a thread for each query; and the same without a barrier.
+"""A plug-in in Numba that says nothing of the emulator: a thread for each query; and the same
+without a barrier.
 
 RACE goes on to the next keys while slower warps still multiply with the last ones.
 """
