@@ -1,6 +1,6 @@
-"""A plug-in in Triton that says nothing of the emulator: one kernel for all dtypes, and the same
-with a race.
+"""A plug-in in Triton that does not mention the emulator: one kernel for all dtypes.
 
+A second implementation has a race.
 RACE stores the row sums to memory and loads it for columns, which other threads hold.
 """
 
