@@ -12,7 +12,7 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
-from flash_attest import documents, packages
+from flash_attest import __version__, documents, packages
 from tests.places import ROOT
 
 if sys.version_info >= (3, 11):
@@ -135,3 +135,8 @@ def test_ranges_are_not_pins():
 def test_what_is_missing_says_what_to_do(monkeypatch):
     monkeypatch.setattr(packages, "is_there", lambda module: False)
     assert packages.lacking("matplotlib") == "matplotlib is not installed: pip install 'flash-attest[bench]'"
+
+
+def test_the_citation_names_the_version():
+    (version,) = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), flags=re.M)
+    assert version == __version__
