@@ -1,7 +1,10 @@
-"""The plug-in contract: what an implementation of attention says about itself.
+"""The plug-in contract: what an implementation of attention states about itself.
 
-An `Implementation` is a promise. Inside `supports` it must be right; outside it must refuse with a clear error.
-Nothing here runs a kernel: call.py does that, and properties/judging/conformance.py tries the promise out once.
+An `Implementation` is a contract. Inside `supports` the implementation must be right; outside it
+must raise a clear error.
+
+Nothing here runs a kernel: call.py does, and properties/judging/conformance.py checks the contract
+once.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
-TRACED = "traced"  # a flag with a message of its own: it needs the right device
-MOST_OF_EXP = 0.01  # beyond, the budget of the first order says little
+TRACED = "traced"  # this flag's own message also checks the device
+MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no longer describe the result
 
 
 class ContractError(ValueError):
-    """An implementation breaks the contract; the message says what to change, one problem per line."""
+    """An implementation breaks the contract. The message says what to change, a problem a line."""
 
     def __init__(self, problems: str | list[str]):
         self.problems = [problems] if isinstance(problems, str) else list(problems)
@@ -34,9 +37,7 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True)
 class Precision:
-    """How the implementation rounds. The error budget (oracle/budget.py) is derived from it.
-
-    The fields, as docs/use/implementation-reference.md shows them (page.py writes it):
+    """The rounding of an implementation, from which oracle/budget.py derives the error budget.
 
     multiply: "operand" if the products of q k and P v are exact in the dtype of the operands.
         "tf32" if float32 operands are rounded to tf32. "tf32_cut" if they are truncated to it, as a
@@ -61,8 +62,8 @@ class Precision:
         and k as they are.
     quantize_by: what has a scale of its own: each "tensor", each "head" of a batch, or each "block"
         of rows of a head.
-    exp: the largest relative error of P = exp(...) if it exceeds the error of float32, such as 8.8e-5
-        for the cubic polynomial of FlashAttention-4.
+    exp: the largest relative error of P = exp(...) if it exceeds the error of float32, such as
+        8.8e-5 for the cubic polynomial of FlashAttention-4.
     """
 
     multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
@@ -79,7 +80,7 @@ class Precision:
 
 @dataclass(frozen=True)
 class Supports:
-    """The calls that an implementation gets right. The defaults are the fewest.
+    """The calls that an implementation must get right. The defaults support the fewest calls.
 
     dtypes: the dtypes of q, k, v, out and the gradients, of float32, float16 and bfloat16.
     headdims: any container of integers from 1 to 1024, such as range(1, 129), {32, 64} or
@@ -113,17 +114,17 @@ class Supports:
 
     @property
     def bias_kinds(self) -> tuple[str, ...]:
-        """The kinds of bias taken, in a fixed order: () for "none"."""
+        """The supported kinds of bias, in a fixed order; () for "none"."""
         return tuple(kind for kind in ("vector", "matrix") if self.bias != "none" and kind in self.bias)
 
     @property
     def headdim_list(self) -> list[int]:
-        """The supported head dims up to 1024, in order."""
+        """The supported head dims up to LARGEST_HEADDIM, in order."""
         return [d for d in range(1, LARGEST_HEADDIM + 1) if d in self.headdims]
 
 
 class Keyword(NamedTuple):
-    """A keyword of forward and backward: its value where a caller does not say, and who gets it."""
+    """A keyword of forward and backward: its default, and whether an implementation takes it."""
 
     default: Any
     declared: Callable[[Supports], bool]
@@ -138,12 +139,13 @@ KEYWORDS = {
 
 @dataclass(frozen=True)
 class Implementation:
-    """An implementation of attention, and its contract. See docs/use/adding-an-implementation.md.
+    """One implementation of attention and its contract. See docs/use/adding-an-implementation.md.
 
     forward(q, k, v, *, causal, bias, softmax_scale) -> out, or (out, lse)
-    backward(dout, q, k, v, out, lse, *, causal, bias, softmax_scale) -> (dq, dk, dv) or (dq, dk, dv, dbias)
-    with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) in layout "bshd".
-    A keyword is passed only where `supports` declares it.
+    backward(dout, q, k, v, out, lse, *, causal, bias, softmax_scale) -> (dq, dk, dv[, dbias])
+    with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim)
+    in layout "bshd".
+    A keyword is passed only if `supports` declares it.
 
     name: a unique name of the form [a-z0-9_]+; it becomes part of test ids.
     forward: a function of (q, k, v, ...) that returns out, or (out, lse).
@@ -209,33 +211,36 @@ class Implementation:
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
-            for one in self._on.values():  # each leads to the others: a run on a GPU judges some laws on the CPU
+            for one in self._on.values():  # a run on a GPU judges some laws on the CPU: all records are linked
                 one._on.update(self._on)
 
     def on(self, device: str) -> Implementation:
-        """What it promises on "cpu" or "cuda": itself where `supports` is one for all devices, and always the same object."""
+        """Return the contract on "cpu" or "cuda", the same object in each call.
+
+        It is self if one `supports` holds for all devices.
+        """
         return self._on.get(device, self)
 
     @property
     def gives_dbias(self) -> bool:
-        """Whether backward also returns dbias."""
+        """True if backward also returns dbias."""
         return bool(self.backward) and self.supports.bias_grad
 
     def share_on(self, device: str) -> float:
-        """`share` on "cpu" or "cuda": 1 where a mapping does not name the device."""
+        """Return `share` on "cpu" or "cuda": 1 if a mapping does not name the device."""
         return self.share.get(device, 1.0) if isinstance(self.share, Mapping) else self.share
 
 
 @dataclass(frozen=True)
 class Absent:
-    """Takes the place of an Implementation whose language is not installed. Its laws are refused with the reason."""
+    """An implementation whose language is not installed. Its laws are refused with the reason."""
 
     name: str
     reason: str
 
 
 def declaration_problems(impl: Implementation) -> list[str]:
-    """Everything that is wrong with the declaration itself. Each problem says what to change."""
+    """Return everything that is wrong with the record itself. Each problem says what to change."""
     problems: list[str] = []
 
     def must(ok: bool, text: str) -> None:
@@ -243,7 +248,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
             problems.append(text)
 
     def check_values(record: object, prefix: str = "") -> None:
-        """Check the fields whose annotation lists their values."""
+        """Check the fields whose annotations list their values."""
         for name, allowed in listed_values(type(record)).items():
             value = getattr(record, name)
             must(value in allowed, f"{prefix}{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
@@ -319,7 +324,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
 
 @cache
 def listed_values(record: type) -> dict[str, tuple]:
-    """Field -> the values that its annotation lists: bool, None and Literal[...] do; a field that may be more is left out."""
+    """Return field -> the values that its annotation lists, by bool, None or Literal[...].
+
+    Fields that may have other values are left out.
+    """
     listed = {name: _values_of(hint) for name, hint in get_type_hints(record).items() if name != TRACED}
     return {name: values for name, values in listed.items() if values is not None}
 
@@ -338,7 +346,7 @@ def _values_of(hint: Any) -> tuple | None:
 
 
 def _supports_of(impl: Implementation) -> dict[str, Any]:
-    """Each Supports, by how a message names it."""
+    """Return each Supports, keyed by its name in messages."""
     if isinstance(impl.supports, Mapping):
         return {f"supports[{device!r}]": supports for device, supports in impl.supports.items()}
     return {"supports": impl.supports}

@@ -1,10 +1,12 @@
-"""dbias = dS, summed over the broadcast dimensions of the bias, without atomics: repeatable bit for bit.
+"""dbias = dS, summed over the broadcast dimensions of the bias without atomics: repeatable bit for
+bit.
 
     dS = P * (dO V^T - delta),  P = exp(scale Q K^T + bias - lse)
 
-A matrix bias (batch | 1, nheads | 1, seqlen_q, seqlen_k) has one program for each of its tiles, which walks over the
-batches and heads that share it. A vector bias (.., 1, seqlen_k) has one program per (b, h, K tile), which walks over the
-queries; torch does the remaining small sum over batch and heads.
+A matrix bias (batch | 1, nheads | 1, seqlen_q, seqlen_k) has one program for each of its tiles,
+which loops over the batches and heads that share it. A vector bias (.., 1, seqlen_k) has one
+program per (b, h, K tile), which loops over the queries; torch computes the small sum over batch
+and heads that remains.
 """
 
 import triton
@@ -33,8 +35,10 @@ def dbias_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIGN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch of dbias, head of dbias, Q tile or all queries, K tile): sums shared_batch batches by shared_heads
-    heads, and for a vector the queries."""
+    """Write dbias: program (batch of dbias, head of dbias, Q tile or all queries, K tile).
+
+    It sums over shared_batch batches and shared_heads heads, and for a vector over the queries.
+    """
     tiles_k = tl.cdiv(seqlen_k, BLOCK_N)
     queries_each = tl.where(vector != 0, tl.maximum(seqlen_q, 1), BLOCK_M)
     parts_q = tl.maximum(tl.cdiv(seqlen_q, queries_each), 1)
@@ -63,7 +67,7 @@ def dbias_kernel(
                 qk = product(q, tl.trans(k), PRECISION)
                 s = scores(
                     qk, bias_h, i[:, None], j, scale, bias_strides.row, seqlen_q, seqlen_k, diagonal, True, True
-                )  # every tile is masked, as this kernel is not where the time goes
+                )  # every tile is masked, because this kernel takes little of the time
                 p = probabilities(s, load_lse(lse_ptr + statistics, i, seqlen_q)[:, None], True)
                 dp = product(dout, tl.trans(v), PRECISION)
                 total += p * (dp - load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)[:, None])
