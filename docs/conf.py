@@ -20,7 +20,8 @@ extensions = ["myst_parser"]
 myst_heading_anchors = 6
 nitpicky = True
 html_theme = "furo"
-html_theme_options = {"navigation_with_keys": True}
+# A line of a message has up to 120 characters.
+html_theme_options = {"navigation_with_keys": True, "light_css_variables": {"code-font-size": "75%"}}
 html_copy_source = html_use_index = html_show_sphinx = html_show_copyright = False
 
 

@@ -35,11 +35,11 @@ def page(text: str) -> str:
 def table(record: type) -> str:
     """Return a row for each field of a dataclass, in Markdown."""
     meanings = meanings_of(record)
-    lines = ["| field | default | values | meaning |", "|---|---|---|---|"]
+    lines = ["| field | values, the default first | meaning |", "|---|---|---|"]
     for one in fields(record):
         if one.init:
-            cells = (f"`{one.name}`", _default(one), _values(record, one.name), _marked(meanings[one.name]))
-            lines.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
+            values = dict.fromkeys(filter(None, (_default(one), *_listed(record, one.name))))
+            lines.append(f"| `{one.name}` | {', '.join(values)} | {_marked(meanings[one.name])} |")
     return "\n".join([*lines, ""])
 
 
@@ -55,9 +55,9 @@ def _default(one: Field) -> str:
     return "" if one.default is MISSING else f"`{_shown(one.default)}`"
 
 
-def _values(record: type, name: str) -> str:
-    """Return the values that the annotation of a field lists, if it does."""
-    return ", ".join(f"`{_shown(value)}`" for value in listed_values(record).get(name, ()))
+def _listed(record: type, name: str) -> list[str]:
+    """Return the values that the annotation of a field lists, as code."""
+    return [f"`{_shown(value)}`" for value in listed_values(record).get(name, ())]
 
 
 def _shown(value: object) -> str:
