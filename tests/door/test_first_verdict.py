@@ -101,6 +101,13 @@ def test_commands_print_what_the_page_says(page):
     assert [made.returncode for _, made in page] == STATUSES
 
 
+def test_the_first_screen_of_the_readme_says_what_runs_without_a_gpu():
+    lines = README.splitlines()
+    first = " ".join(lines[:25])
+    assert len(lines) <= 120
+    assert all(word in first for word in ("Triton", "Numba", "CUDA", "race-traced without a GPU"))
+
+
 def test_the_readme_shows_that_failure(page):
     (step,) = steps(f"```console\n{FAILURE}```\n")
     (made,) = [made for of, made in page if of.command == step.command]

@@ -23,13 +23,13 @@ def test_every_command_has_help(installed, folder):
 def test_a_right_file_is_green(installed, hers):
     """With as many workers as there are cores, as most runs have."""
     ran = installed.run("flash-attest", "check", "alone.py", "--profile", "smoke", "--chapter", "causal", folder=hers)
-    assert ran.returncode == 0 and "5 pass   1 refused\n" in ran.stdout, ran.stdout
+    assert ran.returncode == 0 and "green: 5 laws hold; 1 does not apply\n" in ran.stdout, ran.stdout
     assert (hers / "attest-report" / "results.json").is_file()
 
 
 def test_a_file_finds_the_module_beside_it(installed, hers):
     ran = installed.run("flash-attest", "check", "my kernels/right.py", *SMOKE, "--law", EXACTLY, folder=hers)
-    assert ran.returncode == 0 and "1 pass\n" in ran.stdout, ran.stdout
+    assert ran.returncode == 0 and "green: 1 law holds\n" in ran.stdout, ran.stdout
 
 
 def test_a_wrong_file_fails_and_so_does_its_replay_line(installed, hers):
@@ -50,13 +50,22 @@ def test_a_wrong_file_fails_and_so_does_its_replay_line(installed, hers):
 
 def test_one_of_ours_is_judged(installed, hers):
     ran = installed.run("flash-attest", "check", "python_tiled", *SMOKE, "--law", EXACTLY, folder=hers)
-    assert ran.returncode == 0 and "1 pass\n" in ran.stdout, ran.stdout
+    assert ran.returncode == 0 and "green: 1 law holds\n" in ran.stdout, ran.stdout
 
 
 def test_laws_are_listed(installed, folder):
     ran = installed.run("flash-attest", "laws", "--json", folder=folder)
     laws = {law["name"]: law for law in json.loads(ran.stdout)}
     assert len(laws) > 60 and laws[f"test_{EXACTLY}"]["planted"], ran.stdout
+
+
+def test_the_documents_are_there(installed, folder):
+    listed = installed.run("flash-attest", "docs", folder=folder)
+    assert listed.returncode == 0 and {"reading-a-failure", "bugs"} <= {
+        line.split()[0] for line in listed.stdout.splitlines()
+    }
+    shown = installed.run("flash-attest", "docs", "bugs#races", folder=folder)
+    assert shown.stdout.startswith(f"{installed.root}/") and "\n## Races\n" in shown.stdout, shown.stdout
 
 
 def test_doctor_says_what_is_missing(installed, folder):

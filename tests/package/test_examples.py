@@ -30,7 +30,7 @@ def test_the_broken_kernel_fails_until_it_is_repaired(installed, copied):
     assert file.read_text().count("j >= last") == 1
     file.write_text(file.read_text().replace("j >= last", "j > last"))
     again = installed.shell(replay_of(ran.stdout), copied)
-    assert again.returncode == 0 and "1 pass\n" in again.stdout, again.stdout
+    assert again.returncode == 0 and "green: 1 law holds\n" in again.stdout, again.stdout
 
 
 def test_the_cuda_kernel_is_judged(installed, copied):
@@ -38,11 +38,11 @@ def test_the_cuda_kernel_is_judged(installed, copied):
     ran = installed.run(
         "flash-attest", "check", "flash_forward.py", "-n", 0, "--profile", "smoke", "--law", law, folder=copied
     )
-    assert ran.returncode == 0 and "1 pass\n" in ran.stdout, ran.stdout
+    assert ran.returncode == 0 and "green: 1 law holds\n" in ran.stdout, ran.stdout
 
 
 def test_the_repository_of_a_kernel_author_needs_no_gpu(with_triton, copied):
     chosen = f"contract or {EXACTLY} or rounding_allows"
     ran = with_triton.run("pytest", "-n", 2, "-k", chosen, folder=copied / "own_repository")
-    assert ran.returncode == 0 and "flash-attest: attention: 2 held\n" in ran.stdout, ran.stdout
+    assert ran.returncode == 0 and "flash-attest: green: 2 laws hold\n" in ran.stdout, ran.stdout
     assert "8 passed" in ran.stdout, ran.stdout
