@@ -87,7 +87,7 @@ __global__ void flash_forward_kernel(const float* q, const float* k, const float
     }
 
     if (keeps_row) {
-        factor[threadIdx.x] = l == 0.0f ? 0.0f : 1.0f / l;  // == and not >, so that a NaN in l reaches out
+        factor[threadIdx.x] = l == 0.0f ? 0.0f : 1.0f / l;  // ==, not >, so that a NaN in l propagates
         const int i = first_query + threadIdx.x;
         if (i < seqlen_q) lse[(size_t(b) * nheads + h) * seqlen_q + i] = l == 0.0f ? -INFINITY : m + logf(l);
     }

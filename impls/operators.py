@@ -32,6 +32,7 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
     also takes wants_dbias.
     """
 
+    # The operators.
     @torch.library.custom_op(f"{namespace}::{name}_forward", mutates_args=())
     def forward(
         q: torch.Tensor,
@@ -63,6 +64,7 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
         options = dict(causal=causal, bias=bias, softmax_scale=softmax_scale, wants_dbias=wants_dbias)
         return list(algorithm(name, alignment).backward(dout, q, k, v, out, lse, **options))
 
+    # The shapes of their results, for torch.compile.
     @forward.register_fake
     def _(q, k, v, bias, causal, softmax_scale, alignment):
         return q.new_empty(q.shape), q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
@@ -72,6 +74,7 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
         differentiated = (q, k, v, bias) if wants_dbias and bias is not None else (q, k, v)
         return [x.new_empty(x.shape) for x in differentiated]
 
+    # The gradient of the forward: a call of the backward.
     def save(ctx, inputs, output):
         *tensors, ctx.causal, ctx.scale, ctx.alignment = inputs
         ctx.save_for_backward(*tensors, *output)

@@ -108,7 +108,7 @@ def check_bias(bias: object, q: torch.Tensor, scores: tuple[int, int, int, int])
 
 
 def check_options(causal: object, softmax_scale: object, alignment: object) -> None:
-    """Raises ValueError for an unknown alignment, a causal that is no bool, or a bad scale.
+    """Raises ValueError for an unknown alignment, a causal that is not a bool, or a bad scale.
 
     A softmax_scale is bad if it is neither None nor a number, or if its magnitude exceeds
     LARGEST_SCALE.

@@ -1,4 +1,4 @@
-"""Where Triton and Numba kernels run: a process runs all of a language on one device."""
+"""The device of Triton and Numba kernels: a process runs all of a language on one device."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no lon
 
 
 class ContractError(ValueError):
-    """An implementation breaks the contract. The message says what to change, a problem a line."""
+    """An implementation breaks the contract. The message has one problem per line."""
 
     def __init__(self, problems: str | list[str]):
         self.problems = [problems] if isinstance(problems, str) else list(problems)
@@ -215,7 +215,7 @@ class Implementation:
                 one._on.update(self._on)
 
     def on(self, device: str) -> Implementation:
-        """Return the contract on "cpu" or "cuda", the same object in each call.
+        """Return the Implementation for "cpu" or "cuda", the same object in each call.
 
         It is self if one `supports` holds for all devices.
         """
@@ -254,6 +254,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
             must(value in allowed, f"{prefix}{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
 
     p = impl.precision
+    # The implementation: its functions, devices and outputs.
     named = isinstance(impl.name, str) and re.fullmatch(r"[a-z0-9_]+", impl.name)
     must(bool(named), f"name={impl.name!r}: should match [a-z0-9_]+, as it becomes part of test ids")
     must(callable(impl.forward), f"forward={impl.forward!r}: should be a function of (q, k, v, ...)")
@@ -271,8 +272,9 @@ def declaration_problems(impl: Implementation) -> list[str]:
     must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
     must(
         impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
-        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None for no promise",
+        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None",
     )
+    # What it supports, once or by device.
     for prefix, s in _supports_of(impl).items():
         if not isinstance(s, Supports):
             problems.append(f"{prefix}={s!r}: should be a Supports(...)")
@@ -298,6 +300,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
             set(impl.supports) == set(impl.devices),
             f"supports is given for {_listed(impl.supports)}: should be for {_listed(impl.devices)}, as devices says",
         )
+    # Its rounding, and how it is judged.
     if isinstance(p, Precision):
         check_values(p, "precision.")
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)

@@ -32,7 +32,7 @@ NOT_IMPLEMENTATIONS = {
 
 
 class RegistryError(ValueError):
-    """The selection is invalid: no such file, an unknown name, or a name that two share."""
+    """The selection is invalid: no such file, an unknown name, or two entries of one name."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Entry:
 def ours(wanted: Collection[str] | None = None) -> list[Entry]:
     """Return the entries of every module and package in impls/ that has IMPL or IMPLS.
 
-    wanted: names. Only modules whose name begins one of them are imported: importing Numba's, for
-    one, takes a second.
+    wanted: names. A module is imported only if one of them begins with its name, because importing
+    Numba's, for example, takes a second.
     """
     paths = [path for path in sorted(HERE.iterdir()) if path.suffix == ".py" or (path / "__init__.py").exists()]
     return [
@@ -119,10 +119,10 @@ def from_file(argument: str) -> list[Entry]:
 
 @contextmanager
 def beside(folder: Path) -> Iterator[None]:
-    """Import a plug-in in this block: modules in its folder are found first, afterwards last.
+    """Search a plug-in's folder for modules: first in this block, last after it.
 
-    Two plug-ins may each have a helper of the same name, say utils.py. The block hides the other
-    folder's.
+    Two plug-ins may each have a helper of the same name, say utils.py. The block hides the helpers
+    of other plug-ins.
     """
     text, plain = str(folder), {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
     aside = {
@@ -287,7 +287,7 @@ def _what_is_there(value: object) -> str:
 
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
-        return "\n".join([f"{path}: the declaration is wrong", *(f"  {problem}" for problem in error.problems)])
+        return "\n".join([f"{path}: the Implementation is invalid", *(f"  {problem}" for problem in error.problems)])
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):

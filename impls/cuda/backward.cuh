@@ -10,7 +10,7 @@
 //
 // The two algorithms assign key tiles to blocks differently. In FlashAttention-1 one block
 // processes all key tiles of a head. In FlashAttention-2 key tiles are dealt round-robin to several
-// blocks (`splits`), to fill the device when there are few heads. There the paper's blocks add to
+// blocks (`splits`), to fill the device when there are few heads. In the paper these blocks add to
 // dQ by atomics, in any order. Here each block has its own sums, in global memory, and a last
 // kernel adds them in a fixed order: every bit is repeatable, at the cost of `splits` times the
 // memory of dQ. (The papers also differ in what is stored: FA1 has l and m instead of lse, and

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                 const float before = __expf(m_old - finite(m_new)) * l_old, now = __expf(m_tile - finite(m_new));
                 const float l_new = before + now * l_tile;
                 // No visible key yet: O stays 0. Compare by == instead of >, so that a NaN in l
-                // reaches out.
+                // propagates.
                 alpha[r] = l_new == 0.0f ? 0.0f : before / l_new;
                 const float beta = l_new == 0.0f ? 0.0f : now / l_new;
 #pragma unroll

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int r = 0; r < TM; ++r) {
         l[r] = sum_of_lanes(l[r]);
-        factor[r] = l[r] == 0.0f ? 0.0f : 1.0f / l[r];  // no visible key: 0. Compare by ==, so that a NaN in l reaches out
+        factor[r] = l[r] == 0.0f ? 0.0f : 1.0f / l[r];  // no visible key: 0. ==, so that a NaN in l propagates
         if (row(r) < queries && lane() == 0 && first_column == 0)
             lse[(int64_t(b) * p.nheads + h) * p.seqlen_q + first_query + row(r)] =
                 l[r] == 0.0f ? -INFINITY : m[r] + logf(l[r]);

@@ -61,6 +61,7 @@ def make_bias_gradient(M: int, N: int, D: int):
         V = matrix(shared, (2 * M + N) * (D + PAD), N, D + PAD)
         sums = matrix(shared, 2 * (M + N) * (D + PAD), GROUPS, N)
 
+        # The part of dbias that this block computes, and the batches, heads and queries in its sum.
         vector = strides.row == 0
         tiles_k, tiles_q = (p.seqlen_k + N - 1) // N, 1 if vector else (p.seqlen_q + M - 1) // M
         heads = p.nheads if strides.head else 1
@@ -105,6 +106,7 @@ def make_bias_gradient(M: int, N: int, D: int):
                             total[r, c] += probability(P[r, c], lse_i) * (dP[r, c] - delta_i)
                     cuda.syncthreads()  # Q, dO, and K and V in their last step, are still being read
 
+        # A matrix is stored as it is. For a vector the rows are summed first.
         dbias_bh = matrix(dbias, offset(strides, first_batch, first_head), p.seqlen_q, strides.row)
         if not vector:
             for r in range(TM):

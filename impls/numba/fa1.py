@@ -77,6 +77,7 @@ def make_forward(M: int, N: int, D: int):
         V = matrix(shared, (M + N) * (D + PAD), N, D + PAD)
         P = matrix(shared, (M + 2 * N) * (D + PAD), M, N + PAD)
 
+        # This block's batch and head.
         head = cuda.blockIdx.x
         b, h = head // p.nheads, head % p.nheads
         first = head * p.seqlen_q  # of l, m and lse
@@ -87,6 +88,7 @@ def make_forward(M: int, N: int, D: int):
         sums_bh = matrix(sums, offset(p.out, b, h), p.seqlen_q, p.out.row)
         out_bh = matrix(out, offset(p.out, b, h), p.seqlen_q, p.out.row)
 
+        # Register tiles, and l and m of their rows.
         S = cuda.local.array((TM, TN), float32)
         O = cuda.local.array((TM, TD), float32)
         l_old = cuda.local.array(TM, float32)
@@ -124,7 +126,7 @@ def make_forward(M: int, N: int, D: int):
                     before = libdevice.fast_expf(m_old[r] - finite(m_new)) * l_old[r]
                     now = libdevice.fast_expf(m_tile - finite(m_new))
                     l_new = before + now * l_tile
-                    dead = l_new == ZERO  # no visible key yet: O stays 0. By ==, so that a NaN in l reaches out
+                    dead = l_new == ZERO  # no visible key yet: O stays 0. ==, so that a NaN in l propagates
                     alpha = ZERO if dead else before / l_new
                     beta = ZERO if dead else now / l_new
                     for c in range(TN):

@@ -124,7 +124,7 @@ def make_forward(M: int, N: int, D: int):
 
         for r in range(TM):
             total = sum_of_lanes(l[r])
-            dead = total == ZERO  # no visible key: out 0, lse -inf. By ==, so that a NaN in l reaches out
+            dead = total == ZERO  # no visible key: out 0, lse -inf. ==, so that a NaN in l propagates
             factor = ZERO if dead else ONE / total
             for n in range(TD):
                 O[r, n] *= factor

@@ -1,5 +1,4 @@
-"""Launches a kernel on tensors, on torch's current stream of their device; without a GPU, in the
-emulator.
+"""Launches a kernel on torch's current stream; without a GPU, in the emulator.
 
 Numba's kernels take flat arrays of all elements of a tensor, in the order of memory, and compute
 addresses from the strides in Problem. So a kernel is compiled once per dtype, not once per pattern
@@ -20,8 +19,7 @@ MOST_BLOCKS = 2**31 - 1  # CUDA's limit for a one-dimensional grid
 
 
 def launch(kernel: Any, blocks: int, bytes_: int, *arguments: Any) -> None:
-    """Run `blocks` blocks of a kernel, each with `bytes_` of dynamic shared memory; nothing for 0
-    blocks.
+    """Run blocks of a kernel, each with `bytes_` of dynamic shared memory; nothing for 0 blocks.
 
     arguments: tensors, flattened here; numbers; tuples of integers. Raises RuntimeError if the
     kernel cannot be launched; on a GPU, cuda.core may raise its own error.

@@ -1,10 +1,9 @@
-"""A tiled matrix product of any sizes: the simplest kernel made of the attention kernels' device
-functions.
+"""A tiled matrix product of any sizes: the simplest kernel with these device functions.
 
     C = A B     one block for each tile of C loops over the tiles of A's columns and B's rows
 
-     this first if tiles in shared memory are new to you, then fa2.py, where K^T, the softmax and V
-     take the place of B.
+Read this first if tiles in shared memory are new to you, then fa2.py, where K^T, the softmax and V
+take the place of B.
 """
 
 import functools

@@ -86,8 +86,7 @@ def delta_at(delta, i, seqlen_q):
 
 @device_function
 def probability(s, lse):
-    """Return P = exp(S - lse), at most 1 even if scores are so large that the rounding of lse
-    matters.
+    """Return P = exp(S - lse), at most 1 even if lse is so large that its rounding matters.
 
     NaN stays NaN.
     """

@@ -189,7 +189,9 @@ def dq_kernel(
     delta = load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)
     dq = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
 
-    clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0) // BLOCK_N * BLOCK_N  # as in the forward
+    # As in the forward, every query sees the keys before `clear`, and none sees the keys from `end`
+    # on.
+    clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0) // BLOCK_N * BLOCK_N
     end = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + BLOCK_M), 0)
     if UNMASKED:
         dq = gather_dq(

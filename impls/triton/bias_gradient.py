@@ -1,5 +1,4 @@
-"""dbias = dS, summed over the broadcast dimensions of the bias without atomics: repeatable bit for
-bit.
+"""dbias = dS, summed over the bias's broadcast dimensions without atomics, so it is repeatable.
 
     dS = P * (dO V^T - delta),  P = exp(scale Q K^T + bias - lse)
 
@@ -39,6 +38,7 @@ def dbias_kernel(
 
     It sums over shared_batch batches and shared_heads heads, and for a vector over the queries.
     """
+    # The part of dbias that this program computes.
     tiles_k = tl.cdiv(seqlen_k, BLOCK_N)
     queries_each = tl.where(vector != 0, tl.maximum(seqlen_q, 1), BLOCK_M)
     parts_q = tl.maximum(tl.cdiv(seqlen_q, queries_each), 1)
@@ -48,6 +48,7 @@ def dbias_kernel(
     heads = nheads // shared_heads  # of dbias
     b0, h0 = bh // heads * shared_batch, bh % heads * shared_heads
 
+    # The sum of dS over the batches and heads that share this part, and for a vector over queries.
     j = j0 + tl.arange(0, BLOCK_N)[None, :]
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for b in range(b0, b0 + shared_batch):
@@ -72,6 +73,7 @@ def dbias_kernel(
                 dp = product(dout, tl.trans(v), PRECISION)
                 total += p * (dp - load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)[:, None])
 
+    # A vector is one row, a matrix a tile.
     dbias_ptr = matrix_of(dbias_ptr, dbias_strides, bh // heads, bh % heads, 1)
     if vector != 0:
         keys = j0 + tl.arange(0, BLOCK_N)

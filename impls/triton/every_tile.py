@@ -24,6 +24,7 @@ def choices() -> dict[tuple[str, int, str], tuple]:
             for block_d, tiles in by_headdim.items():
                 for tile in tiles if len(tiles) > 1 else ():
                     tiles_of.setdefault((kernel, bytes_, str(tile)), (tile, []))[1].append(block_d)
+    return tiles_of
 
 
 def implementations() -> list[Implementation]:

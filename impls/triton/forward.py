@@ -1,5 +1,6 @@
-"""FlashAttention-2's forward (Dao 2023, Algorithm 1): one program per Q tile loops over the K
-tiles.
+"""FlashAttention-2's forward (Dao 2023, Algorithm 1).
+
+One program per Q tile loops over the K tiles.
 
     S = scale Q K^T + bias                  m_new = max(m, rowmax(S))
     P = exp(S - m_new)                      alpha = exp(m - m_new)

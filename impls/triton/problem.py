@@ -52,8 +52,9 @@ class Problem:
         return self.nheads // max(self.nheads_k, 1)
 
     def block_d(self, dtype: torch.dtype) -> int:
-        """Return headdim padded to a power of two, at least 32: smaller tiles add kernels but no
-        speed.
+        """Return headdim padded to a power of two, at least 32.
+
+        Smaller tiles would need more kernels and gain no speed.
 
         In the emulator a kernel compiles for longer than it runs, so the minimum is larger. float32
         also runs for long.
@@ -164,7 +165,7 @@ def problem_of(
 
 
 def check_into(into, like) -> None:
-    """Raise ValueError unless dq, dk, dv have their inputs' shapes and dtypes, and last stride 1."""
+    """Raise ValueError unless dq, dk, dv have their inputs' shapes and dtypes, last stride 1."""
     for name, x, want in zip(("dq", "dk", "dv"), into, like, strict=True):
         check_like(name, x, want.shape, want.dtype, want.device)
         if unit_stride(x) is not x:

@@ -38,8 +38,7 @@ NOT_SPECIALIZED = [
 
 
 class Strides(NamedTuple):
-    """The strides of a tensor, packed; the last dimension has stride 1. `row` is the stride of a
-    query or key.
+    """The packed strides of a tensor whose last stride is 1. `row` is for a query or key.
 
     Triton compiles a kernel for every pattern of integers that are 1, divisible by 16, or need 64
     bits, and elements of a tuple cannot be exempted. Packed strides are all divisible by 16 and

@@ -42,8 +42,7 @@ class Tile(NamedTuple):
 
 
 def emulated_tile(kernel: str, bytes_: int) -> Tile:
-    """Return the tile of a kernel in the emulator, for operands of `bytes_` bytes and every head
-    dim.
+    """Return a kernel's tile in the emulator, for operands of this size and every head dim.
 
     Compiling takes most of the time there, and cases are small: small tiles compile faster, and a
     case has several. They are not square, so that a mix-up of the two sizes shows; loops are
