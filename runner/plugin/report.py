@@ -1,4 +1,4 @@
-"""Writes the report: results.json, report.md and index.html, from the start of the run to its end."""
+"""Writes results.json, report.md and index.html, from the start of a run to its end."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Report:
         self.folder.write(PAGE, page)
 
     def counts(self) -> Counter:
-        """How many results have each verdict."""
+        """Count the results with each verdict."""
         return Counter(result["verdict"] for result in self.results)
 
 
