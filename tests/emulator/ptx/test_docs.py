@@ -1,4 +1,6 @@
-"""docs/use/tracing-ptx.md is correct: its example prints what it says, and its table is that of instructions.py."""
+"""docs/use/tracing-ptx.md is correct: its example prints the quoted text, and its table is the one
+of instructions.py.
+"""
 
 import os
 import re

@@ -86,7 +86,7 @@ def test_a_wrong_option_is_reported_before_anything_runs(each, arguments, words)
 def test_an_unsupported_case_is_refused(each):
     run = each["unsupported"]
     entry = results(run.report)["test_out_matches_the_definition[good]"]
-    assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not in what good supports")
+    assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not supported by good")
     assert run.returncode == 1 and "no law took the case: causal is not" in run.stdout
 
 
