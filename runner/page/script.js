@@ -68,7 +68,7 @@ const attest = (() => {
   const matcher = (wanted) => {
     const words = (wanted.q || "").toLowerCase().split(/\s+/).filter(Boolean);
     return (text, own) => words.every((word) => text.includes(word)) && Object.entries(wanted).every(([key, value]) =>
-      key === "q" || !value || own[key] === undefined || own[key].split(" ").includes(value));
+      key === "q" || !value || [undefined, value].includes(own[key]) || own[key].split(" ").includes(value));
   };
   const filter = () => {
     const wanted = fields(), matches = matcher(wanted), active = Object.values(wanted).some(Boolean);
