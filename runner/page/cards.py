@@ -1,4 +1,4 @@
-"""What a page tells at length: causes of failures, laws that could not be decided, laws that this machine cannot judge."""
+"""What a page tells at length: causes of failures, and reasons why laws could not be judged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flash_attest.properties.law import laws
 from flash_attest.runner.page import plane
 from flash_attest.runner.page.records import grouped
 from flash_attest.runner.page.stand_in import Cause, causes_of
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, kind, slug
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, slug
 
 OPEN = 3  # cards that are open at first: the others would hide what stands below them
 BUGS = "docs/why/bugs.md"
@@ -21,7 +21,7 @@ BUGS = "docs/why/bugs.md"
 
 @dataclass(frozen=True)
 class Card:
-    """Results of one cause: the one that says it best, and the others. anchor: its id on the page."""
+    """Results of one cause: the one that says it best, and the others. anchor: its id."""
 
     anchor: str
     verdict: str
@@ -40,7 +40,7 @@ class Card:
 
 @dataclass
 class Anchors:
-    """Ids that are the same on each page of the same results. Should two be equal, the second gets a number."""
+    """Ids that are the same on each page of these results. Of equal ones the second is numbered."""
 
     taken: set[str] = field(default_factory=set)
 
@@ -56,7 +56,7 @@ class Anchors:
 def failures(results: list[dict], anchors: Anchors) -> list[Card]:
     """Return a card for each cause. Known failures come last."""
     causes = causes_of(results)
-    cards = [_card(cause, anchors) for cause in sorted(causes, key=lambda cause: kind(cause.first) == KNOWN)]
+    cards = [_card(cause, anchors) for cause in sorted(causes, key=lambda cause: cause.first["kind"] == KNOWN)]
     return [Card(**{**vars(card), "open": n < OPEN and card.verdict == FAIL}) for n, card in enumerate(cards)]
 
 
@@ -64,7 +64,7 @@ def _card(cause: Cause, anchors: Anchors) -> Card:
     anchor = anchors.one("cause", cause.anchor)
     wrong = next((result["wrong"] for result in (cause.first, *cause.others) if result["wrong"]), None)
     picture = plane.drawn(f"{anchor}.plane", wrong) if wrong else None
-    return Card(anchor, kind(cause.first), cause.impl, cause.heading, cause.first, cause.others, picture)
+    return Card(anchor, cause.first["kind"], cause.impl, cause.heading, cause.first, cause.others, picture)
 
 
 def undecided(results: list[dict], anchors: Anchors) -> list[Card]:
@@ -94,7 +94,7 @@ def elsewhere(results: list[dict]) -> list[Elsewhere]:
 
 
 def _of_kind(results: Iterable[dict], name: str) -> list[dict]:
-    return [result for result in results if kind(result) == name]
+    return [result for result in results if result["kind"] == name]
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,14 @@ class Rule:
 
 
 def rules_of(cards: Iterable[Card]) -> dict[str, Rule]:
-    """Return law -> its rule, for the first law of each card. The contract has none, nor has a law that is not ours."""
-    known = laws()
+    """Return law -> its rule, for the first law of each card. The contract has none."""
+    names = {card.first["law"] for card in cards}
+    known = laws() if names else {}  # to import every chapter takes a second
     return {
         law.name: Rule(*_split(law.rule), f"{BUGS}#{law.bug}" if law.bug else "",
                        f"flash-attest laws {law.name.removeprefix('test_')}")
-        for card in cards
-        if (law := known.get(card.first["law"]))
+        for name in names
+        if (law := known.get(name))
     }  # fmt: skip
 
 

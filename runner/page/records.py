@@ -1,11 +1,14 @@
-"""Reads results for pages: fields that an older file lacks are empty, and results are counted and grouped."""
+"""Reads results for pages: fills in what older files lack, counts and groups."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from flash_attest.runner.page.words import VERDICTS, kind, number
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
+from flash_attest.runner.green import EXCUSED
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, number
 
 EMPTY = {
     "reason": "", "why": "", "cases": 0, "seconds": 0.0, "seconds_of": {}, "worst_z": {}, "message": "", "replay": "",
@@ -14,19 +17,34 @@ EMPTY = {
 }  # fmt: skip
 
 
-def complete(results: Iterable[dict]) -> list[dict]:
-    """Return the results with all fields. Format 1 has no `clue`, `tried`, `wrong`, `declared_at`."""
-    return [EMPTY | result for result in results]
+def complete(results: Iterable[dict], environment: dict) -> list[dict]:
+    """Return the results with all fields, and with `kind`: which of VERDICTS it has.
+
+    Format 1 has no `clue`, `tried`, `wrong` and `declared_at`. environment: as in results.json.
+    """
+    options = environment.get("options") or {}
+    asked_for = bool(options.get("impl") or options.get("impl_from"))
+    return [EMPTY | result | {"kind": _kind(result, asked_for)} for result in results]
+
+
+def _kind(result: dict, asked_for: bool) -> str:
+    """asked_for: whether the run was told which implementations to judge, so each must be judged."""
+    verdict, why = result["verdict"], result.get("why")
+    if verdict == FAIL and result.get("known"):
+        return KNOWN
+    if verdict == UNKNOWN and (why in EXCUSED or (why == Reason.OTHER_DEVICE.value and not asked_for)):
+        return ELSEWHERE
+    return verdict if verdict in VERDICTS else UNKNOWN
 
 
 def counted(results: Iterable[dict]) -> dict[str, int]:
-    """Return how many results have each kind of verdict, the worst kind first. Kinds without results are left out."""
-    counts = Counter(map(kind, results))
+    """Return how many results have each kind of verdict, the worst kind first."""
+    counts = Counter(result["kind"] for result in results)
     return {name: counts[name] for name in VERDICTS if counts[name]}
 
 
 def worst(results: Iterable[dict]) -> tuple[object, str]:
-    """Return the largest z of results as it is written there, and its tensor; (None, "") if none was measured."""
+    """Return the largest z as it is written there, and its tensor; (None, "") if there is none."""
     zs = [(z, tensor) for result in results for tensor, z in result["worst_z"].items() if number(z) is not None]
     return max(zs, key=lambda pair: size(pair[0]), default=(None, ""))
 
@@ -40,7 +58,7 @@ def size(z: object) -> float:
 
 
 def grouped(results: Iterable[dict], *fields: str) -> dict[tuple, list[dict]]:
-    """Return the results by the values of some fields, in the order of the first result of each group."""
+    """Return the results by the values of some fields. Groups come in the order of their firsts."""
     groups: dict[tuple, list[dict]] = {}
     for result in results:
         groups.setdefault(tuple(result[field] for field in fields), []).append(result)

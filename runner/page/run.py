@@ -16,8 +16,11 @@ SCRIPTS: tuple[Path, ...] = (HERE / "laws.js",)
 
 
 def run_page(results: list[dict], environment: dict) -> str:
-    """Return the page of a run, whole or unfinished. environment, results: as in results.json, of any format."""
-    results = records.complete(results)
+    """Return the page of a run, whole or unfinished.
+
+    results, environment: as in results.json, of any format.
+    """
+    results = records.complete(results, environment)
     chapters = matrix.chapters_of(results)
     table = matrix.rows_of(results, chapters)
     order = {row.impl: n for n, row in enumerate(table)}

@@ -1,4 +1,4 @@
-"""The strip at the top of the page of a run: the verdict, how far the run came, and with what it ran."""
+"""The strip at the top of the page of a run: the verdict, how far it came, and what it ran with."""
 
 from __future__ import annotations
 

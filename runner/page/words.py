@@ -11,9 +11,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from flash_attest.runner.green import EXCUSED
 
 
 class Verdict(NamedTuple):
@@ -38,15 +36,6 @@ VERDICTS = {
         Verdict(REFUSED, "–", "refused", "does not apply: the implementation does not declare what the law needs"),
     )
 }
-
-
-def kind(result: dict) -> str:
-    """Return which of VERDICTS a result has."""
-    if result["verdict"] == FAIL and result.get("known"):
-        return KNOWN
-    if result["verdict"] == UNKNOWN and result.get("why") in EXCUSED | {Reason.OTHER_DEVICE.value}:
-        return ELSEWHERE
-    return result["verdict"] if result["verdict"] in VERDICTS else UNKNOWN
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
@@ -115,5 +104,5 @@ def slug(*parts: str) -> str:
 
 FILTERS = {
     "plural": plural, "law_name": law_name, "chapter_name": chapter_name, "z": z, "duration": duration, "when": when,
-    "slug": slug, "kind": kind,
+    "slug": slug,
 }  # fmt: skip

@@ -12,18 +12,16 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
-import jinja2
 import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flash_attest.oracle import Z_LIMIT
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 from flash_attest.runner.green import EXCUSED
-from flash_attest.runner.plugin import times
+from flash_attest.runner.page.run import run_page
 from flash_attest.runner.plugin.folder import ANOTHER, Folder, FolderError, Pace
 from flash_attest.runner.plugin.saved import JOURNAL, RESULTS
 from flash_attest.runner.untrusted.observed import sentences
@@ -35,7 +33,6 @@ PACKAGES = ("torch", "triton", "numba", "numba-cuda", "numpy", "pytest", "pytest
 PAGE = "index.html"
 # `state` in the environment: how far the run has come, or how it ended.
 RUNNING, COMPLETE, INTERRUPTED, STOPPED = "running", "complete", "interrupted", "ended early"
-TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 def environment(device: str, **more: object) -> dict:
@@ -164,28 +161,11 @@ class Report:
 
     def _write_page(self) -> None:
         """index.html needs no network and no other file."""
-        page = _template().render(
-            environment=self.environment,
-            groups=by_chapter(self.results),
-            results=self.results,
-            counts=self.counts(),
-            observed=sentences(self.results),
-            times={heading: times.lines_by(self.results, field) for field, heading in times.TABLES.items()},
-            whole=times.total(self.results, self.environment),
-            kinds=times.COLUMNS,
-            z_limit=f"{Z_LIMIT:g}",
-        )
-        self.folder.write(PAGE, page)
+        self.folder.write(PAGE, run_page(self.results, self.environment))
 
     def counts(self) -> Counter:
         """How many results have each verdict."""
         return Counter(result["verdict"] for result in self.results)
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    made = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return made.from_string(TEMPLATE.read_text(encoding="utf-8"))
 
 
 def by_chapter(results: list[dict]) -> dict[str, list[dict]]:
