@@ -28,7 +28,7 @@ def complete(results: Iterable[dict], environment: dict) -> list[dict]:
 
 
 def _kind(result: dict, asked_for: bool) -> str:
-    """asked_for: whether the run was told which implementations to judge, so each must be judged."""
+    """asked_for: whether the run was told what to judge, so that each implementation must be."""
     verdict, why = result["verdict"], result.get("why")
     if verdict == FAIL and result.get("known"):
         return KNOWN
