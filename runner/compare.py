@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.runner.page.records import complete, size
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN
@@ -84,7 +85,7 @@ def report(path: Path) -> dict:
         raise NoReport(f"{path}: there is no such folder or file")
     if path.is_dir() and not (path / RESULTS).exists():
         raise NoReport(f"{path}: has no {RESULTS}")
-    record = read(path)
+    record = all_plain(read(path))
     for n, result in enumerate(record["results"]):
         if lacking := [name for name in NEEDED if not isinstance(result.get(name), str)]:
             raise NoReport(f"{path}: its result {n} has no {lacking[0]}")

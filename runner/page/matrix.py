@@ -58,4 +58,4 @@ def _cell(impl: str, chapter: str, laws: list[dict]) -> Cell:
     verdict = next(iter(counts))
     # Beside a failure of a law that compares exactly, a small z would read as its reason.
     shown = "" if verdict == FAIL and size(largest) <= Z_LIMIT else z(largest)
-    return Cell(verdict, shown, says, slug("laws", impl, chapter_name(chapter)))
+    return Cell(verdict, shown, says, f"{slug('laws', impl)}.{slug(chapter_name(chapter))}")

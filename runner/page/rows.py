@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flash_attest.runner.page.words import VERDICTS, slug, z
+from flash_attest.runner.page.words import VERDICTS, chapter_name, slug, z
 
 
 def packed(results: list[dict], chapters: list[str], anchors: dict[tuple[str, str], str]) -> dict:
@@ -33,7 +33,7 @@ def packed(results: list[dict], chapters: list[str], anchors: dict[tuple[str, st
         ])  # fmt: skip
     return {
         "impls": [[impl, slug("laws", impl)] for impl in impls],
-        "chapters": chapters,
+        "chapters": [[name, slug(name)] for name in map(chapter_name, chapters)],
         "verdicts": [[verdict.name, verdict.sign, verdict.word] for verdict in VERDICTS.values()],
         "words": list(words),
         "rows": rows,
