@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 from flash_attest.runner.page.records import complete, size
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN
 from flash_attest.runner.plugin.saved import RESULTS, NoReport, read
@@ -88,7 +88,11 @@ def report(path: Path) -> dict:
     record = all_plain(read(path))
     for n, result in enumerate(record["results"]):
         if lacking := [name for name in NEEDED if not isinstance(result.get(name), str)]:
-            raise NoReport(f"{path}: its result {n} has no {lacking[0]}")
+            raise NoReport(f"{path}: result {n} has no {lacking[0]}")
+        if result["verdict"] not in ORDER:
+            raise NoReport(
+                f"{path}: result {n} has the verdict {result['verdict']!r}: should be one of {', '.join(WORST_FIRST)}"
+            )
     return record
 
 

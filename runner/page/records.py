@@ -5,36 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from flash_attest.properties.failures import Reason
-from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
-from flash_attest.runner.green import EXCUSED
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.runner.green import Group, group_of
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, number
+from flash_attest.runner.plugin.saved import NEW
 
-EMPTY = {
+# What pages read of a result and a test or an older file may lack.
+EMPTY = NEW | {
     "reason": "", "why": "", "cases": 0, "seconds": 0.0, "seconds_of": {}, "worst_z": {}, "message": "", "replay": "",
-    "smallest": "", "beside": "", "observed": {}, "known": "", "before": "", "findings": [], "repeats": 0, "clue": "",
-    "tried": [], "wrong": None, "declared_at": "",
+    "smallest": "", "known": "", "before": "",
 }  # fmt: skip
+KINDS = dict.fromkeys(Group, ELSEWHERE) | {
+    Group.FAILS: FAIL, Group.UNDECIDED: UNKNOWN, Group.HOLDS: PASS, Group.KNOWN: KNOWN, Group.NOT_APPLYING: REFUSED,
+}  # fmt: skip
+
+
+def asked_for(environment: dict) -> bool:
+    """Say whether a run was told which implementations to judge, so that each must be judged."""
+    options = environment.get("options") or {}
+    return bool(options.get("impl") or options.get("impl_from"))
 
 
 def complete(results: Iterable[dict], environment: dict) -> list[dict]:
     """Return the results with all fields, and with `kind`: which of VERDICTS it has.
 
-    Format 1 has no `clue`, `tried`, `wrong` and `declared_at`. environment: as in results.json.
+    results, environment: as in results.json, of any format.
     """
-    options = environment.get("options") or {}
-    asked_for = bool(options.get("impl") or options.get("impl_from"))
-    return [EMPTY | result | {"kind": _kind(result, asked_for)} for result in results]
-
-
-def _kind(result: dict, asked_for: bool) -> str:
-    """asked_for: whether the run was told what to judge, so that each implementation must be."""
-    verdict, why = result["verdict"], result.get("why")
-    if verdict == FAIL and result.get("known"):
-        return KNOWN
-    if verdict == UNKNOWN and (why in EXCUSED or (why == Reason.OTHER_DEVICE.value and not asked_for)):
-        return ELSEWHERE
-    return verdict if verdict in VERDICTS else UNKNOWN
+    named = asked_for(environment)
+    made = [EMPTY | result for result in results]
+    return [result | {"kind": KINDS[group_of(result, asked_for=named)]} for result in made]
 
 
 def counted(results: Iterable[dict]) -> dict[str, int]:

@@ -44,7 +44,7 @@ def run_page(results: list[dict], environment: dict) -> str:
         table=table,
         failures=failures,
         undecided=undecided,
-        elsewhere=cards.elsewhere(results),
+        elsewhere=cards.elsewhere(results, environment.get("elsewhere") or {}),
         rules=cards.rules_of((*failures, *undecided)),
         observed=sentences(results),
         worst=worst.drawn(results),

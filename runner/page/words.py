@@ -43,9 +43,9 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def law_name(law: str) -> str:
+def law_name(law: str, between: str = " ") -> str:
     """ "test_query_sees_exactly_its_prefix" -> "query sees exactly its prefix"."""
-    return law.removeprefix("test_").replace("_", " ")
+    return law.removeprefix("test_").replace("_", between)
 
 
 def chapter_name(chapter: str) -> str:

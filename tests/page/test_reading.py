@@ -60,15 +60,12 @@ def test_text_of_an_implementation_stays_text(visit):
 def test_pictures_have_names_and_say_what_they_show(visit):
     page = visit("failing")
     images = page.get_by_role("img").all()
-    titles = [image.locator("title").first.text_content() for image in images]
-    assert [title.split(":")[0].split(",")[0] for title in titles] == [
-        "Where out is wrong", "Where dk is wrong", "Worst z of each output", "All cases tried",
-    ]  # fmt: skip
-    says = [image.locator("desc").first.text_content() for image in images]
-    assert (
-        says[0] == ("out is wrong, in query 64, missing: key 64 of query 64, tiles of 64 queries and 64 keys.")
-        and "exceed 8" in says[2]
-    )
+    says = {image.locator("title").first.text_content(): image.locator("desc").text_content() for image in images}
+    out = says["Where out is wrong: 65 queries, 65 keys"]
+    assert out == "out is wrong, in query 64, missing: key 64 of query 64, tiles of 64 queries and 64 keys."
+    assert "in queries 0 to 2, at keys 4096 to 4098, extra: key 4097" in says["Where dk is wrong: 3 queries, 4099 keys"]
+    assert "2 of 4 implementations exceed 8" in says["Worst z of each output, by implementation"]
+    assert len(says) == 4 and "cases in" in says["All cases tried: seqlen by headdim, coloured by the worst z"]
 
 
 def test_a_page_without_javascript_has_the_verdict_the_matrix_and_the_messages(visit):
@@ -84,7 +81,7 @@ def test_1518_verdicts_are_small_and_soon_there(visit, files, request):
     from tests.page.conftest import SPEED
 
     page = visit("green")
-    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+    page.screenshot()  # waits until it is painted
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     load = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
     size = files["green"].stat().st_size

@@ -14,6 +14,13 @@ def shown(page, selector: str) -> list[str]:
     return [element.inner_text() for element in page.locator(selector).all() if element.is_visible()]
 
 
+def said(page, selector: str, words: str) -> None:
+    """Wait until an element has this text."""
+    from playwright.sync_api import expect  # other runs have no playwright
+
+    expect(page.locator(selector)).to_have_text(words)
+
+
 # --- the filter ----------------------------------------------------------------------------------
 
 
@@ -27,7 +34,7 @@ def test_text_filters_causes_laws_and_matrix(visit):
     page.locator(".fold[data-laws]:visible summary").click()
     assert len(shown(page, ".laws tbody td:first-child")) == 3
     page.get_by_role("button", name="Clear").click()
-    page.wait_for_function("document.getElementById('matches').textContent === ''")
+    said(page, "#matches", "")
     assert len(shown(page, ".matrix tbody th")) == 4 and len(shown(page, ".laws tbody td:first-child")) == 33
 
 
@@ -131,7 +138,7 @@ def test_a_button_copies(visit, by, what):
     else:
         button.focus()
         page.keyboard.press("Enter")
-    page.wait_for_function("document.getElementById('said').textContent === 'Copied'")
+    said(page, "#said", "Copied")
     assert button.inner_text() == "Copied"
     wanted = card.locator(f"[id$={what}]").first.text_content()
     assert pasted(page) == wanted and "seqlen_q=65" in wanted
@@ -141,5 +148,5 @@ def test_a_browser_without_the_clipboard_api_copies_too(visit):
     page = visit("failing")
     page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     page.locator("button[data-copy=command]").click()
-    page.wait_for_function("document.getElementById('said').textContent === 'Copied'")
+    said(page, "#said", "Copied")
     assert pasted(page).startswith("flash-attest check")

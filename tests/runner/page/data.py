@@ -49,7 +49,7 @@ def result(impl: str, n: int, verdict: str = PASS, **fields: object) -> dict:
     law = list(laws().values())[n] if n < len(laws()) else None
     chapter, name = (law.chapter, law.name) if law else ("test_contract", "test_contract_is_kept")
     made = Result(impl, chapter, name, verdict).as_dict()
-    return made | {"clue": "", "tried": [], "wrong": None, "declared_at": ""} | fields
+    return made | fields
 
 
 def passing(impl: str, n: int, draw: random.Random) -> dict:
