@@ -20,6 +20,14 @@ BUGS = "docs/why/bugs.md"
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A drawing, and in words what it shows."""
+
+    drawing: Markup
+    says: str
+
+
+@dataclass(frozen=True)
 class Card:
     """Results of one cause: the one that says it best, and the others. anchor: its id.
 
@@ -31,7 +39,7 @@ class Card:
     first: dict
     others: tuple[dict, ...] = ()
     shared: str = ""
-    picture: Markup | None = None
+    picture: Picture | None = None
     open: bool = False
 
     @property
@@ -71,7 +79,7 @@ def failures(results: list[dict], anchors: Anchors) -> list[Card]:
     for n, cause in enumerate(causes_of(results)):
         anchor, members = anchors.one("cause", cause.anchor), (cause.first, *cause.others)
         wrong = next((result["wrong"] for result in members if result["wrong"]), None)
-        picture = plane.drawn(f"{anchor}.plane", wrong) if wrong else None
+        picture = Picture(plane.drawn(f"{anchor}.plane", wrong), plane.says_of(wrong)) if wrong else None
         cards.append(Card(anchor, FAIL, cause.first, cause.others, cause.shared, picture, n < OPEN))
     for result in _of_kind(results, KNOWN):
         cards.append(Card(anchors.one("known", result["impl"], law_name(result["law"], "-")), KNOWN, result))

@@ -32,6 +32,7 @@ def run_page(results: list[dict], environment: dict) -> str:
         (result["impl"], result["law"]): card.anchor for card in (*failures, *undecided) for result in card.results
     }
     counts = records.counted(results)
+    left_out = environment.get("elsewhere") or {}
     return render(
         TEMPLATE,
         scripts=SCRIPTS,
@@ -44,8 +45,9 @@ def run_page(results: list[dict], environment: dict) -> str:
         table=table,
         failures=failures,
         undecided=undecided,
-        elsewhere=cards.elsewhere(results, environment.get("elsewhere") or {}),
+        elsewhere=cards.elsewhere(results, left_out),
         rules=cards.rules_of((*failures, *undecided)),
+        left_out=sorted(left_out),
         observed=sentences(results),
         worst=worst.drawn(results),
         tried=tried.drawn(results),
