@@ -19,7 +19,7 @@ from flash_attest.did_you_mean import did_you_mean
 
 COMMANDS = (
     "check", "laws", "examples", "docs", "emulate", "trace", "doctor", "sweep", "bench", "calibrate", "power", "merge",
-    "times",
+    "compare", "times",
 )  # fmt: skip
 USAGE = "usage: flash-attest COMMAND [OPTION...]"
 EPILOG = """\
