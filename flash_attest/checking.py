@@ -19,11 +19,11 @@ from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import Scripted
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.properties.law import Law, laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.races.perturb import chosen
-from flash_attest.runner.green import not_green
+from flash_attest.runner.green import not_green, verdict_line
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda, possible
 from flash_attest.runner.judge import Judge, compare_with_known
@@ -43,6 +43,7 @@ class CheckResult:
 
     results: tuple[Result, ...]
     replayed: bool = False  # whether one given case was judged, instead of drawn ones
+    device: str = "cpu"  # where they were reached
 
     @property
     def failures(self) -> list[Result]:
@@ -64,13 +65,10 @@ class CheckResult:
         return json.dumps([result.as_dict() for result in self.results], indent=1)
 
     def __str__(self) -> str:
-        counts = Counter(result.verdict for result in self.results)
-        shown = ", ".join(
-            f"{counts[verdict]} {verdict}" for verdict in (PASS, FAIL, REFUSED, UNKNOWN) if counts[verdict]
-        )
-        lines = [f"{'ok' if self.ok else 'not ok'}: {shown or 'nothing was judged'}"]
-        lines += [f"{result.impl}: {result.law}: {result.reason}" for result in self.failures]
-        return "\n".join([*lines, *filter(None, [self.undecided])])
+        """Return the verdict in a line, and a line for each failure."""
+        results = [result.as_dict() for result in self.results]
+        verdict = verdict_line(results, asked_for=True, replayed=self.replayed, device=self.device)
+        return "\n".join([verdict, *(f"{result.impl}: {result.law}: {result.reason}" for result in self.failures)])
 
 
 def check(
@@ -144,7 +142,7 @@ def check(
             found = tuple(_verdicts(judge, impls, wanted, contract=laws is None, on_result=on_result))
         finally:
             judge.close()
-    return CheckResult(found, replayed=case is not None)
+    return CheckResult(found, replayed=case is not None, device=on)
 
 
 def _implementations(given: object) -> list[Implementation]:

@@ -68,9 +68,11 @@ class Asleep:
             self._wake([]).pytest_runtest_logreport(report)
 
     def _wake(self, items: list[pytest.Item]):
+        from flash_attest.runner.plugin.conclusion import LastLine
         from flash_attest.runner.plugin.own import Own
 
         self.awake = True
         own = Own(self.config, items)
         self.config.pluginmanager.register(own, "attest-own")
+        self.config.pluginmanager.register(LastLine(own), "attest-last-line")
         return own

@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import torch
 
 from flash_attest.races.finding import Finding
+
+if TYPE_CHECKING:
+    from flash_attest.properties.checks.wrong import Wrong
 
 # As CUDA, its libraries, Triton and torch's allocator of the CPU say it, whose errors are RuntimeErrors; torch has a type of
 # its own for what it allocates itself on a GPU.
@@ -46,7 +50,7 @@ class LawBroken(AssertionError):
     `suggests` is a guess read off the pattern, and is shown as one. `investigate` makes further calls, once, when the
     smallest case is known: it returns a phrase for the end of the headline, and lines for what was observed.
     `findings` are all that is wrong, where the headline names only the first: repeats that find the same agree. `found`:
-    the same as a layer of race detection found it.
+    the same as a layer of race detection found it. `wrong`: which queries and keys are wrong, for the page.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class LawBroken(AssertionError):
         investigate: Callable[[], tuple[str, list[str]]] | None = None,
         findings: Iterable[str] = (),
         found: Iterable[Finding] = (),
+        wrong: Wrong | None = None,
     ):
         super().__init__(headline)
         self.headline = headline
@@ -65,6 +70,7 @@ class LawBroken(AssertionError):
         self.investigate = investigate
         self.findings = frozenset(findings) or frozenset({headline})
         self.found = tuple(found)
+        self.wrong = wrong
 
 
 def findings_of(found: Iterable[Finding]) -> LawBroken:

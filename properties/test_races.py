@@ -7,6 +7,7 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.checks import copies
 from flash_attest.properties.checks.pictures import plural, share, where
 from flash_attest.properties.checks.repeated import beyond, check_spread, none_found, repeats_of, under
+from flash_attest.properties.checks.wrong import wrong_in
 from flash_attest.properties.failures import LawBroken, findings_of
 from flash_attest.properties.judging.sanitized import kernels_of, sanitized, sanitizer_program, watched_together
 from flash_attest.properties.law import law
@@ -59,6 +60,7 @@ def test_repeats_agree(trial):
                 f"outputs that differ: {each}" if len(found.differing) > 1 else "",
                 under(found, name),
                 suggests=INTENDED,
+                wrong=wrong_in(trial, name, elements),
             )
     trial.meter.repeats += found.n
     trial.meter.note = none_found(trial, f"{trial.meter.repeats} repeats", found.n)

@@ -1,24 +1,98 @@
-"""When a run without failures is green."""
+"""Says what the verdicts of a run add up to: how each counts, and whether the run is green."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from enum import Enum
+
 from flash_attest.properties.failures import Reason
-from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 
 # What this machine lacks for a law: such a verdict of unknown leaves a run green.
 EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.NO_SANITIZER)}
 
 
-def not_green(results: list[dict], *, asked_for: bool, replayed: bool) -> str:
-    """Say why a run without failures is not green; "" if it is.
+class Group(Enum):
+    """How a verdict counts. The value is what one law does, and what several do."""
 
-    Laws that do not apply on this device or machine do not count, nor do implementations of another device unless they were
-    asked for by name. A replay is green only if a law took its case.
+    FAILS = "fails", "fail"
+    UNDECIDED = "undecided", "undecided"
+    HOLDS = "holds", "hold"
+    KNOWN = "fails as known", "fail as known"
+    NOT_APPLYING = "does not apply", "do not apply"
+    OTHER_DEVICE = "needs another device", "need another device"
+    SPARSE_MEMORY = "needs sparse memory", "need sparse memory"
+    SANITIZER = "needs compute-sanitizer", "need compute-sanitizer"
+
+    def words(self, n: int, device: str = "") -> str:
+        """Return "3 hold". device: that of the run, so that the other one can be named."""
+        text = self.value[n != 1]
+        other = {"cpu": "a GPU", "cuda": "a CPU"}.get(device)
+        return f"{n} {text.replace('another device', other) if other else text}"
+
+
+_GROUPS = {
+    Reason.OTHER_DEVICE.value: Group.OTHER_DEVICE,
+    Reason.LAW_OF_OTHER_DEVICE.value: Group.OTHER_DEVICE,
+    Reason.NO_SPARSE_MEMORY.value: Group.SPARSE_MEMORY,
+    Reason.NO_SANITIZER.value: Group.SANITIZER,
+}
+
+
+def group_of(result: dict, *, asked_for: bool) -> Group:
+    """Return how a result counts.
+
+    asked_for: whether the implementations were asked for by name. Then one that needs another
+    device is undecided, and not excused.
     """
-    excused = EXCUSED if asked_for else EXCUSED | {Reason.OTHER_DEVICE.value}
-    if undecided := sum(r["verdict"] == UNKNOWN and r["why"] not in excused for r in results):
-        return f"{undecided} could not be decided"
+    if result["verdict"] == UNKNOWN:
+        excused = EXCUSED if asked_for else EXCUSED | {Reason.OTHER_DEVICE.value}
+        return _GROUPS[result["why"]] if result["why"] in excused else Group.UNDECIDED
+    if result["verdict"] == FAIL:
+        return Group.KNOWN if result["known"] else Group.FAILS
+    return {PASS: Group.HOLDS, REFUSED: Group.NOT_APPLYING}[result["verdict"]]
+
+
+def counted(results: Iterable[dict], *, asked_for: bool, device: str = "") -> str:
+    """Count results, as in "61 laws hold; 8 do not apply; 3 need a GPU"."""
+    counts = Counter(group_of(result, asked_for=asked_for) for result in results)
+    parts = [group.words(n, device) for group in Group if (n := counts[group])]
+    if parts:
+        number, _, words = parts[0].partition(" ")
+        parts[0] = f"{number} {'law' if number == '1' else 'laws'} {words}"
+    return "; ".join(parts)
+
+
+def not_green(results: list[dict], *, asked_for: bool, replayed: bool, planned: int = 0) -> str:
+    """Say why a run is not green, apart from laws that fail; "" if nothing else is wrong.
+
+    Laws that do not apply on this device or machine do not count, nor do implementations of another
+    device, unless they were asked for by name. A replay is green only if a law took its case.
+    planned: how many laws there were to judge.
+    """
+    if len(results) < planned:
+        return f"{planned - len(results)} of {planned} were not judged"
+    undecided = [r for r in results if group_of(r, asked_for=asked_for) is Group.UNDECIDED]
+    if undecided:
+        return f"{len(undecided)} could not be decided"
     laws = [result for result in results if result["chapter"] != "test_contract"]
     if replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
         return f"no law took the case: {laws[0]['reason']}"
     return ""
+
+
+def verdict_line(
+    results: list[dict], *, asked_for: bool, replayed: bool = False, planned: int = 0, device: str = ""
+) -> str:
+    """Return the last line of a run: "green: 61 laws hold; 8 do not apply", or "not green: ..."
+    with the reason first.
+    """
+    counts = counted(results, asked_for=asked_for, device=device)
+    if not results:
+        return "not green: nothing was judged"
+    reason = not_green(results, asked_for=asked_for, replayed=replayed, planned=planned)
+    if "could not be decided" in reason:  # the counts say so
+        reason = ""
+    fails = any(group_of(r, asked_for=asked_for) in (Group.FAILS, Group.UNDECIDED) for r in results)
+    return f"{'not green' if fails or reason else 'green'}: {'; '.join(filter(None, [reason, counts]))}"

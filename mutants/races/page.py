@@ -1,20 +1,18 @@
-"""The matrix of races in docs/why/races.md: one table for each device, between two markers."""
+"""The matrix of races in docs/why/races.md: two tables for each device, between two markers."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from flash_attest.mutants import ALL
-from flash_attest.mutants.power.matrix import HANG, KILLS
+from flash_attest.mutants.power.matrix import KILLS
 from flash_attest.mutants.power.records import Entry, Record, RecordError
-from flash_attest.mutants.races.cells import EVERYTHING, HEADDIM, RAISES, SANITIZED, SIZES, Cell, cells
+from flash_attest.mutants.races.cells import EVERYTHING, HEADDIM, SANITIZED, SIZES, Cell, cells
 from flash_attest.mutants.races.kinds import Kind, planted
-from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
 from flash_attest.races.perturb import NONE
 
 BEGIN, END = "<!-- the matrix: flash-attest power --races -->", "<!-- the end of the matrix -->"
 PLACES = {"cpu": "On a CPU", "cuda": "On a GPU"}
-MARKS = {PASS: "-", REFUSED: "n/a", UNKNOWN: "?", HANG: "hang", "": ""}
 
 
 def with_matrix(text: str, records: list[Record]) -> str:
@@ -118,7 +116,7 @@ def _found(entry: Entry, cell: Cell) -> bool:
 
 
 def _tables(record: Record) -> list[str]:
-    """By kind, then each planted race."""
+    """Return the tables of one device: races found by kind, then the layers that find each race."""
     device = str(record.environment["device"])
     columns, (batch, heads, length) = _columns(record), SIZES[device]
     titles = " | ".join(str(cell).replace(EVERYTHING, "**all**") for cell in columns)
@@ -137,19 +135,15 @@ def _tables(record: Record) -> list[str]:
             counts = [f"{sum(_found(entry, cell) for entry in entries.values())}" for cell in columns]
             what = f"**{kind.value}**: {kind.words}" if kind else "no edit: whatever is found is a false alarm"
             lines.append(f"| {what} ({len(entries)}) | {' | '.join(counts)} |")
-    lines += ["", f"| planted race | {titles} |", rule]
-    for entries in of_kind.values():
-        lines += [f"| {name} |{_row(entry, columns)}" for name, entry in entries.items()]
-    return lines
+    lines += ["", "| found by, of the layers that are on by default | planted races |", "|---|---|"]
+    return lines + [f"| {by} ({len(names)}) | {', '.join(names)} |" for by, names in _by_layers(record).items()]
 
 
-def _row(entry: Entry, columns: list[Cell]) -> str:
-    return "".join(f" {_mark(entry, cell)} |" for cell in columns)
-
-
-def _mark(entry: Entry, cell: Cell) -> str:
-    verdict = entry.verdicts.get(str(cell), "")
-    if verdict not in KILLS:
-        return MARKS.get(verdict, verdict)
-    number = entry.details.get(str(cell), "").partition(":")[0]
-    return f"**{number if number == RAISES or number.isdecimal() else verdict}**"
+def _by_layers(record: Record) -> dict[str, list[str]]:
+    """Return "trace, repeat" -> the planted races that exactly these layers find, the largest group first."""
+    groups: dict[str, list[str]] = {}
+    unfinished = unfinished_in(record)
+    for name, entry in _races(record).items():
+        layers = [cell.layer for cell in _columns(record) if cell.default and _found(entry, cell)]
+        groups.setdefault(", ".join(layers) or ("not finished" if name in unfinished else "none"), []).append(name)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))

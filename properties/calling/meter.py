@@ -18,6 +18,9 @@ class Meter:
     cases: int = 0
     clock: Clock = field(default_factory=Clock)
     worst_z: dict[str, float] = field(default_factory=dict)
+    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if nothing was measured).
+    tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
+    z_of_case: float | None = None
     repeats: int = 0
     launches: int = 0  # traced ones, or those whose equal heads were compared
     under: set[str] = field(default_factory=set)  # the perturbations that were active in some repeat
@@ -37,5 +40,20 @@ class Meter:
         vars(self).update(counted)
 
     def saw(self, name: str, z: float) -> None:
-        """Remember the worst z of a tensor."""
+        """Remember the worst z of a tensor, of the law and of the case in progress."""
         self.worst_z[name] = max(z, self.worst_z.get(name, 0.0))
+        self.z_of_case = max(z, self.z_of_case or 0.0)
+
+    def begins(self) -> None:
+        """Start a case."""
+        self.z_of_case = None
+
+    def judged(self, case: Case) -> None:
+        """Count a case that the law has judged."""
+        self.cases += 1
+        self.tried.append((case.seqlen_q, case.seqlen_k, case.headdim, self.z_of_case))
+
+    def add(self, other: Meter) -> None:
+        """Count the cases of another search, too."""
+        self.cases += other.cases
+        self.tried += other.tried

@@ -16,6 +16,7 @@ from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.douts import where_it_shows
 from flash_attest.properties.checks.meanings_of_lse import what_lse_is
 from flash_attest.properties.checks.pictures import element_at, number, share, where
+from flash_attest.properties.checks.wrong import wrong_in
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.trial import Trial
@@ -153,13 +154,17 @@ def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str) -> LawB
     headline = f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)}"
     if not math.isfinite(worst):
         return LawBroken(
-            f"{headline} ({share(bad)} wrong)", where(trial, name, bad), suggests=_read_off(got, want, bad)
+            f"{headline} ({share(bad)} wrong)",
+            where(trial, name, bad),
+            suggests=_read_off(got, want, bad),
+            wrong=wrong_in(trial, name, bad),
         )
     return LawBroken(
         f"{headline}: {worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({share(bad)} wrong)",
         where(trial, name, bad),
         f"off by {abs(g - w):.3g} there, where rounding explains {_explained(trial, s)}",
         suggests=_read_off(got, want, bad),
+        wrong=wrong_in(trial, name, bad),
     )
 
 
@@ -183,6 +188,7 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
             where(trial, name, bad),
             f"largest difference {largest:.3g}" if math.isfinite(largest) and bad.numel() > 1 else "",
             suggests=_read_off(got, want, bad),
+            wrong=wrong_in(trial, name, bad),
         )
 
 

@@ -12,6 +12,7 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks.comparisons import check_agree
 from flash_attest.properties.checks.pictures import AXES, plural, share, where
 from flash_attest.properties.checks.repeated import under
+from flash_attest.properties.checks.wrong import wrong_in
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 from flash_attest.races.copies import Copies, compare_copies
@@ -129,6 +130,7 @@ def broken(trial: Trial, seen: Seen, found: Repeats, name: str) -> LawBroken:
         else "the same heads differ in each call: the result depends on where a head is computed",
         under(repeats, name),
         suggests=SUGGESTS + (INTENDED if name in (trial.impl.equal_heads or ()) else ""),
+        wrong=wrong_in(trial, name, marked),
     )
 
 

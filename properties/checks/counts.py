@@ -14,6 +14,7 @@ from flash_attest.properties.checks.comparisons import check_same
 from flash_attest.properties.checks.meanings_of_lse import what_lse_is
 from flash_attest.properties.checks.pictures import element_at, number, plural, where
 from flash_attest.properties.checks.visible_keys import LSE_ITSELF, picture
+from flash_attest.properties.checks.wrong import Wrong, wrong_in
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 
@@ -34,18 +35,20 @@ def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
     at = tuple(int(n) for n in bad.nonzero()[0])
     i, g, w = at[-1], got[at].item(), int(want[at].item())
     sees = plural(int(g), "key") if math.isfinite(g) else f"{g} keys"
+    wrong = wrong_in(trial, "lse", bad)
     raise LawBroken(
         f"query {i} sees {sees}, should see {w}",
         where(trial, "lse", bad),
         f"{element_at('lse', at)} is {number(lse[at].item())}, should be ln {w} "
         "(every score is 0, so exp(lse) counts the keys)",
         suggests=_count_pattern(trial, got, want, bad),
-        investigate=lambda: _picture_or_meaning(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at),
+        investigate=lambda: _picture_or_meaning(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at, wrong),
+        wrong=wrong,
     )
 
 
-def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple) -> tuple[str, list[str]]:
-    phrase, lines = picture(trial, x, seen, at)
+def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple, wrong: Wrong) -> tuple[str, list[str]]:
+    phrase, lines, wrong.missing, wrong.extra = picture(trial, x, seen, at)
     return what_lse_is(trial, phrase) if phrase == LSE_ITSELF else (phrase, lines)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from flash_attest.impls.contract.call import Inputs
 from flash_attest.properties.checks.pictures import ranges
+from flash_attest.properties.checks.wrong import cells
 from flash_attest.properties.trial import Trial
 
 MOST_KEYS = 512  # more would take too many calls for a message
@@ -31,21 +32,24 @@ def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
     return torch.cat(columns, dim=-1)[..., : case.seqlen_k]
 
 
-def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int]) -> tuple[str, list[str]]:
-    """Which keys the row at (b, h, i) attends to, beside those that it should (seen: bool, (b, h, sq, sk)).
+def picture(
+    trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int]
+) -> tuple[str, list[str], list[tuple[int, int]], list[tuple[int, int]]]:
+    """Compare the keys that the row at (b, h, i) attends to with those that it should see.
 
-    A phrase and a drawing: ("key 64 is missing", [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]). Both are empty
-    where the weights cannot be measured.
+    seen: bool (b, h, sq, sk). Returns a phrase and a drawing: "key 64 is missing" and
+    [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]; then the missing and the extra
+    (query, key) pairs of this head. All are empty if the weights cannot be measured.
     """
     p = weights(trial, x)
     b, h, i = at
     if p is None or not bool(p[b, h].isfinite().all()):
-        return "", []
+        return "", [], [], []
     got, want = p[b, h] != 0, seen[b, h]
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
     if not wrong:
         own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding moves it by 2^-9 at most
-        return ("padding has weight, too" if own < 0.99 else LSE_ITSELF), []
+        return ("padding has weight, too" if own < 0.99 else LSE_ITSELF), [], [], []
     missing = [j for j in wrong if want[i, j]]
     extra = [j for j in wrong if not want[i, j]]
     phrases = [f"{_keys(keys)} {what}" for keys, what in ((missing, "missing"), (extra, "extra")) if keys]
@@ -56,7 +60,7 @@ def picture(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int
     for query in range(start, min(start + SHOWN_QUERIES, want.shape[0])):
         marks = " ".join(f"{_mark(bool(got[query, j]), bool(want[query, j])):>3}" for j in keys)
         lines.append(f"query {query:<5}{marks}")
-    return ", ".join(phrases), lines
+    return ", ".join(phrases), lines, cells(want & ~got), cells(got & ~want)
 
 
 def _keys(keys: list[int]) -> str:

@@ -39,12 +39,16 @@ class Beside:
         return f"{ALSO} without {self.without}: {self.broken.headline}"
 
 
-def look_beside(judgement: Judgement, failure: Found) -> Beside | None:
-    """Judge the law without the clue of a failure: one more search. None where there is no clue, or nothing is decided."""
+def clues_in(judgement: Judgement, failure: Found) -> LeftOut | None:
+    """Return what is special about the smallest case of a failure. None if that cannot be found out."""
     try:
-        left_out = LeftOut(clues_of(judgement, failure.case, _failing_as(judgement, failure.broken)))
+        return LeftOut(clues_of(judgement, failure.case, _failing_as(judgement, failure.broken)))
     except (ContextLost, ContractError):  # its `accepts` may raise for a case that was not asked about before
         return None
+
+
+def look_beside(judgement: Judgement, left_out: LeftOut) -> Beside | None:
+    """Judge the law without the clues of a failure: one more search. None if there is no clue, or nothing is decided."""
     if not left_out.clues:
         return None
     own = Meter(clock=judgement.meter.clock)
@@ -55,7 +59,7 @@ def look_beside(judgement: Judgement, failure: Found) -> Beside | None:
         found = Found(lost.broken, lost.case)
     except (Undecided, AnotherCase, Unsatisfiable, ContractError):
         return None
-    judgement.meter.cases += own.cases
+    judgement.meter.add(own)
     if found.broken is None and not own.cases:
         return None
     return Beside(str(left_out), own.cases, found.broken, found.case)

@@ -15,23 +15,23 @@ from hypothesis.errors import Unsatisfiable
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import not_here, unsupported
-from flash_attest.properties.failures import AnotherCase, Reason, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Undecided
 from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.beside import Beside, look_beside
-from flash_attest.properties.judging.clues import leaving_out
+from flash_attest.properties.judging.beside import Beside, clues_in, look_beside
+from flash_attest.properties.judging.clues import LeftOut, leaving_out
 from flash_attest.properties.judging.context import ContextLost
 from flash_attest.properties.judging.explain import explain
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.search import Found, Search, has_cases
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.properties.judging.verdict import FAIL, PASS, PLAIN, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine.clock import Work
 
 
 @dataclass
 class Outcome:
-    """Becomes a Result: verdict, reason, kind of reason, message, smallest failing case, what is beside it."""
+    """Becomes a Result: verdict, reason, kind of reason, message; of a failure also what explains it."""
 
     verdict: str
     reason: str = ""
@@ -39,7 +39,8 @@ class Outcome:
     message: str = ""
     case: Case | None = None
     beside: str = ""
-    findings: tuple[str, ...] = ()
+    clue: str = ""
+    broken: LawBroken | None = None
 
 
 def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
@@ -49,11 +50,16 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     judgement = replace(judgement, plan=replace(plan, device=judgement.device))
     outcome, meter = _outcome(judgement), judgement.meter
     result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
-    result.beside, result.findings = outcome.beside, list(outcome.findings)
+    result.beside, result.clue = outcome.beside, outcome.clue
     result.message, result.cases, result.worst_z = outcome.message, meter.cases, meter.worst_z
+    result.tried = meter.tried
     result.repeats = meter.repeats or meter.launches
     result.seconds = time.perf_counter() - started
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
+    if (broken := outcome.broken) is not None:
+        result.findings = sorted(broken.findings)  # in an order that stays
+        result.wrong = broken.wrong and broken.wrong.as_dict()
+        result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
     if outcome.case is not None:
         result.smallest, result.replay = str(outcome.case), judgement.replay(outcome.case)
     return result
@@ -98,16 +104,24 @@ def _outcome(judgement: Judgement) -> Outcome:
     with meter.clock.counts(Work.SHRINKING):
         # What collects findings has not stopped at the first.
         goes_on = plan.goes_on and plan.case is None and not found.flaky and not judgement.law.collects
-        beside = look_beside(judgement, found) if goes_on else None
-        return _failed(judgement, found, again=not plan.known.lost_in, beside=beside)
+        clues = clues_in(judgement, found) if goes_on else None
+        beside = look_beside(judgement, clues) if clues else None
+        return _failed(judgement, found, again=not plan.known.lost_in, clues=clues, beside=beside)
 
 
-def _failed(judgement: Judgement, failure: Found, *, again: bool, beside: Beside | None = None) -> Outcome:
-    """The outcome of a failure, with its message. again: whether anything can still be launched."""
+def _failed(
+    judgement: Judgement,
+    failure: Found,
+    *,
+    again: bool,
+    clues: LeftOut | None = None,
+    beside: Beside | None = None,
+) -> Outcome:
+    """Return the outcome of a failure, with its message. again: whether anything can still be launched."""
     message = explain(judgement, failure, again=again, beside=beside)  # this may add to the headline
     broken, line = failure.broken, beside.line if beside else ""
-    findings = tuple(sorted(broken.findings))  # in an order that stays
-    return Outcome(FAIL, broken.headline, message=message, case=failure.case, beside=line, findings=findings)
+    clue = "" if clues is None else str(clues) or PLAIN
+    return Outcome(FAIL, broken.headline, message=message, case=failure.case, beside=line, clue=clue, broken=broken)
 
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:

@@ -122,14 +122,15 @@ class Search:
         self.judgement.write_down(case)
         trial = self.judgement.trial(case)
         before = self.meter.counted()
+        self.meter.begins()
         try:
             with trial.caller.may_begin_again():
                 self.law.hold(trial)
-            self.meter.cases += 1
+            self.meter.judged(case)
             NOW.did(self.meter.cases)
             self.held.add(case)
         except LawBroken as broken:
-            self.meter.cases += 1
+            self.meter.judged(case)
             self.failures.append((broken, case))
             NOW.found(str(case), broken.headline)
             self.meter.clock.from_now_on(Work.SHRINKING)
@@ -174,7 +175,7 @@ class Search:
                 self.law.look_together(trials())
             except LawBroken as broken:
                 if not begun[-1].caller.device_works():  # no case can be judged after this one
-                    self.meter.cases += 1
+                    self.meter.judged(begun[-1].case)
                     NOW.found(str(begun[-1].case), broken.headline)
                     self.judgement.check_context(begun[-1], broken)
                 return broken, begun[-1].case

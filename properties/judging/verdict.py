@@ -9,6 +9,7 @@ from flash_attest.properties.judging.plain_text import plain
 
 PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
 WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows if its laws differ
+PLAIN = "the plainest cases"  # the clue of a failure that needs nothing special
 
 
 @dataclass
@@ -30,6 +31,12 @@ class Result:
     smallest: str = ""
     beside: str = ""  # of a failure: what became of the law without what is special about the smallest case
     observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the operators of PyTorch that they used
+    clue: str = ""  # of a failure: what its smallest case needs to fail, or PLAIN; "" if nobody has looked
+    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if the law measures none).
+    tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
+    wrong: dict | None = None  # of a failure: where (properties/checks/wrong.py)
+    declared_at: str = ""  # FILE:LINE of the implementation
+    found_at: str = ""  # of a finding in a kernel: FILE:LINE
     known: str = ""  # the reason in known_failures, if this failure is an expected one
     before: str = ""  # when the run began that judged it, if a later one was told to --resume
     findings: list[str] = field(
@@ -43,17 +50,24 @@ class Result:
         record["why"] = self.why.value if self.why else ""
         record["seconds"] = round(self.seconds, 4)
         record["seconds_of"] = {work: round(seconds, 4) for work, seconds in self.seconds_of.items()}
-        record["worst_z"] = {k: round(z, 3) if z < 1e300 else str(z) for k, z in self.worst_z.items()}
+        record["worst_z"] = {tensor: _z(z) for tensor, z in self.worst_z.items()}
+        record["tried"] = [[*sizes, None if z is None else _z(z)] for *sizes, z in self.tried]
         return record
 
     @classmethod
     def of_dict(cls, record: dict) -> Result:
         """What as_dict made, as a Result again. Raises TypeError or ValueError if it is none."""
         z = {tensor: float(z) for tensor, z in record["worst_z"].items()}
-        return cls(**{**record, "why": Reason(record["why"]) if record["why"] else None, "worst_z": z})
+        tried = [(*sizes, None if z is None else float(z)) for *sizes, z in record["tried"]]
+        why = Reason(record["why"]) if record["why"] else None
+        return cls(**{**record, "why": why, "worst_z": z, "tried": tried})
 
     def made_plain(self) -> None:
         """Escape what terminals and files do not take: an implementation may have written the text (plain_text.py)."""
         for name in ("reason", "message", "replay", "beside", "known"):
             setattr(self, name, plain(getattr(self, name)))
         self.findings = [plain(finding) for finding in self.findings]
+
+
+def _z(z: float) -> float | str:
+    return round(z, 3) if z < 1e300 else str(z)

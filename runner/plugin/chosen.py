@@ -8,7 +8,9 @@ import shlex
 import pytest
 
 from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry, RegistryError
+from flash_attest.properties.cases.support import not_here
 from flash_attest.runner.isolation import importing
 from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.untrusted.entries import check_options
@@ -18,7 +20,9 @@ ENTRY = "FLASH_ATTEST_ENTRY"  # which command runs pytest, set by flash_attest/c
 
 
 class Chosen:
-    """In each pytest process the same: a worker gets from its controller what only one of them can decide."""
+    """In each pytest process the same: a worker gets from its controller what only one of them can
+    decide.
+    """
 
     def __init__(self, config: pytest.Config, options: Options):
         self.config, self.options = config, options
@@ -26,23 +30,41 @@ class Chosen:
         self.unloadable: dict[str, str] = self.worker["attest_unloadable"] if self.worker else {}  # by --impl-from: why
         self._plugins: list[Entry] | None = None
         self._entries: list[Entry] | None = None
+        self.elsewhere: dict[str, str] = {}  # implementations of another device, by name: why. Known with `entries`
 
     @property
     def entries(self) -> list[Entry]:
-        """The selected implementations, by name; a selection that makes no sense ends the run with a usage error."""
+        """The selected implementations, by name; a selection that makes no sense ends the run with
+        a usage error.
+        """
         if self._entries is None:
             names = self.options.given("impl")
             try:
                 if self.untrusted:
                     check_options(self.options.given("impl-from"), names)
                 chosen = registry.choose(self.plugins, names, alone=bool(self.options.given("impl-from")))
-                self._entries = registry.on_device(chosen, self.options.device)
+                entries = registry.on_device(chosen, self.options.device)
             except RegistryError as error:
                 raise self._wrong(error) from None
+            if not self.options.asked_for:
+                self.elsewhere = self._needing_another_device(entries)
+            self._entries = [entry for entry in entries if entry.name not in self.elsewhere]
         return self._entries
 
+    def _needing_another_device(self, entries: list[Entry]) -> dict[str, str]:
+        """Return the implementations that cannot be judged in this run, by name, and why.
+
+        They become no tests.
+        """
+        device = self.options.device
+        impls = [entry.impl for entry in entries if isinstance(entry.impl, Implementation)]
+        return {impl.name: reason for impl in impls if (reason := not_here(impl, device))}
+
     def _from_file(self, argument: str) -> list[Entry]:
-        """The entries of a file. It is imported in another process first; what workers import, their controller has tried."""
+        """The entries of a file.
+
+        It is imported in another process first; what workers import, their controller has tried.
+        """
         if self.untrusted:
             return untrusted_entries(argument, self.options.case_timeout)
         if argument not in self.unloadable:

@@ -12,7 +12,9 @@ class LawFails(Exception):
 
 
 def conclude(result: Result) -> None:
-    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for fail, xfail if known."""
+    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for
+    fail, xfail if known.
+    """
     if result.verdict == FAIL and result.known:
         pytest.xfail(f"known: {result.known} ({result.reason})")
     if result.verdict == FAIL:

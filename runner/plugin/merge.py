@@ -1,9 +1,10 @@
-"""Joins the reports of all parts of a run (--shard 1/n .. n/n) into one: results.json and index.html.
+"""Joins the reports of all parts of a run (--shard 1/n .. n/n) into one: results.json and
+index.html.
 
     flash-attest merge part-1 part-2 part-3 --into attest-report
 
-Refuses reports that are not the complete parts of one run. Each part has its own exit status, so this one only says whether
-they could be joined.
+Refuses reports that are not the complete parts of one run. Each part has its own exit status, so
+this one only says whether they could be joined.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flash_attest.runner.plugin.report import Report, print_table
+from flash_attest.runner.causes import causes_of
+from flash_attest.runner.green import verdict_line
+from flash_attest.runner.plugin import terminal
+from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
 
 SAME = (
@@ -35,7 +39,9 @@ class MergeError(ValueError):
 
 
 def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
-    """Name of a report -> its results.json as a dict, for all parts. Returns environment and results of the whole run.
+    """Name of a report -> its results.json as a dict, for all parts.
+
+    Returns environment and results of the whole run.
 
     Raises MergeError, naming the report and what is wrong with it.
     """
@@ -78,7 +84,10 @@ def _check_one(name: str, record: dict) -> None:
 
 
 def _check_all(environments: dict[str, dict]) -> None:
-    """They are parts of the same run, and all of them. Environments are in the order of the parts."""
+    """They are parts of the same run, and all of them.
+
+    Environments are in the order of the parts.
+    """
     (first, one), *_ = environments.items()
     for name, other in environments.items():
         for key in SAME:
@@ -132,7 +141,18 @@ def join(folders: list[Path], into: Path) -> int:
     report = Report(into, print)
     report.start(environment, len(results))
     report.add(*results)
-    report.finish()
-    print_table(report, Console(width=160, soft_wrap=True))
-    print(f"{len(folders)} parts joined: {report.directory}/index.html and results.json")
+    options = environment.get("options", {})
+    asked_for = bool(options.get("impl") or options.get("impl_from"))
+    verdict = verdict_line(
+        results, asked_for=asked_for, replayed=bool(options.get("case")), device=environment["device"]
+    )
+    if elsewhere := environment.get("elsewhere", {}):
+        verdict += f"; {terminal.elsewhere_in_numbers(elsewhere, environment['device'])}"
+    report.finish(verdict=verdict, green=verdict.startswith("green"))
+    console = Console(width=160, soft_wrap=True)
+    terminal.print_rows(results, console, asked_for=asked_for)
+    terminal.print_undecided(results, console, asked_for=asked_for)
+    terminal.print_causes(causes_of(results), console)
+    print(f"{len(folders)} parts joined: {report.directory}/index.html (report.md, results.json)")
+    print(verdict)
     return 0

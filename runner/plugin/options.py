@@ -136,6 +136,11 @@ class Options:
         return self.may_isolate
 
     @property
+    def asked_for(self) -> bool:
+        """Whether the implementations were asked for by name, so that none of them is excused."""
+        return bool(self.given("impl") or self.given("impl-from"))
+
+    @property
     def keeps_streams(self) -> bool:
         """Whether what kernels print goes where pytest prints."""
         return self.config.getoption("capture") == "no"
@@ -192,6 +197,11 @@ class OwnOptions(Options):
             outside and Path(report).is_dir()
         ):  # pytest then takes it for the place of the tests, and looks for settings there
             raise self.wrong("report", f"{report}: write {name}={report} for a folder that exists outside of this one")
+
+    @property
+    def asked_for(self) -> bool:
+        """Never: nobody names them on the command line."""
+        return False
 
     @property
     def profile_name(self) -> str:

@@ -1,4 +1,6 @@
-"""What pytest's reports of tests say about laws: results that travel from workers, dead workers, and when a run is green."""
+"""What pytest's reports of tests say about laws: results that travel from workers, dead workers,
+and when a run is green.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def raised_in(report) -> dict | None:
 
 
 def died(report, directory: Path, entries: Iterable[Entry], origin_of: Callable[[Entry], Origin]) -> dict | None:
-    """The result of a test in which its worker died: the case that it wrote down last is the one to look at."""
+    """The result of a test in which its worker died: the case that it wrote down last is the one to
+    look at.
+    """
     if (judged := judged_in(report.nodeid)) is None:
         return None
     chapter, law, impl = judged

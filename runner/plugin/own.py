@@ -1,52 +1,54 @@
-"""A run of pytest in somebody's repository: judges the tests under @attention_laws, and sums up their verdicts at the end."""
+"""A run of pytest in somebody's repository: judges the tests under @attention_laws, and sums up
+their verdicts at the end.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry, file_of_function
-from flash_attest.properties.failures import Reason
+from flash_attest.impls.contract.registry import Entry, declared_at, file_of_function
 from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.runner.bound import BoundLaw
-from flash_attest.runner.green import EXCUSED, not_green
+from flash_attest.runner.causes import Cause, causes_of
+from flash_attest.runner.green import Group, counted, group_of, verdict_line
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda
 from flash_attest.runner.judge import Judge, compare_with_known
+from flash_attest.runner.plugin import annotations, conclusion, terminal
 from flash_attest.runner.plugin.conclude import conclude, shows_message
+from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.options import OwnOptions
 from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, PLANNED_KEY, result_of
-from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, environment
+from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.start import judge_of
 
 IN_PROCESS = (
     "flash-attest: laws were judged in the pytest process, which a crash ends: CUDA was in use before they began. Where only "
     "torch.cuda.is_available() was asked, PYTORCH_NVML_BASED_CUDA_CHECK=1 in the environment lets processes be forked"
 )
-# What the last line counts, in this order.
-WORDS = (
-    HOLDS := "held", FAILS := "failed", KNOWN := "failed as known", NOT_APPLYING := "not applicable",
-    ELSEWHERE := "not possible on this machine", UNDECIDED := "undecided",
-)  # fmt: skip
 
 
 class Own:
-    """One for each pytest process. Where tests run it judges; on the controller of pytest-xdist it reports."""
+    """One for each pytest process.
+
+    Where tests run it judges; on the controller of pytest-xdist it reports.
+    """
 
     def __init__(self, config: pytest.Config, items: Sequence[pytest.Item]):
         self.config = config
@@ -60,6 +62,7 @@ class Own:
         self._judge: Judge | Isolated | Host | None = None
         self._folder: Path | None = None  # what the judge writes down of its cases
         self.results: list[dict] = []
+        self.undecided: dict[str, str] = {}  # the ids of tests whose laws could not be decided: why
         self.started = time.perf_counter()
         self.report: Report | None = None
         self.in_process = False  # because a test module has used CUDA when it was imported
@@ -117,7 +120,9 @@ class Own:
         return self._judge
 
     def _origin_of(self, entry: Entry) -> DecoratedTest:
-        """How a command in this folder names the tests of an implementation, and how another process collects them."""
+        """How a command in this folder names the tests of an implementation, and how another
+        process collects them.
+        """
         config, tests = self.config, {}
         for item, law in self.bound.items():
             if law.impl is entry.impl:
@@ -139,6 +144,7 @@ class Own:
         if place not in self.concluded:  # a test may call law() again
             result = self.judge.contract(impl) if law is None else self.judge.law(law, impl)
             compare_with_known(result, impl)
+            result.declared_at = declared_at(Entry(impl, file_of_function(impl.forward)))
             result.made_plain()
             self.item.user_properties += [
                 (KEY, all_plain(result.as_dict())), (GPU_KEY, self.judge.device_name), (PLANNED_KEY, self.planned)
@@ -162,6 +168,8 @@ class Own:
             result["known"] = "its test passes all the same"
         self.device_name = result_of(report, GPU_KEY) or self.device_name
         self.results.append(result)
+        if group_of(result, asked_for=False) is Group.UNDECIDED:
+            self.undecided[report.nodeid] = result["reason"]
         if self.options.given("report"):
             self._write(result, planned=result_of(report, PLANNED_KEY))
 
@@ -192,30 +200,58 @@ class Own:
             if self.report is not None:
                 ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
                 seconds = round(time.perf_counter() - self.started, 1)
-                self.report.finish(ended, seconds=seconds, workers=self.options.workers)
-        if self.worker is not None:
-            return
-        if exitstatus == pytest.ExitCode.OK and self._not_green():
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _not_green(self) -> str:
-        return not_green(self.results, asked_for=False, replayed=bool(self.options.case))
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+                facts = {"verdict": self.verdict, "green": self.green, "seconds": seconds}
+                self.report.finish(ended, **facts, workers=self.options.workers)
         if self.worker is not None or not self.results:
             return
-        for name in sorted({result["impl"] for result in self.results}):
-            terminalreporter.write_line(
-                f"flash-attest: {name}: {_counted([r for r in self.results if r['impl'] == name])}"
-            )
+        if exitstatus == pytest.ExitCode.OK and not self.green:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @functools.cached_property
+    def verdict(self) -> str:
+        """The last line of the run."""
+        replayed = bool(self.options.case)
+        return verdict_line(self.results, asked_for=False, replayed=replayed, device=self.options.device)
+
+    @property
+    def green(self) -> bool:
+        """Whether every law that applies here holds."""
+        return self.verdict.startswith("green")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter):
+        """Print a whole message for each cause, and one line for the other laws that fail for it."""
+        causes = causes_of(self.results)
+        beside = {other["law"] + other["impl"]: cause for cause in causes for other in cause.others}
+        for report in terminalreporter.stats.get("failed", []):
+            result = result_of(report)
+            if result is not None and (cause := beside.get(result["law"] + result["impl"])):
+                as_well = f"probably for the same reason as {cause.first['law']}"
+                report.longrepr = f"{result['reason']}\n  ({as_well})\n  {result['replay']}"
+        yield
+        if self.worker is None and self.results:
+            self._print_end(terminalreporter, causes)
+
+    def _print_end(self, out: pytest.TerminalReporter, causes: list[Cause]) -> None:
+        names = sorted({result["impl"] for result in self.results})
+        for name in names if len(names) > 1 else ():
+            laws = [result for result in self.results if result["impl"] == name]
+            out.write_line(f"flash-attest: {name}: {counted(laws, asked_for=False, device=self.options.device)}")
+        terminal.print_undecided(self.results, conclusion.console_of(out), asked_for=False)
         for remark in getattr(self._judge, "remarks", ()):
-            terminalreporter.write_line(f"flash-attest: {remark}", yellow=True)
+            out.write_line(f"flash-attest: {remark}", yellow=True)
         if self.in_process:
-            terminalreporter.write_line(IN_PROCESS, yellow=True)
+            out.write_line(IN_PROCESS, yellow=True)
+        for line in annotations.annotations(causes) if annotations.wanted() else ():
+            out.write_line(line)
         if self.report is not None:
-            terminalreporter.write_line(f"flash-attest: report: {self.report.directory}/index.html and results.json")
-        if reason := self._not_green():
-            terminalreporter.write_line(f"flash-attest: not green: {reason}", yellow=True)
+            out.write_line(f"flash-attest: report: {self.report.directory}/index.html (report.md, results.json)")
+
+    def last_line(self) -> tuple[str, bool]:
+        """Return the verdict in a line, and whether it is green; ("", True) if no law was judged."""
+        if self.worker is not None or not self.results:
+            return "", True
+        return f"flash-attest: {self.verdict}", self.green
 
 
 def bound_law_of(item: pytest.Item) -> BoundLaw | None:
@@ -223,15 +259,3 @@ def bound_law_of(item: pytest.Item) -> BoundLaw | None:
     callspec = getattr(item, "callspec", None)
     given = callspec.params.values() if callspec else ()
     return next((value for value in given if isinstance(value, BoundLaw)), None)
-
-
-def _counted(results: list[dict]) -> str:
-    """Count them, as in "44 held, 1 failed, 3 not applicable, 2 not possible on this machine, 1 undecided"."""
-    counts = Counter(_group(result) for result in results)
-    return ", ".join(f"{n} {words}" for words in WORDS if (n := counts[words]))
-
-
-def _group(result: dict) -> str:
-    if result["verdict"] == UNKNOWN:
-        return ELSEWHERE if result["why"] in EXCUSED | {Reason.OTHER_DEVICE.value} else UNDECIDED
-    return {PASS: HOLDS, REFUSED: NOT_APPLYING}.get(result["verdict"], KNOWN if result["known"] else FAILS)

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shlex
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from flash_attest.impls.contract.registry import Entry
-from flash_attest.properties.judging.origin import Checked, Origin, OwnRun
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.verdict import UNKNOWN, Result
+from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
-from flash_attest.runner.green import not_green
-from flash_attest.runner.isolation.isolated import Isolated
-from flash_attest.runner.judge import Judge, compare_with_known
-from flash_attest.runner.plugin import ahead, resume, saved, shard, sources, times
-from flash_attest.runner.plugin.chosen import ENTRY, Chosen
-from flash_attest.runner.plugin.conclude import conclude
+from flash_attest.runner.green import Group, group_of, verdict_line
+from flash_attest.runner.plugin import ahead, conclusion, resume, saved, shard, sources
+from flash_attest.runner.plugin.chosen import Chosen
+from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
+from flash_attest.runner.plugin.judging import Judging
 from flash_attest.runner.plugin.last_case import last_case_in
 from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.plugin.order import by_implementation, judges
 from flash_attest.runner.plugin.outcomes import (
     GPU_KEY,
-    KEY,
     SHARD_KEY,
     died,
     judged_in,
     raised_in,
     result_of,
 )
-from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report, environment, print_table
+from flash_attest.runner.plugin.progress import Progress, duration, seconds_of
+from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.plugin.resume import ResumeError
-from flash_attest.runner.start import judge_of
+from flash_attest.runner.plugin.terminal import elsewhere_in_numbers, elsewhere_in_words
 from flash_attest.runner.untrusted.entries import header
 
 COMMAND = "FLASH_ATTEST_COMMAND"  # what people typed, where that was not pytest
@@ -47,7 +41,10 @@ LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 
 class Reporter:
-    """One for each pytest process. On a worker it only judges; on the controller it also writes."""
+    """One for each pytest process.
+
+    On a worker it only judges; on the controller it also reports.
+    """
 
     def __init__(self, config: pytest.Config):
         self.config = config
@@ -56,65 +53,12 @@ class Reporter:
         self.chosen = Chosen(config, self.options)
         self.worker = self.options.worker
         self.report = Report(Path(self.options.given("report")), self._tell)
-        self.shard_facts: dict = self.options.shard._asdict() if self.options.shard else {}
+        self.judging = Judging(self.options, self.chosen, self.report.directory)
+        self.progress: Progress | None = None
+        self.verdict = ""  # the last line of the run
+        self.undecided: dict[str, str] = {}  # the ids of tests whose laws could not be decided: why
         self.started = time.perf_counter()
-        self._judge: Judge | Isolated | None = None
         self._ahead: list = []  # processes that compile kernels before laws need them
-
-    @property
-    def judge(self) -> Judge | Isolated:
-        """Made on first use, as it needs torch."""
-        if self._judge is None:
-            options = self.options
-            self._judge = judge_of(
-                options.plan(),
-                self.chosen.entries,
-                self.report.directory,
-                isolated=options.isolated,
-                limit=options.case_timeout,
-                name=options.worker_name,
-                is_worker=self.worker is not None,
-                keeps_streams=options.keeps_streams,
-                origin_of=self.origin_of,
-            )
-        return self._judge
-
-    def origin_of(self, entry: Entry) -> Origin:
-        """The way back to a case of this implementation, for messages and for other processes."""
-        if os.environ.get(ENTRY) != "check":
-            return OwnRun(entry.option)
-        target = shlex.split(entry.option)[-1].removeprefix("--impl-from=") if entry.option else entry.name
-        beside = [other for other in self.chosen.entries if other.option == entry.option]
-        return Checked(target, entry.name if entry.option and len(beside) > 1 else "", entry.option)
-
-    def judge_for(self, item: pytest.Item):
-        """What the `judge` fixture gives to one test."""
-
-        def judged(law: str, impl, verdict: Callable[[], Result]) -> None:
-            if (result := self.kept.get((law, impl.name))) is None:
-                result = verdict()
-                compare_with_known(result, impl)
-                result.made_plain()
-            item.user_properties.append((KEY, all_plain(result.as_dict())))
-            if name := self.judge.device_name:
-                item.user_properties.append((GPU_KEY, name))
-            if self.options.shard:
-                item.user_properties.append((SHARD_KEY, self.shard_facts))
-            conclude(result)
-
-        def judge(law, impl) -> None:
-            judged(law.name, impl, lambda: self.judge.law(law, impl))
-
-        judge.contract = lambda impl: judged(item.originalname, impl, lambda: self.judge.contract(impl))
-        return judge
-
-    @functools.cached_property
-    def kept(self) -> dict[tuple[str, str], Result]:
-        """(law, impl) -> what an earlier run has decided, which the controller has put into the new results.json."""
-        if not self.options.given("resume"):
-            return {}
-        there = saved.read(self.report.directory)["results"]
-        return {(record["law"], record["impl"]): Result.of_dict(record) for record in there if record["before"]}
 
     # --- hooks ----------------------------------------------------------------------------------------------------------
 
@@ -126,16 +70,17 @@ class Reporter:
         if given("impl") is not None or given("impl-from") or self.chosen.untrusted:
             _ = self.chosen.entries
         if given("case"):
-            _ = self.judge
+            _ = self.judging.judge
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Last, so that what -k and -m leave is split, and no part of it is empty by their choice."""
         impls = {id(entry.impl) for entry in self.chosen.entries}
-        # Where nothing could be loaded, pytest makes one test of each law that gets no implementation, and skips it.
+        # Where nothing could be loaded, pytest makes one test of each law that gets no
+        # implementation, and skips it.
         items[:] = [item for item in items if not judges(item) or id(item.callspec.params["impl"]) in impls]
         if self.options.shard:
-            items[:], elsewhere, self.shard_facts = shard.split(items, self.options.shard, self.options.device)
+            items[:], elsewhere, self.judging.shard_facts = shard.split(items, self.options.shard, self.options.device)
             if elsewhere:
                 config.hook.pytest_deselected(items=elsewhere)
         if any(judges(item) for item in items):
@@ -153,11 +98,12 @@ class Reporter:
 
     def _start(self, tests: Iterable[str]) -> None:
         """Begin the report, before the first law is judged. A run that judges nothing has none."""
-        planned = set(tests)
+        planned = {test: judged for test in tests if (judged := judged_in(test))}
         if not planned or self.report.planned or self.config.getoption("collectonly"):
             return
         try:
-            facts, kept = all_plain(self._environment(planned)), []
+            facts, kept = all_plain(self._environment(planned.keys())), []
+            earlier = self._earlier(facts)
             if self.options.given("resume"):
                 kept = resume.kept(resume.earlier(self.report.directory), facts)
             self.report.start(facts, len(planned), kept)
@@ -167,15 +113,35 @@ class Reporter:
             self._tell(f"an earlier run died in {last_case_in(last)}")
             last.unlink()
         decided = {(result["law"], result["impl"]) for result in kept}
-        left = [judged[2] for test in planned if (judged := judged_in(test)) and judged[1:] not in decided]
-        self._compile_ahead(left)
+        left = [judged[1:] for judged in planned.values() if judged[1:] not in decided]
+        self.progress = Progress(left, earlier)
+        self._announce(left, sum(earlier.get(judged, 0.0) for judged in left))
+        self._compile_ahead([impl for _, impl in left])
+
+    def _earlier(self, facts: dict) -> dict[tuple[str, str], float]:
+        """Return the seconds of each law in the report that this run replaces, if it judged in the
+        same way.
+        """
+        try:
+            return seconds_of(saved.read(self.report.directory), facts)
+        except (saved.NoReport, OSError):
+            return {}
+
+    def _announce(self, left: list[tuple[str, str]], worker_seconds: float) -> None:
+        """Say what is judged, and how long that took the last time."""
+        names = len({impl for _, impl in left})
+        what = f"{len(left)} laws of {names} implementations" if names > 1 else f"{len(left)} laws"
+        took = f", about {duration(worker_seconds / self.options.workers)} as before" if worker_seconds > 30 else ""
+        self._tell(f"flash-attest: judges {what}{took}", yellow=False)
+        if line := elsewhere_in_words(self.chosen.elsewhere):
+            self._tell(f"flash-attest: {line}", yellow=False)
 
     def _compile_ahead(self, laws_of: list[str]) -> None:
         """On a GPU. laws_of: the implementation of each law that is to be judged."""
         if self.options.device == "cuda" and not self.chosen.untrusted:
             self._ahead = ahead.start(laws_of, self.options.workers)
 
-    def _environment(self, planned: set[str]) -> dict:
+    def _environment(self, planned: Iterable[str]) -> dict:
         given = self.options.given
         digests = {file: sources.of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
         return environment(
@@ -188,19 +154,20 @@ class Reporter:
             options={name: given(name.replace("_", "-")) for name in resume.OPTIONS},
             machine=resume.machine(self.options.device),
             tests=resume.digest_of(planned),
+            elsewhere=self.chosen.elsewhere,
             sources={
                 "the suite": sources.of_suite(),
                 **{entry.name: digests[entry.file] for entry in self.chosen.plugins},
             },
-            **({"shard": self.shard_facts} if self.options.shard else {}),
+            **({"shard": self.judging.shard_facts} if self.options.shard else {}),
         )
 
-    def _tell(self, text: str) -> None:
-        """A sentence on the terminal, while tests run."""
+    def _tell(self, text: str, yellow: bool = True) -> None:
+        """Print a sentence on the terminal, while tests run."""
         out = self.config.pluginmanager.get_plugin("terminalreporter")
         if out is not None:
             out.ensure_newline()
-            out.write_line(text, yellow=True)
+            out.write_line(text, yellow=yellow)
 
     def pytest_report_header(self) -> list[str]:
         if self.worker is not None or self.config.getoption("collectonly"):
@@ -236,55 +203,73 @@ class Reporter:
             return
         result = result_of(report) if report.when == "call" else None
         if hasattr(report, "attest_worker"):
-            result = died(report, self.report.directory, self.chosen.entries, self.origin_of)
+            result = died(report, self.report.directory, self.chosen.entries, self.judging.origin_of)
         elif result is None and report.failed:
             result = raised_in(report)
         if result is not None:
             if name := result_of(report, GPU_KEY):
                 self.report.environment["device_name"] = name
             if facts := result_of(report, SHARD_KEY):
-                self.report.environment["shard"] = self.shard_facts = facts
+                self.report.environment["shard"] = self.judging.shard_facts = facts
             self.report.add(result)
+            if group_of(result, asked_for=self.options.asked_for) is Group.UNDECIDED:
+                self.undecided[report.nodeid] = result["reason"]
+            if self.progress and (line := self.progress.add(result)) and self.config.option.verbose >= 0:
+                self._tell(f"flash-attest: {line}", yellow=False)
 
     def pytest_sessionfinish(self, session, exitstatus) -> None:
-        if self._judge is not None:
-            self._judge.close()
+        self.judging.close()
         for process in self._ahead:
             end(process)
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
-        self.report.finish(ended, seconds=round(time.perf_counter() - self.started, 1), workers=self.options.workers)
-        if exitstatus == pytest.ExitCode.OK and self._not_green():
+        self.verdict = verdict_line(
+            self.report.results,
+            asked_for=self.options.asked_for,
+            replayed=bool(self.options.given("case")),
+            planned=self.report.planned,
+            device=self.options.device,
+        )
+        if self.chosen.elsewhere:
+            self.verdict += f"; {elsewhere_in_numbers(self.chosen.elsewhere, self.options.device)}"
+        self.report.finish(
+            ended,
+            verdict=self.verdict,
+            green=self.green,
+            seconds=round(time.perf_counter() - self.started, 1),
+            workers=self.options.workers,
+        )
+        if exitstatus == pytest.ExitCode.OK and not self.green:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def pytest_terminal_summary(self, terminalreporter, exitstatus) -> None:
-        if self.worker is not None:
-            return
-        out = terminalreporter
-        if not self.report.planned:
-            if self.options.shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
-                out.write_line(f"not green: no law is left for shard {self.options.shard}", yellow=True)
-            return
-        for remark in getattr(self._judge, "remarks", ()):
+    @property
+    def green(self) -> bool:
+        return self.verdict.startswith("green")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter):
+        with conclusion.without_laws(terminalreporter):
+            yield
+        if self.worker is None and self.report.planned:
+            self._print_end(terminalreporter)
+
+    def _print_end(self, out: pytest.TerminalReporter) -> None:
+        report = self.report
+        for remark in self.judging.remarks:
             out.write_line(remark, yellow=True)
-        out.section("verdicts")
-        console = Console(
-            file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True
-        )
-        print_table(self.report, console)
-        out.write_line(times.sentence(self.report.results, self.report.environment))
-        if trouble := self.report.folder.trouble:
+        conclusion.print_failures(report, out)
+        verbose = self.config.option.verbose > 0
+        conclusion.print_verdicts(report, out, asked_for=self.options.asked_for, verbose=verbose)
+        if trouble := report.folder.trouble:
             out.write_line(f"report: {trouble}: the verdicts above are all there is", yellow=True)
         else:
-            out.write_line(f"report: {self.report.directory}/index.html and results.json")
+            out.write_line(f"report: {report.directory}/index.html (report.md, results.json)")
         if progress := self._progress():
             out.write_line(progress, yellow=True)
         if self.options.shard:
-            of_all = f"{len(self.report.results)} of {self.shard_facts.get('tests_of_all', 'all')} verdicts"
+            of_all = f"{len(report.results)} of {self.judging.shard_facts.get('tests_of_all', 'all')} verdicts"
             out.write_line(f"shard {self.options.shard}: {of_all}; flash-attest merge joins the reports")
-        if reason := self._not_green():
-            out.write_line(f"not green: {reason}", yellow=True)
 
     def _progress(self) -> str:
         """How far the run came, if not to its end."""
@@ -293,9 +278,11 @@ class Reporter:
             return ""
         return f"{facts['state']}: {facts['decided']} of {facts['planned']} decided; --resume goes on from there"
 
-    def _not_green(self) -> str:
-        given = self.options.given
-        asked_for = bool(given("impl") or given("impl-from"))
-        if not self.report.environment["complete"]:
-            return f"{self.report.planned - len(self.report.results)} of {self.report.planned} were not judged"
-        return not_green(self.report.results, asked_for=asked_for, replayed=bool(given("case")))
+    def last_line(self) -> tuple[str, bool]:
+        """Return the verdict in a line, and whether it is green; ("", True) if nothing was to be
+        judged.
+        """
+        nothing = self.config.getoption("collectonly") or self.worker is not None
+        if self.options.shard and not self.report.planned and not nothing:
+            return f"not green: no law is left for shard {self.options.shard}", False
+        return self.verdict, self.green

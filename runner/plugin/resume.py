@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flash_attest.properties.judging.verdict import UNKNOWN
-from flash_attest.runner.plugin.report import cpu_name
+from flash_attest.runner.plugin.environment import cpu_name
 from flash_attest.runner.plugin.saved import NoReport, read
 
 # What has to be the same, as the environment in results.json names it.

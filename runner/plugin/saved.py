@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 RESULTS = "results.json"
+FORMAT = 2  # of results.json; 1 had none of the fields below
+NEW = {"clue": "", "tried": [], "wrong": None, "declared_at": "", "found_at": ""}  # what format 1 lacks of a result
 JOURNAL = "since-results.jsonl"  # verdicts that are not yet in results.json, one a line
 
 
@@ -15,14 +17,24 @@ class NoReport(ValueError):
 
 
 def read(report: str | Path) -> dict:
-    """The folder of a report, or its results.json -> {"environment": ..., "results": [...]}. Raises NoReport."""
+    """The folder of a report, or its results.json -> {"environment": ..., "results": [...]}.
+
+    Raises NoReport.
+    """
     given = Path(report)
     file = given if given.is_file() else given / RESULTS
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         _ = record["environment"]["versions"], [result["seconds_of"] for result in record["results"]]
+        if (newer := record.get("format", 1)) > FORMAT:
+            raise NoReport(
+                f"{file} has format {newer}, which a newer flash-attest wrote: this one reads up to {FORMAT}"
+            )
+    except NoReport:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoReport(f"{file} should be the results.json of a run ({type(error).__name__}: {error})") from None
+    record["results"] = [NEW | result for result in record["results"]]
     there = {(result["law"], result["impl"]) for result in record["results"]}
     record["results"] += [r for r in _journal(file.with_name(JOURNAL)) if (r["law"], r["impl"]) not in there]
     if "decided" in record["environment"]:
@@ -31,7 +43,11 @@ def read(report: str | Path) -> dict:
 
 
 def _journal(file: Path) -> list[dict]:
-    """Its results. What was being written when the run was killed, or the disk full, is no whole line, and is left out."""
+    """Its results.
+
+    What was being written when the run was killed, or the disk full, is no whole line, and is left
+    out.
+    """
     found = []
     with contextlib.suppress(FileNotFoundError):
         for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):

@@ -68,10 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
         if said:
             config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
     emulate_if_no_gpu(config.getoption("--device"))
+    from flash_attest.runner.plugin.conclusion import LastLine
     from flash_attest.runner.plugin.reporter import Reporter
 
     config.attest = Reporter(config)
     config.pluginmanager.register(config.attest, "attest-reporter")
+    config.pluginmanager.register(LastLine(config.attest), "attest-last-line")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -88,7 +90,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest):
     """judge(law, impl) gives the verdict to pytest and to the report; judge.contract(impl) does so for the contract."""
-    return request.config.attest.judge_for(request.node)
+    return request.config.attest.judging.judge_for(request.node)
 
 
 @pytest.hookimpl(wrapper=True)

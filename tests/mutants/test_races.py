@@ -198,7 +198,7 @@ def test_it_goes_on_where_it_was_stopped_and_writes_the_page(monkeypatch, capsys
     assert set(read(file).entries[ONE].verdicts) == {str(cell) for cell in cells("cpu")}
     text = page.read_text()
     assert text.startswith("above\n") and text.endswith("below\n") and "\nold\n" not in text
-    assert f"| {ONE} | **7** |" in text and f"| {UNEDITED} | - |" in text
+    assert f"| trace, repeat, copies (1) | {ONE} |" in text and "false alarm (2) | 0 |" in text
     capsys.readouterr()
     assert power.run(["--races", "--write", str(page), "--from", str(file)]) == 0
     assert page.read_text() == text
@@ -290,7 +290,22 @@ def test_whatever_is_found_without_an_edit_is_wrong():
 
 def test_what_was_not_judged_has_no_column():
     text = with_matrix(f"{BEGIN}\n{END}\n", [record_of(**{ONE: {"trace": (FAIL, "1: race")}})])
-    assert "| planted race | trace |" in text
+    assert "| kind, and how many are found | trace |\n" in text
+
+
+def test_races_are_listed_by_the_layers_that_find_them():
+    """A layer under one perturbation alone does not count, nor is a race missed that some layer was not asked about."""
+    found, nothing = (FAIL, "2: out"), (PASS, "")
+    both = {"trace": found, "repeat order": found, "repeat all": found, "copies all": nothing}
+    trace = {"trace": found, "repeat order": found, "repeat all": nothing, "copies all": nothing}
+    missed = {"trace": nothing, "repeat order": found, "repeat all": nothing, "copies all": nothing}
+    for records, row in (
+        ({ONE: both, TWO: trace}, f"| trace, repeat (1) | {ONE} |\n| trace (1) | {TWO} |"),
+        ({ONE: missed, TWO: trace}, f"| none (1) | {ONE} |"),
+        ({ONE: both, TWO: {"trace": nothing}}, f"| not finished (1) | {TWO} |"),
+        ({ONE: trace, TWO: trace}, f"| trace (2) | {ONE}, {TWO} |"),
+    ):
+        assert row in with_matrix(f"{BEGIN}\n{END}\n", [record_of(**records)])
 
 
 @pytest.mark.parametrize("text", ("", f"{BEGIN}\n", f"{BEGIN}\n{BEGIN}\n{END}"))

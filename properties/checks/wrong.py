@@ -1,0 +1,70 @@
+"""Records which queries and keys a failure touches, for the picture of it on the page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from flash_attest.properties.cases.features import mask_of
+from flash_attest.properties.checks.pictures import AXES
+from flash_attest.properties.trial import Trial
+
+MOST_RANGES = 200  # of rows, and of single keys: a picture shows no more
+Range = tuple[int, int]  # first and last
+
+
+@dataclass
+class Wrong:
+    """The wrong part of one tensor in one case, as `wrong` in results.json has it.
+
+    queries, keys: the rows with a wrong element. Both are empty if the tensor has no such axis.
+    diagonal: query i sees key j iff j <= i + diagonal; None without a mask.
+    missing, extra: (query, key) pairs that the implementation masks, or attends to, by mistake.
+    """
+
+    tensor: str
+    seqlen_q: int
+    seqlen_k: int
+    diagonal: int | None
+    tile: tuple[int, int] | None
+    queries: list[Range] = field(default_factory=list)
+    keys: list[Range] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    extra: list[tuple[int, int]] = field(default_factory=list)
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+
+def wrong_in(trial: Trial, name: str, bad: torch.Tensor) -> Wrong | None:
+    """Return what is wrong in the tensor `name`. bad: bool, of the tensor's shape.
+
+    None if its axes are not known.
+    """
+    case, axes = trial.case, AXES.get(name)
+    if axes is None or bad.dim() != len(axes):
+        return None
+    mask = mask_of(case, trial.impl.causal_alignment)
+    _, last = mask.bounds(torch.zeros(1, dtype=torch.long), case.seqlen_q, case.seqlen_k)
+    diagonal = None if mask.sees_all else int(last)
+    rows = {axis: _ranges(bad, axes.index(axis)) if axis in axes else [] for axis in "ij"}
+    return Wrong(name, case.seqlen_q, case.seqlen_k, diagonal, trial.impl.tile, rows["i"], rows["j"])
+
+
+def cells(marked: torch.Tensor) -> list[tuple[int, int]]:
+    """Return the first (query, key) pairs that are marked. marked: bool (sq, sk)."""
+    return [(int(i), int(j)) for i, j in marked.nonzero()[:MOST_RANGES]]
+
+
+def _ranges(bad: torch.Tensor, dim: int) -> list[Range]:
+    """Return the first ranges of indices along `dim` that have a wrong element."""
+    ranges: list[Range] = []
+    for n in bad.transpose(0, dim).reshape(bad.shape[dim], -1).any(dim=1).nonzero().flatten().tolist():
+        if ranges and n == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], n)
+        elif len(ranges) == MOST_RANGES:
+            break
+        else:
+            ranges.append((n, n))
+    return ranges

@@ -1,0 +1,100 @@
+"""Groups the failures of a run by what causes them, as far as that is known.
+
+Two failures of an implementation have one cause if they have the same headline, or if their
+smallest cases need the same thing to fail (the clue: a head dim, a mask, a layout) and the same
+kind of result is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from flash_attest.impls.contract.record import GRADIENTS
+from flash_attest.properties.judging.verdict import FAIL
+
+# The chapter whose law says best what is wrong comes first: which key is missing says more than
+# which number is off.
+BEST_FIRST = (
+    "test_contract", "test_causal", "test_bias", "test_seqlens", "test_forward", "test_calling",
+    "test_backward", "test_extremes", "test_memory", "test_laws", "test_races",
+)  # fmt: skip
+# A clue about lengths names the smallest one that fails, which differs from law to law.
+LENGTH = re.compile(r"(a length|lengths) of \d+")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Failures of one implementation that probably have one cause.
+
+    first: the result, as in results.json, that says it best. others: the rest of them.
+    """
+
+    impl: str
+    first: dict
+    others: tuple[dict, ...] = ()
+
+    @property
+    def heading(self) -> str:
+        """What is wrong, in one line: the headline of the first failure."""
+        return self.first["reason"]
+
+    @property
+    def shared(self) -> str:
+        """How many laws fail, and with what: "3 laws fail, with causal"; "" for one law without a
+        clue.
+        """
+        n, clue = 1 + len(self.others), self.first["clue"]
+        laws = "1 law fails" if n == 1 else f"{n} laws fail"
+        if clue:
+            return f"{laws}, with {clue}"
+        return "" if n == 1 else laws
+
+    @property
+    def anchor(self) -> str:
+        """Name the cause on a page: the same in each run that finds it."""
+        return f"{self.impl}-{self.first['law'].removeprefix('test_').replace('_', '-')}"
+
+
+def causes_of(results: list[dict]) -> list[Cause]:
+    """Return the causes of all failures that are not known: by implementation, the contract first."""
+    groups: dict[str, list[tuple[set, list[dict]]]] = {}
+    for result in results:
+        if result["verdict"] != FAIL or result["known"]:
+            continue
+        keys, members, others = _keys(result), [result], []
+        for group in groups.get(result["impl"], []):
+            if keys & group[0]:
+                keys, members = keys | group[0], group[1] + members
+            else:
+                others.append(group)
+        groups[result["impl"]] = [*others, (keys, members)]
+    causes = [_cause(members) for of_impl in groups.values() for _, members in of_impl]
+    return sorted(causes, key=lambda cause: (cause.impl, _rank(cause.first)))
+
+
+def _cause(members: list[dict]) -> Cause:
+    first, *others = sorted(members, key=_rank)
+    return Cause(first["impl"], first, tuple(others))
+
+
+def _keys(result: dict) -> set[tuple[str, ...]]:
+    """Return what a failure may have in common with others of its implementation."""
+    keys = {("headline", result["reason"])}
+    if result["clue"]:
+        keys.add(("clue", LENGTH.sub("lengths", result["clue"]), _kind(result)))
+    return keys
+
+
+def _kind(result: dict) -> str:
+    """Return which kind of result is wrong. A wrong mask and a wrong gradient are two mistakes."""
+    if result["chapter"] in ("test_races", "test_contract"):
+        return result["chapter"]
+    tensor = (result["wrong"] or {}).get("tensor", "")
+    return "gradients" if tensor in GRADIENTS or result["chapter"] == "test_backward" else "forward"
+
+
+def _rank(result: dict) -> tuple:
+    chapter = result["chapter"]
+    place = BEST_FIRST.index(chapter) if chapter in BEST_FIRST else len(BEST_FIRST)
+    return place, len(result["smallest"]), result["law"]

@@ -1,0 +1,35 @@
+"""Prints failures as annotations of GitHub Actions, which shows them at the line of the
+implementation or the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from flash_attest.runner.causes import Cause
+
+MOST = 10  # errors of one step: GitHub shows no more
+
+
+def wanted() -> bool:
+    """Tell whether this runs in a job of GitHub Actions."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def annotations(causes: Iterable[Cause]) -> Iterator[str]:
+    """Yield a workflow command for each cause: ::error file=mine.py,line=12,title=...::message"""
+    for cause in list(causes)[:MOST]:
+        file, _, line = (cause.first["found_at"] or cause.first["declared_at"]).rpartition(":")
+        where = {"file": file, "line": line} if file else {}
+        title = f"{cause.impl}: {cause.first['law']}"
+        properties = ",".join(f"{name}={_escaped(text, ',:')}" for name, text in (where | {"title": title}).items())
+        text = "\n".join(filter(None, [f"{cause.heading}", cause.shared, cause.first["replay"]]))
+        yield f"::error {properties}::{_escaped(text)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """Escape what has a meaning in a workflow command."""
+    for character in f"%\r\n{more}":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text

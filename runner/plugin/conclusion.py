@@ -1,0 +1,109 @@
+"""The end of a run on the terminal, from its report: failures, the table, what to look at, and the
+verdict in the last line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from flash_attest.runner.causes import causes_of
+from flash_attest.runner.plugin import annotations, junit, terminal, times
+from flash_attest.runner.plugin.outcomes import result_of
+from flash_attest.runner.plugin.report import Report
+
+
+def print_failures(report: Report, out) -> None:
+    """Print the failures by cause. out: pytest's terminal reporter."""
+    if causes := causes_of(report.results):
+        out.section("failures")
+        terminal.print_failures(causes, console_of(out))
+
+
+def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> None:
+    """Print the table, what could not be decided, and each cause in two lines. verbose: also
+    remarks, and chapters.
+    """
+    results, environment = report.results, report.environment
+    console = console_of(out)
+    out.section("verdicts")
+    if verbose:
+        terminal.print_chapters(results, console, asked_for=asked_for)
+        console.print()
+        terminal.print_remarks(results, console, asked_for=asked_for)
+        terminal.print_observed(results, console)
+        console.print(times.sentence(results, environment), highlight=False, soft_wrap=True)
+        console.print()
+    terminal.print_rows(results, console, asked_for=asked_for)
+    if line := terminal.elsewhere_in_words(environment.get("elsewhere", {})):
+        console.print(line, highlight=False, soft_wrap=True)
+    terminal.print_undecided(results, console, asked_for=asked_for)
+    causes = causes_of(results)
+    terminal.print_causes(causes, console)
+    if annotations.wanted():
+        out.ensure_newline()
+        for line in annotations.annotations(causes):
+            out.write_line(line)
+
+
+def console_of(out) -> Console:
+    """Return a console that prints as pytest's terminal does."""
+    return Console(file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True)
+
+
+class Run(Protocol):
+    """A run that judges laws. undecided: the ids of tests that could not be decided, and why."""
+
+    undecided: dict[str, str]
+
+    def last_line(self) -> tuple[str, bool]:
+        """Return the verdict in a line, and whether it is green."""
+
+
+class LastLine:
+    """Prints the verdict of a run after everything else, and marks undecided laws in the JUnit file."""
+
+    def __init__(self, run: Run):
+        self.run = run
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session):
+        result = yield
+        text, green = self.run.last_line()
+        out = session.config.pluginmanager.get_plugin("terminalreporter")
+        if (file := session.config.getoption("xmlpath", None)) and self.run.undecided:
+            try:
+                junit.mark_undecided(Path(file), self.run.undecided)
+            except (OSError, ElementTree.ParseError) as error:
+                out.write_line(f"--junit-xml {file}: undecided laws are skipped tests in it: {error}", yellow=True)
+        if text and out is not None:
+            out.ensure_newline()
+            out.write_line(text, bold=True, green=green, red=not green)
+        return result
+
+
+@contextmanager
+def without_laws(out: pytest.TerminalReporter) -> Iterator[None]:
+    """Hide failed laws from pytest's own sections in this block: the failures by cause have them."""
+    failed = out.stats.get("failed", [])
+    out.stats["failed"] = [report for report in failed if not is_law(report)]
+    try:
+        yield
+    finally:  # the line of pytest that counts failures comes later
+        out.stats["failed"] = failed
+        if not failed:
+            del out.stats["failed"]
+
+
+def is_law(report: pytest.TestReport) -> bool:
+    """Tell whether a failed test is a law that does not hold, or whose worker died: the failures by
+    cause have it.
+    """
+    return result_of(report) is not None or hasattr(report, "attest_worker")

@@ -1,0 +1,112 @@
+"""Judges laws for the tests of one pytest process, and passes each result on with the report of its
+test.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flash_attest.impls.contract.registry import Entry, declared_at
+from flash_attest.properties.judging.origin import Checked, Origin, OwnRun
+from flash_attest.properties.judging.plain_text import all_plain
+from flash_attest.properties.judging.verdict import Result
+from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.judge import Judge, compare_with_known
+from flash_attest.runner.plugin import saved
+from flash_attest.runner.plugin.chosen import ENTRY, Chosen
+from flash_attest.runner.plugin.conclude import conclude
+from flash_attest.runner.plugin.options import Options
+from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, SHARD_KEY
+from flash_attest.runner.start import judge_of
+
+
+class Judging:
+    """Judges in this process, or in one that it starts.
+
+    directory: of the report, where the case in progress is written down.
+    """
+
+    def __init__(self, options: Options, chosen: Chosen, directory: Path):
+        self.options, self.chosen, self.directory = options, chosen, directory
+        self.shard_facts: dict = options.shard._asdict() if options.shard else {}
+        self._judge: Judge | Isolated | None = None
+
+    @property
+    def judge(self) -> Judge | Isolated:
+        """The judge, made on first use, as it needs torch."""
+        if self._judge is None:
+            options = self.options
+            self._judge = judge_of(
+                options.plan(),
+                self.chosen.entries,
+                self.directory,
+                isolated=options.isolated,
+                limit=options.case_timeout,
+                name=options.worker_name,
+                is_worker=options.worker is not None,
+                keeps_streams=options.keeps_streams,
+                origin_of=self.origin_of,
+            )
+        return self._judge
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the judge has to say at the end of the run."""
+        return tuple(getattr(self._judge, "remarks", ()))
+
+    def close(self) -> None:
+        """End the process that judges, if there is one."""
+        if self._judge is not None:
+            self._judge.close()
+
+    def origin_of(self, entry: Entry) -> Origin:
+        """Return the way back to a case of this implementation, for messages and for other
+        processes.
+        """
+        if os.environ.get(ENTRY) != "check":
+            return OwnRun(entry.option)
+        target = shlex.split(entry.option)[-1].removeprefix("--impl-from=") if entry.option else entry.name
+        beside = [other for other in self.chosen.entries if other.option == entry.option]
+        return Checked(target, entry.name if entry.option and len(beside) > 1 else "", entry.option)
+
+    def judge_for(self, item: pytest.Item):
+        """Return what the `judge` fixture gives to one test."""
+
+        def judged(law: str, impl, verdict: Callable[[], Result]) -> None:
+            if (result := self.kept.get((law, impl.name))) is None:
+                result = verdict()
+                compare_with_known(result, impl)
+                result.declared_at = self._where[impl.name]
+                result.made_plain()
+            item.user_properties.append((KEY, all_plain(result.as_dict())))
+            if name := self.judge.device_name:
+                item.user_properties.append((GPU_KEY, name))
+            if self.options.shard:
+                item.user_properties.append((SHARD_KEY, self.shard_facts))
+            conclude(result)
+
+        def judge(law, impl) -> None:
+            judged(law.name, impl, lambda: self.judge.law(law, impl))
+
+        judge.contract = lambda impl: judged(item.originalname, impl, lambda: self.judge.contract(impl))
+        return judge
+
+    @functools.cached_property
+    def _where(self) -> dict[str, str]:
+        return {entry.name: declared_at(entry) for entry in self.chosen.entries}
+
+    @functools.cached_property
+    def kept(self) -> dict[tuple[str, str], Result]:
+        """(law, impl) -> what an earlier run has decided, which the controller has put into the new
+        results.json.
+        """
+        if not self.options.given("resume"):
+            return {}
+        there = saved.read(self.directory)["results"]
+        return {(record["law"], record["impl"]): Result.of_dict(record) for record in there if record["before"]}

@@ -1,0 +1,86 @@
+"""Says while a run goes on how far it is, and about how long it still takes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
+from flash_attest.properties.law import laws
+
+FIRST, LONGEST = 15.0, 60.0  # seconds until the first line, and between later ones
+SURE = 0.05  # of the work has to be done before the rest is estimated
+CONTRACT = 0.2  # the contract check, compared with a law that draws all cases
+
+Judged = tuple[str, str]  # law, implementation
+
+
+class Progress:
+    """Counts what is judged. earlier: the seconds that an earlier run of the same kind took for
+    each law, if there was one.
+    """
+
+    def __init__(self, planned: Iterable[Judged], earlier: Mapping[Judged, float]):
+        self.weights = _weights(list(planned), earlier)
+        self.whole = sum(self.weights.values())
+        self.done, self.fails, self.judged = 0.0, 0, 0
+        self.undecided = 0
+        self.began = time.perf_counter()
+        self.next, self.step = self.began + FIRST, FIRST
+
+    def add(self, result: dict) -> str:
+        """Count a result. Return a line about once a minute, otherwise ""."""
+        self.judged += 1
+        self.done += self.weights.get((result["law"], result["impl"]), 0.0)
+        self.fails += result["verdict"] == FAIL and not result["known"]
+        now = time.perf_counter()
+        if now < self.next:
+            return ""
+        self.step = min(LONGEST, 2 * self.step)
+        self.next = now + self.step
+        return self.line(now)
+
+    def line(self, now: float) -> str:
+        """Return "312 of 1518 laws judged, 2 fail, about 3 min left"."""
+        parts = [f"{self.judged} of {len(self.weights)} laws judged"]
+        if self.fails:
+            parts.append(f"{self.fails} {'fails' if self.fails == 1 else 'fail'}")
+        share = self.done / self.whole if self.whole else 0.0
+        if share >= SURE:
+            parts.append(f"about {duration((now - self.began) * (1 - share) / share)} left")
+        return ", ".join(parts)
+
+
+def seconds_of(record: dict, environment: dict) -> dict[Judged, float]:
+    """Return the seconds of each law in an earlier results.json; {} if that run judged in another
+    way.
+    """
+    was = record["environment"]
+    if any(was.get(key) != environment.get(key) for key in ("profile", "device", "cases_per_law", "repeats")):
+        return {}
+    return {(r["law"], r["impl"]): r["seconds"] for r in record["results"] if r["verdict"] != UNKNOWN or r["seconds"]}
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that people would use: "40 s", "3 min", "2 h"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
+
+
+def _weights(planned: list[Judged], earlier: Mapping[Judged, float]) -> dict[Judged, float]:
+    """Return how long each law takes, compared with the others: as it took before, or as the law's
+    share of the cases says.
+    """
+    known = laws()
+    shares = {judged: known[judged[0]].share if judged[0] in known else CONTRACT for judged in planned}
+    measured = [judged for judged in planned if judged in earlier]
+    if not measured:
+        return shares
+    by_law: dict[str, Counter] = {}
+    for judged in measured:
+        by_law.setdefault(judged[0], Counter()).update(seconds=earlier[judged], n=1)
+    scale = sum(earlier[judged] for judged in measured) / sum(shares[judged] for judged in measured)
+    typical = {law: total["seconds"] / total["n"] for law, total in by_law.items()}
+    return {judged: earlier.get(judged, typical.get(judged[0], scale * shares[judged])) for judged in planned}

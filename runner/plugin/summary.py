@@ -1,0 +1,77 @@
+"""Writes report.md: the verdict of a run in Markdown, for the summary of a CI job or a comment on a
+pull request.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from flash_attest.runner.causes import causes_of
+from flash_attest.runner.green import Group, group_of
+from flash_attest.runner.plugin.terminal import verdict_of, worst_z_of
+
+MOST_CAUSES = 20
+LONGEST_MESSAGE = 4000  # characters: job summaries are cut at 1 MiB, comments at 64 KiB
+
+
+def summary(environment: dict, results: list[dict]) -> str:
+    """Return the Markdown text of a report: the verdict, one row for each implementation, each
+    cause with its message.
+    """
+    lines = [f"## flash-attest: {_text(environment.get('verdict') or environment['state'])}", ""]
+    facts = [environment.get("device_name"), f"profile {environment.get('profile')}", f"seed {environment.get('seed')}"]
+    lines += [f"{', '.join(_text(fact) for fact in facts if fact)}: {_code(environment['command'])}", ""]
+    lines += [
+        "| implementation | verdict | hold | fail | undecided | cases | worst z |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for impl in sorted({result["impl"] for result in results}):
+        laws = [result for result in results if result["impl"] == impl]
+        counts = Counter(group_of(law, asked_for=True) for law in laws)
+        numbers = [counts[group] for group in (Group.HOLDS, Group.FAILS, Group.UNDECIDED)]
+        cells = [_text(impl), verdict_of(laws), *numbers, f"{sum(law['cases'] for law in laws):,}", worst_z_of(laws)]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    causes = causes_of(results)
+    for cause in causes[:MOST_CAUSES]:
+        shared = f" ({_text(cause.shared)})" if cause.shared else ""
+        lines += ["", f"### {_text(cause.impl)}: {_text(cause.heading)}{shared}", ""]
+        lines += [_code(cause.first["replay"]), ""] if cause.first["replay"] else []
+        lines += [
+            "<details><summary>the whole message</summary>",
+            "",
+            *_block(cause.first["message"]),
+            "",
+            "</details>",
+        ]
+        lines += ["", *(f"- {_text(other['law'])}: {_text(other['reason'])}" for other in cause.others)]
+    if len(causes) > MOST_CAUSES:
+        lines += ["", f"{len(causes) - MOST_CAUSES} more causes: index.html has all of them."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _text(words: object) -> str:
+    """Return text in which no character of an implementation's message means anything to Markdown
+    or HTML.
+    """
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()#+!|~" else c for c in " ".join(str(words).split()))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _code(words: str) -> str:
+    """Return a code span, whatever backticks are in it."""
+    fence = "`"
+    while fence in words:
+        fence += "`"
+    pad = " " if words.startswith("`") or words.endswith("`") else ""
+    return f"{fence}{pad}{' '.join(words.split())}{pad}{fence}"
+
+
+def _block(message: str) -> list[str]:
+    """Return a block of code, cut where it is too long."""
+    text = (
+        message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}\n... (index.html has all of it)"
+    )
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return [f"{fence}text", *text.rstrip().splitlines(), fence]

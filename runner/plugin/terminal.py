@@ -1,0 +1,189 @@
+"""Prints what a run found: failures by cause, one row for each implementation, and what to look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flash_attest.properties.judging.beside import ALSO
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
+from flash_attest.runner.causes import Cause
+from flash_attest.runner.green import Group, group_of
+from flash_attest.runner.untrusted.observed import sentences
+
+KNOWN = "known failure"
+COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow"}
+COLUMNS = {  # heading of the table: the groups that it counts
+    "hold": (Group.HOLDS,),
+    "fail": (Group.FAILS,),
+    "known": (Group.KNOWN,),
+    "undecided": (Group.UNDECIDED,),
+    "do not apply": (Group.NOT_APPLYING,),
+    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.SANITIZER),
+}
+ALWAYS = ("hold", "fail", "do not apply")  # columns that are shown even if all of them are 0
+MOST_CAUSES = 8  # in the last lines: the page has all of them
+
+
+def print_rows(results: list[dict], console: Console, *, asked_for: bool) -> None:
+    """Print one row for each implementation: verdict, how many laws hold and fail, cases, worst z,
+    seconds.
+    """
+    _print_table(results, console, lambda result: (result["impl"],), ("implementation",), asked_for)
+
+
+def print_chapters(results: list[dict], console: Console, *, asked_for: bool) -> None:
+    """Print the same for each chapter of each implementation."""
+    headings = ("implementation", "chapter")
+    _print_table(results, console, lambda r: (r["impl"], r["chapter"].removeprefix("test_")), headings, asked_for)
+
+
+def _print_table(
+    results: list[dict],
+    console: Console,
+    key: Callable[[dict], tuple[str, ...]],
+    headings: tuple[str, ...],
+    asked_for: bool,
+) -> None:
+    rows: dict[tuple[str, ...], list[dict]] = {}
+    for result in sorted(results, key=key):
+        rows.setdefault(key(result), []).append(result)
+    counts = {name: Counter(group_of(law, asked_for=asked_for) for law in laws) for name, laws in rows.items()}
+    total = sum(counts.values(), Counter())
+    shown = {
+        heading: groups
+        for heading, groups in COLUMNS.items()
+        if heading in ALWAYS or any(total[group] for group in groups)
+    }
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in (*headings, "verdict"):
+        table.add_column(heading, no_wrap=True)
+    for heading in (*shown, "cases", "worst z", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    before = None
+    for name, laws in rows.items():
+        verdict = verdict_of(laws)
+        numbers = [str(n) if (n := sum(counts[name][group] for group in groups)) else "" for groups in shown.values()]
+        first = "" if len(name) > 1 and name[0] == before else name[0]
+        before = name[0]
+        table.add_row(
+            first,
+            *name[1:],
+            f"[{COLOURS[verdict]}]{verdict}[/]",
+            *numbers,
+            f"{sum(law['cases'] for law in laws):,}",
+            worst_z_of(laws),
+            f"{sum(law['seconds'] for law in laws):.1f}",
+        )
+    console.print(table)
+
+
+def verdict_of(laws: list[dict]) -> str:
+    """Return the verdict that stands for several: the worst of those that apply here."""
+    groups = {group_of(law, asked_for=False): law["verdict"] for law in laws}
+    counting = {v for group, v in groups.items() if group in (Group.FAILS, Group.UNDECIDED, Group.HOLDS)}
+    worst = next((verdict for verdict in WORST_FIRST if verdict in counting), None)
+    if worst is not None and not (worst == PASS and Group.KNOWN in groups):
+        return worst
+    if Group.KNOWN in groups:
+        return KNOWN
+    return REFUSED if Group.NOT_APPLYING in groups else UNKNOWN
+
+
+def worst_z_of(laws: list[dict]) -> str:
+    """Return the worst z and its tensor, "3.21 dq"; "" if nothing was measured."""
+    z, tensor = max(((float(z), tensor) for law in laws for tensor, z in law["worst_z"].items()), default=(None, ""))
+    return "" if z is None else f"{z:.3g} {tensor}"
+
+
+def print_failures(causes: list[Cause], console: Console) -> None:
+    """Print the whole message of each cause, and the other laws that fail for it in two lines each."""
+    for cause in causes:
+        _say(console, f"[bold red]{escape(cause.impl)}: {escape(cause.first['law'])}[/]")
+        _say(console, escape(cause.first["message"].rstrip() or cause.heading))
+        if cause.others:
+            n = len(cause.others)
+            law = "1 more law fails" if n == 1 else f"{n} more laws fail"
+            _say(console, f"\n[bold]{law}, probably for the same reason[/]")
+        for other in cause.others:
+            _say(console, f"  {escape(other['law'])}: {escape(other['reason'])}")
+            if other["replay"]:
+                _say(console, f"      [bright_black]{escape(other['replay'])}[/]")
+        console.print()
+
+
+def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -> None:
+    """Print why laws could not be decided: one line for each reason."""
+    undecided = [r for r in results if group_of(r, asked_for=asked_for) is Group.UNDECIDED]
+    for impl, _, text in _by_reason(undecided):
+        _say(console, f"[yellow]undecided[/]  {escape(impl)}  {escape(text)}")
+
+
+def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> None:
+    """Print what the table does not say: why laws do not apply, what a pass means, failures that
+    are known.
+    """
+    silent = (Group.FAILS, Group.UNDECIDED)
+    for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in silent]):
+        _say(console, f"[{COLOURS[verdict]}]{verdict:7}[/]  {escape(impl)}  {escape(text)}")
+    for result in results:
+        if result["verdict"] == FAIL and result["beside"].startswith(ALSO):
+            _say(console, f"{FAIL:7}  {escape(result['impl'])}  {escape(result['law'])}: {escape(result['beside'])}")
+
+
+def print_observed(results: list[dict], console: Console) -> None:
+    """Print which operators of PyTorch implementations used, with --untrusted."""
+    for impl, text in sentences(results):
+        _say(console, f"[cyan]observed[/] {escape(impl)}  {escape(text)}")
+
+
+def print_causes(causes: list[Cause], console: Console) -> None:
+    """Print each cause in two lines: what is wrong, and the command that shows it again."""
+    for cause in causes[:MOST_CAUSES]:
+        shared = f" ({cause.shared})" if cause.shared else ""
+        _say(console, f"[bold red]fail[/]  {escape(cause.impl)}: {escape(cause.heading)}{escape(shared)}")
+        if cause.first["replay"]:
+            _say(console, f"      {escape(cause.first['replay'])}")
+    if len(causes) > MOST_CAUSES:
+        _say(console, f"      and {len(causes) - MOST_CAUSES} more: the page has all of them")
+
+
+def _by_reason(results: list[dict]) -> list[tuple[str, str, str]]:
+    """(impl, verdict, text), with the laws that have one reason in one text."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for result in results:
+        reason = f"{result['reason']} ({result['known']})" if result["known"] else result["reason"]
+        if reason:
+            verdict = KNOWN if result["known"] else result["verdict"]
+            grouped.setdefault((result["impl"], verdict, reason), []).append(result["law"])
+    return [
+        (impl, verdict, f"{laws[0] if len(laws) == 1 else f'{len(laws)} laws'}: {reason}")
+        for (impl, verdict, reason), laws in sorted(grouped.items())
+    ]
+
+
+def elsewhere_in_words(elsewhere: Mapping[str, str]) -> str:
+    """Return a line about implementations of another device. elsewhere: name -> why it cannot be
+    judged here.
+    """
+    if not elsewhere:
+        return ""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in elsewhere.items():
+        by_reason.setdefault(reason.partition(";")[0], []).append(name)
+    parts = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
+    return f"not judged here: {'; '.join(parts)}"
+
+
+def elsewhere_in_numbers(elsewhere: Mapping[str, str], device: str) -> str:
+    """Return "5 implementations need a GPU", for the verdict of a run on a CPU."""
+    n, other = len(elsewhere), {"cpu": "a GPU", "cuda": "a CPU"}[device]
+    return f"{n} implementation{'s need' if n > 1 else ' needs'} {other}"
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True)
