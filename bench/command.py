@@ -20,7 +20,7 @@ from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.registry import Unloadable
 from flash_attest.packages import lacking
 from flash_attest.properties.cases.case import Case
-from flash_attest.runner.plugin.report import environment
+from flash_attest.runner.plugin.environment import environment
 
 
 def bench(parser: Parser, options: argparse.Namespace, command: list[str], console: Console | None = None) -> int:

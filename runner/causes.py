@@ -95,6 +95,8 @@ def _kind(result: dict) -> str:
 
 
 def _rank(result: dict) -> tuple:
-    chapter = result["chapter"]
+    """Return what the best result has least of: which key is missing says most, then the smallest case."""
+    chapter, wrong = result["chapter"], result["wrong"] or {}
     place = BEST_FIRST.index(chapter) if chapter in BEST_FIRST else len(BEST_FIRST)
-    return place, len(result["smallest"]), result["law"]
+    names_keys = bool(wrong.get("missing") or wrong.get("extra"))
+    return place > 0, not names_keys, place, len(result["smallest"]), result["law"]

@@ -18,7 +18,7 @@ from flash_attest.impls.contract.registry import Entry, RegistryError
 from flash_attest.races import sanitizer
 from flash_attest.runner.compiled_modules import keep_modules_compiled
 from flash_attest.runner.parts import Shard
-from flash_attest.runner.plugin.report import environment
+from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.profiles import PROFILES
 from flash_attest.sweep import crew, plan, report
 from flash_attest.sweep.machine import MachineError, facts, places

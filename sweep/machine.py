@@ -9,7 +9,7 @@ from flash_attest.properties.progress import NOW
 from flash_attest.races.perturb import chosen
 from flash_attest.runner.isolation.endings import Ending
 from flash_attest.runner.isolation.parent import answer_of, possible
-from flash_attest.runner.plugin.report import environment
+from flash_attest.runner.plugin.environment import environment
 
 LIMIT = 300.0  # seconds for the first use of a GPU
 # A run of small kernels is mostly work of the host, so a GPU is busy with several processes; each needs some memory of it.

@@ -222,10 +222,10 @@ class Own:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter):
         """Print a whole message for each cause, and one line for the other laws that fail for it."""
         causes = causes_of(self.results)
-        beside = {other["law"] + other["impl"]: cause for cause in causes for other in cause.others}
+        beside = {id(other): cause for cause in causes for other in cause.others}
         for report in terminalreporter.stats.get("failed", []):
             result = result_of(report)
-            if result is not None and (cause := beside.get(result["law"] + result["impl"])):
+            if (cause := beside.get(id(result))) is not None:
                 as_well = f"probably for the same reason as {cause.first['law']}"
                 report.longrepr = f"{result['reason']}\n  ({as_well})\n  {result['replay']}"
         yield

@@ -28,7 +28,7 @@ def made(forward, name="mine", **more):
 def test_a_right_one_is_ok_and_each_result_is_handed_on():
     seen = []
     result = check(made(right), profile="smoke", laws=[LAW], on_result=seen.append)
-    assert result.ok and str(result) == "ok: 1 pass" and seen == list(result.results)
+    assert result.ok and str(result) == "green: 1 law holds" and seen == list(result.results)
     assert json.loads(result.to_json())[0]["verdict"] == "pass"
 
 

@@ -45,7 +45,7 @@ def test_a_mistake_in_her_kernel_fails_her_test_and_a_law(repository):
 @needs_triton
 def test_the_laws_need_no_setting_to_run_without_a_gpu(repository):
     made = pytest_in(repository, "-k", "contract or no_race_is_traced", "-o", "attest_emulate=false")
-    assert made.returncode == 0 and "flash-attest: attention: 2 held\n" in made.stdout, made.stdout
+    assert made.returncode == 0 and "flash-attest: green: 2 laws hold\n" in made.stdout, made.stdout
 
 
 def test_her_workflow_runs_pytest_and_names_no_host():

@@ -175,9 +175,9 @@ def test_a_crash_is_a_failure_with_its_smallest_case(whole):
 
 
 def test_the_end_counts_each_implementation(whole):
-    assert re.search(r"^flash-attest: attention: 3 held$", whole.stdout, re.MULTILINE)
-    assert re.search(r"^flash-attest: on_gpu: 3 not possible on this machine$", whole.stdout, re.MULTILINE)
-    assert "flash-attest: known: 2 held, 1 failed as known" in whole.stdout
+    assert re.search(r"^flash-attest: attention: 3 laws hold$", whole.stdout, re.MULTILINE)
+    assert re.search(r"^flash-attest: on_gpu: 3 laws need a GPU$", whole.stdout, re.MULTILINE)
+    assert "flash-attest: known: 2 laws hold; 1 fails as known" in whole.stdout
 
 
 def test_the_report_has_every_verdict(whole, repository):
@@ -246,7 +246,7 @@ def test_a_report_folder_outside_needs_the_equals_sign(repository, tmp_path):
 def test_an_option_comes_before_the_settings(repository):
     """Also where it is the default."""
     hangs = ("-q", "-k", "test_right and contract", "-o", "attest_case_timeout=0.000001")
-    assert "flash-attest: attention: 1 undecided" in run(repository, *hangs).stdout
+    assert "flash-attest: not green: 1 law undecided" in run(repository, *hangs).stdout
     assert run(repository, *hangs, "--attest-case-timeout", "120").returncode == 0
 
 
@@ -269,7 +269,7 @@ def test_caught(law):
 def test_a_failure_that_its_test_expects_is_not_counted_as_one(repository):
     with beside(repository, CAUGHT):
         ran = run(repository, "-q", "tests/test_beside.py", "-k", OUT)
-    assert ran.returncode == 0 and "flash-attest: caught: 1 failed as known" in ran.stdout, ran.stdout
+    assert ran.returncode == 0 and "flash-attest: green: 1 law fails as known" in ran.stdout, ran.stdout
 
 
 def test_the_report_of_last_failed_is_complete(repository, tmp_path):

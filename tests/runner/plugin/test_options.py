@@ -38,7 +38,7 @@ def each(tmp_path_factory):
     forward = "properties/test_forward.py"
     runs = {
         "hooked": ("-p", "tests.plugins.hooked", "--impl", "hooked", forward),
-        "known": ("--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
+        "known": ("-v", "--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
         "unsupported": (*UNSUPPORTED, forward),
         "no isolation": ("--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
         "outside": (f"--impl-from={elsewhere}", "-k", "winning_key"),
@@ -59,7 +59,7 @@ def test_known_failures_are_strict(each):
     fixed = results(run.report)["test_padding_keys_count_nothing[known]"]
     assert run.returncode == 1
     assert fails["verdict"] == "fail" and fails["known"] == "last query of a partial tile, #12"
-    assert re.search(r"known failure  known  test_query_sees.*last query of a partial tile, #12", run.stdout)
+    assert re.search(r"known failure  known  test_query_sees.*\(last query of a partial tile, #12\)", run.stdout)
     assert fixed["verdict"] == "fail" and "take it off the list" in fixed["reason"]
 
 

@@ -103,7 +103,7 @@ def test_verdicts_that_are_not_in_results_yet_are_in_the_journal(tmp_path, monke
     assert kept["environment"]["decided"] == 5
     report.finish()
     assert len(json.loads((tmp_path / "results.json").read_text())["results"]) == 5
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "results.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "report.md", "results.json"]
 
 
 def test_what_is_in_both_counts_once(tmp_path, monkeypatch):
@@ -252,7 +252,7 @@ def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("cannot be written: File too large\n") == 1, run.stdout
-    assert "File too large: the verdicts above are all there is" in run.stdout and "3 pass   12 refused" in run.stdout
+    assert "File too large: the verdicts above are all there is" in run.stdout and "\ngreen: 3 laws hold; 12 do not apply\n" in run.stdout
 
 
 # --- two runs at once -------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_a_killed_run_holds_nothing(tmp_path, holder):
     holder.wait()
     assert (tmp_path / folders.IN_USE).exists()
     started(tmp_path).finish()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "results.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "report.md", "results.json"]
 
 
 def test_a_folder_is_free_when_its_run_has_ended(tmp_path):
@@ -328,5 +328,5 @@ def test_an_exception_in_the_suite_is_unknown_and_red(tmp_path):
     assert second["reason"].startswith("the suite raised LookupError: no fixture (") and second["reason"].endswith(
         ":12)"
     )
-    assert run.returncode == 1 and "not green: 2 could not be decided" in run.stdout
+    assert run.returncode == 1 and "not green: 2 laws undecided; 1 holds" in run.stdout
     assert Counter(e["verdict"] for e in there.values()) == {"unknown": 2, "pass": 1}

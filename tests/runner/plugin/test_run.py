@@ -72,12 +72,21 @@ def test_refusals_say_why(good):
     assert (entry["verdict"], entry["reason"]) == ("refused", "takes no bias")
 
 
-def test_the_table_shows_chapters_cases_and_worst_z(good):
+def test_a_row_of_the_table_shows_verdict_laws_cases_and_worst_z(good):
     run, _ = good
-    assert re.search(r"always_causal\s+backward\s+pass\s+.*\d+ pass.*\s\d+\s+\d\.?\d* d[qkv]\s", run.stdout), run.stdout
-    for chapter in ("calling", "memory", "races"):  # each has a law that applies on a GPU only
-        assert re.search(rf"{chapter}\s+pass\s+.*\d+ pass  1 unknown", run.stdout), run.stdout
+    assert re.search(r"^implementation +verdict +hold +fail +do not apply +not here +cases", run.stdout, re.M)
+    for name in ("always_causal", "good"):  # three laws apply on a GPU only
+        row = rf"^{name} +pass +\d+ +\d+ +3 +\d[\d,]* +[\d.]+ \w+ +[\d.]+$"
+        assert re.search(row, run.stdout, re.M), run.stdout
     assert "seed 0" in run.stdout and "judges on cpu" in run.stdout
+
+
+def test_the_last_line_says_green(good):
+    run, report = good
+    line = run.stdout.splitlines()[-1]
+    assert re.fullmatch(r"green: \d+ laws hold; \d+ do not apply; 6 need a GPU", line), line
+    environment = json.loads((report / "results.json").read_text())["environment"]
+    assert (environment["verdict"], environment["green"]) == (line, True)
 
 
 def test_the_report_needs_no_network(good):
@@ -89,14 +98,23 @@ def test_the_report_needs_no_network(good):
 
 def test_only_the_report_is_left_on_disk(good):
     _, report = good
-    assert sorted(path.name for path in report.iterdir()) == ["index.html", "results.json"]
+    assert sorted(path.name for path in report.iterdir()) == ["index.html", "report.md", "results.json"]
 
 
-def test_a_failure_ends_with_status_1_and_is_summarized_in_one_line(failing):
+def test_a_failure_ends_with_status_1_and_the_last_lines_say_what_and_where(failing):
     run, _ = failing
     assert run.returncode == 1
-    line = "test_query_sees_exactly_its_prefix: query 16 sees 16 keys, should see 17: key 16 is missing"
-    assert re.search(rf"fail +one_key_short  {re.escape(line)}", run.stdout), run.stdout
+    *_, last = end = run.stdout.splitlines()[-10:]
+    line = "fail  one_key_short: query 16 sees 16 keys, should see 17: key 16 is missing (3 laws fail, with lengths"
+    assert any(text.startswith(line) for text in end), run.stdout
+    assert last == "not green: 5 laws fail; 4 hold; 1 does not apply"
+
+
+def test_failures_stand_by_cause_with_one_whole_message_each(failing):
+    run, _ = failing
+    assert run.stdout.count("\nReplay\n") == 2
+    assert run.stdout.count("probably for the same reason\n") == 2
+    assert "short test summary" not in run.stdout
 
 
 def test_a_failure_is_shown_with_its_smallest_case(failing):
