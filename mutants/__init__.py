@@ -13,7 +13,7 @@ Each family's folder has a build.py, which says how an edited source is loaded.
 flash-attest power              each mutant before its law: verdict, smallest case
 flash-attest power --matrix     each mutant before all laws and other suites' rules: which of them catch it
 flash-attest power --races      each planted race before each layer of race detection, under each perturbation
-flash-attest power --write docs/measured/power.md --from FILE ...     what --matrix --json FILE found, as a document
+flash-attest power --page power.html --from FILE ...     what --matrix --json FILE found, as a page
 """
 
 from flash_attest.mutants import cuda, numba, races, tiled, triton

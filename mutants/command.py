@@ -29,7 +29,7 @@ def power(parser: Parser, options: argparse.Namespace) -> int:
     try:
         if options.races:
             return races.run(options, console)
-        if options.write and not options.matrix:
+        if matrix.outputs_of(options) and not options.matrix:
             return matrix.write(options, console)
         chosen = named(options.names)
         if options.list:
