@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import jinja2
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from flash_attest.runner.plugin.folder import Folder
+from flash_attest.sweep.page import bound, called, page
 from flash_attest.sweep.store import Store
 from flash_attest.sweep.summary import summary
 
 WIDTH = 130  # of a line in a log; a terminal has its own
-TEMPLATE = Path(__file__).with_name("report.html.j2")
 JSON, PAGE = "summary.json", "index.html"
 GREEN, NOT_GREEN, NO_DISK = 0, 1, 3  # exit statuses
 
 
 def console() -> Console:
-    """For what is said on the terminal, or in a log."""
+    """Return a console for the terminal, or for a log."""
     there = Console(soft_wrap=True)
     return there if there.is_terminal else Console(soft_wrap=True, width=WIDTH)
 
@@ -44,32 +43,13 @@ def write_report(store: Store, directory: Path, console: Console) -> int:
 
 
 def write(made: dict, folder: Folder) -> bool:
-    """Write both files; each is the old one or the new one, whole. Returns whether that worked."""
-    made_page = page(made)
-    return folder.write(JSON, json.dumps(made, indent=1) + "\n") and folder.write(PAGE, made_page)
-
-
-def page(made: dict) -> str:
-    """The summary as HTML."""
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters |= {"bound": bound, "called": called}
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(made)
-
-
-def bound(p: float | None) -> str:
-    """ "p < 0.0031", or "" where nothing is bounded."""
-    return "" if p is None else f"p < {p:.2g}"
-
-
-def called(name: str, one: dict) -> str:
-    """An implementation in a table, with the number of its versions if these are several, as hosts differ."""
-    return f"{name} ({n} versions)" if (n := len(one["versions"])) > 1 else name
+    """Write both files, each as a whole or not at all. Returns whether that worked."""
+    html = page(made)
+    return folder.write(JSON, json.dumps(made, indent=1) + "\n") and folder.write(PAGE, html)
 
 
 def print_table(made: dict, console: Console) -> None:
-    """One line for each implementation and layer, then what was found."""
+    """Print a line for each implementation and layer, then what was found."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in (
         "implementation",

@@ -1,9 +1,12 @@
-"""What a file of runs says: for each implementation and layer how much was tried, what was found, and what that bounds.
+"""Makes the summary of a file of runs: what was tried, what was found, and what that bounds.
 
-A layer that found nothing in n tries bounds the probability of one try by 3/n at 95 % (the rule of three). Repeats of one
-case are no independent tries of drawn cases, so there are two bounds: of a drawn case, 3 / runs; and of a single repeat,
-3 / repeats, which holds if every case is as likely to show a race as any other. Heads of one launch share its moment and its
-load, so comparisons of heads have no such bound.
+An implementation has an entry for each layer.
+
+A layer that found nothing in n tries bounds the probability of one try by 3/n at 95 % (the rule of
+three). Repeats of one case are no independent tries of drawn cases, so there are two bounds: 3 / runs
+of a drawn case; and 3 / repeats of a single repeat, which holds if every case is as likely to show a
+race as any other. Heads of one launch share its moment and its load, so comparisons of heads have no
+such bound.
 """
 
 from __future__ import annotations
@@ -45,11 +48,11 @@ SELECT DISTINCT impl FROM runs
 WHERE verdict IN ('{PASS}', '{FAIL}') AND session IN (SELECT value FROM json_each(?))
 """
 
-PLACE = ("impl", "layer", "reason")  # of what is not drawn
+PLACE = ("impl", "layer", "reason")  # the fields of a pair that is not drawn
 
 
 def summary(store: Store) -> dict:
-    """The whole summary, JSON-ready."""
+    """Return the whole summary, JSON-ready."""
     sessions, counts, findings = _sessions(store), store.rows(COUNTS), store.findings()
     last = _last_sweep(sessions)
     versions = _versions(store, last)
@@ -76,7 +79,7 @@ def summary(store: Store) -> dict:
 
 
 def not_green(made: dict) -> list[str]:
-    """Why the exit status is 1: in lines; [] if it is 0."""
+    """Return why the exit status is 1, in lines; [] if it is 0."""
     lines = [f"{f['impl']}, {f['layer']}: {f['headline']}" for f in made["findings"] if f["current"] and not f["known"]]
     for row in made["undecided"]:
         if row["why"] in EXCUSED or not row["recent"]:
@@ -89,20 +92,20 @@ def not_green(made: dict) -> list[str]:
 
 
 def _last_sweep(sessions: list[dict]) -> list[dict]:
-    """The last session; in a joined file the last one of each shard that has its seed."""
+    """Return the last session. In a joined file: the last one of each shard that has its seed."""
     latest = {session["environment"].get("shard"): session for session in sessions}.values()
     seeds = [session["environment"].get("seed") for session in sessions[-1:]]
     return [session for session in latest if session["environment"].get("seed") in seeds]
 
 
 def _of_all(sessions: list[dict], name: str) -> list:
-    """What their environments list under a name, once each."""
+    """Return what their environments list under a name, each value once."""
     listed = [each for session in sessions for each in session["environment"].get(name, [])]
     return [each for n, each in enumerate(listed) if each not in listed[:n]]
 
 
 def _not_decided(store: Store, sessions: list[dict], ids: str) -> list[str]:
-    """The implementations that these sessions swept without a single verdict of pass or fail."""
+    """Return the implementations that these sessions swept without a verdict of pass or fail."""
     decided = {row["impl"] for row in store.rows(DECIDED, ids)}
     return [name for name in _of_all(sessions, "implementations") if name not in decided]
 
@@ -118,9 +121,11 @@ def _sessions(store: Store) -> list[dict]:
 
 
 def _versions(store: Store, last: list[dict]) -> dict[str, list[str]]:
-    """The versions of each implementation that count: the one that each session of the last sweep ended with.
+    """Return the versions of each implementation that count.
 
-    These are several where the hosts of shards have other GPUs or packages. Of what the last sweep did not run, the latest.
+    Each session of the last sweep has the version that it ended with. These are several where the
+    hosts of shards have other GPUs or packages. An implementation that the last sweep did not run
+    has its latest version.
     """
     swept: dict[str, list] = {}
     for row in store.rows(SWEPT):
@@ -150,7 +155,7 @@ def _implementation(store: Store, name: str, versions: list[str], counts: list, 
 
 
 def _layer(layer: str, device: str, rows: list) -> dict:
-    """rows: of each version."""
+    """Return the totals of a layer. rows: one for each version."""
     names = ("runs", "failed", "undecided", "refused", "open", "repeats", "seconds")
     total = {name: sum(row[name] for row in rows) for name in names}
     clean = not total["failed"]
@@ -167,5 +172,5 @@ def _layer(layer: str, device: str, rows: list) -> dict:
 
 
 def _bound(n: float) -> float | None:
-    """The rule of three: with fewer than three tries it bounds nothing."""
+    """Apply the rule of three. Three tries or fewer bound nothing."""
     return 3 / n if n > 3 else None
