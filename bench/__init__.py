@@ -12,5 +12,6 @@ nothing, but it does not time wrong results: each cell is first compared with fl
     plan.py      what it asks for: which implementations, on which cases
     run.py       fills the cells one by one, each with a verdict
     report.py    bench.json and the table
+    page.py      bench.html; curves.py: its pictures
     plot.py      bench.png
 """

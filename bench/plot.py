@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from flash_attest.bench.cells import TIMED, column, of_papers
-from flash_attest.bench.report import Measurements, mask, size_of, unit
+from flash_attest.bench.cells import TIMED, column
+from flash_attest.bench.report import Measurements, mask, on_curves, unit
 
 # Okabe and Ito's colours, which are safe for colour-blind readers; PyTorch's own come first, the baseline in black.
 COLOURS = ("#999999", "#000000", "#e69f00", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
@@ -35,9 +35,7 @@ STYLE = {
 def draw(measurements: Measurements, file: Path) -> bool:
     """Write the figure; False if there is nothing to draw."""
     device = measurements.environment["device"]
-    results = [
-        cell for cell in measurements.results() if size_of(cell) == of_papers(device, cell["headdim"], cell["seqlen"])
-    ]
+    results = on_curves(measurements.results(), device)
     cells = [cell for cell in results if cell["verdict"] == TIMED]
     if not cells:
         return False
