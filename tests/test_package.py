@@ -24,7 +24,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator", "mutants", "sweep", "bench")
 # A file of each kind; an ending that a build does not know is one that it may leave out.
 KINDS = (
-    "py.typed", "command/check.ini", "runner/plugin/report.html.j2", "sweep/schema.sql", "impls/cuda/fa2.cu",
+    "py.typed", "command/check.ini", "runner/page/run.html.j2", "runner/page/style.css", "runner/page/laws.js",
+    "sweep/schema.sql", "impls/cuda/fa2.cu",
     "impls/cuda/tiles.cuh", "impls/cuda/fa2_binding.cpp", "emulator/cuda/include/cuda/atomic",
     "emulator/cuda/include/cuda/std/atomic", "emulator/cuda/include/cute/tensor.hpp", "emulator/runtime/runtime.h",
     "emulator/runtime/shadow.cpp", "examples/flash_forward.cu",

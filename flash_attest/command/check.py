@@ -157,7 +157,7 @@ def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests
         "-x": options.first,
     }
     found += [name for name, given in flags.items() if given]
-    found += ["-v"] * options.verbose
+    found += ["-v"] * options.verbose or ["-q"]  # pytest's header and paths say nothing about kernels
     found += ["-k", options.expression] if options.expression else []
     return [*found, *(tests or [str(ROOMS / "properties")])]
 

@@ -1,4 +1,4 @@
-"""What a page tells at length: causes of failures, laws that could not be decided, laws that this machine cannot judge."""
+"""What a page tells at length: causes of failures, and reasons why laws could not be judged."""
 
 from __future__ import annotations
 
@@ -10,27 +10,47 @@ from markupsafe import Markup
 
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
 from flash_attest.properties.law import laws
+from flash_attest.runner.causes import causes_of
 from flash_attest.runner.page import plane
 from flash_attest.runner.page.records import grouped
-from flash_attest.runner.page.stand_in import Cause, causes_of
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, kind, slug
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, law_name, slug
 
 OPEN = 3  # cards that are open at first: the others would hide what stands below them
 BUGS = "docs/why/bugs.md"
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A drawing, and in words what it shows."""
+
+    drawing: Markup
+    says: str
+
+
+@dataclass(frozen=True)
 class Card:
-    """Results of one cause: the one that says it best, and the others. anchor: its id on the page."""
+    """Results of one cause: the one that says it best, and the others. anchor: its id.
+
+    shared: how many they are, and what their cases have in common.
+    """
 
     anchor: str
     verdict: str
-    impl: str
-    heading: str
     first: dict
     others: tuple[dict, ...] = ()
-    picture: Markup | None = None
+    shared: str = ""
+    picture: Picture | None = None
     open: bool = False
+
+    @property
+    def impl(self) -> str:
+        """The implementation."""
+        return self.first["impl"]
+
+    @property
+    def heading(self) -> str:
+        """What is wrong, or why nothing could be decided, in one line."""
+        return self.first["reason"]
 
     @property
     def results(self) -> tuple[dict, ...]:
@@ -40,7 +60,7 @@ class Card:
 
 @dataclass
 class Anchors:
-    """Ids that are the same on each page of the same results. Should two be equal, the second gets a number."""
+    """Ids that are the same on each page of these results. Of equal ones the second is numbered."""
 
     taken: set[str] = field(default_factory=set)
 
@@ -54,47 +74,52 @@ class Anchors:
 
 
 def failures(results: list[dict], anchors: Anchors) -> list[Card]:
-    """Return a card for each cause. Known failures come last."""
-    causes = causes_of(results)
-    cards = [_card(cause, anchors) for cause in sorted(causes, key=lambda cause: kind(cause.first) == KNOWN)]
-    return [Card(**{**vars(card), "open": n < OPEN and card.verdict == FAIL}) for n, card in enumerate(cards)]
-
-
-def _card(cause: Cause, anchors: Anchors) -> Card:
-    anchor = anchors.one("cause", cause.anchor)
-    wrong = next((result["wrong"] for result in (cause.first, *cause.others) if result["wrong"]), None)
-    picture = plane.drawn(f"{anchor}.plane", wrong) if wrong else None
-    return Card(anchor, kind(cause.first), cause.impl, cause.heading, cause.first, cause.others, picture)
+    """Return a card for each cause, then one for each known failure."""
+    cards = []
+    for n, cause in enumerate(causes_of(results)):
+        anchor, members = anchors.one("cause", cause.anchor), (cause.first, *cause.others)
+        wrong = next((result["wrong"] for result in members if result["wrong"]), None)
+        picture = Picture(plane.drawn(f"{anchor}.plane", wrong), plane.says_of(wrong)) if wrong else None
+        cards.append(Card(anchor, FAIL, cause.first, cause.others, cause.shared, picture, n < OPEN))
+    for result in _of_kind(results, KNOWN):
+        cards.append(Card(anchors.one("known", result["impl"], law_name(result["law"], "-")), KNOWN, result))
+    return cards
 
 
 def undecided(results: list[dict], anchors: Anchors) -> list[Card]:
     """Return a card for each reason why laws of an implementation could not be decided."""
     cards = []
-    for (impl, reason), laws_of in grouped(_of_kind(results, UNKNOWN), "impl", "reason").items():
+    for (impl, _), laws_of in grouped(_of_kind(results, UNKNOWN), "impl", "reason").items():
         first, *others = sorted(laws_of, key=lambda result: not result["message"])
-        anchor = anchors.one("undecided", impl, first["law"].removeprefix("test_"))
-        cards.append(Card(anchor, UNKNOWN, impl, reason, first, tuple(others)))
+        anchor = anchors.one("undecided", impl, law_name(first["law"], "-"))
+        cards.append(Card(anchor, UNKNOWN, first, tuple(others)))
     return cards
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Laws that this machine or device cannot judge, for one reason."""
+    """What this machine or device cannot judge, for one reason. laws: how many, or None for all."""
 
     reason: str
-    count: int
     impls: list[str]
+    laws: int | None = None
 
 
-def elsewhere(results: list[dict]) -> list[Elsewhere]:
-    """Return them, most laws first."""
+def elsewhere(results: list[dict], impls: dict[str, str]) -> list[Elsewhere]:
+    """Return it by reason: implementations first, then laws.
+
+    impls: `elsewhere` of the environment, name -> why the run left the implementation out.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in sorted(impls.items()):
+        by_reason.setdefault(reason, []).append(name)
     groups = grouped(_of_kind(results, ELSEWHERE), "reason").items()
-    found = [Elsewhere(reason, len(own), sorted({result["impl"] for result in own})) for (reason,), own in groups]
-    return sorted(found, key=lambda group: -group.count)
+    laws = [Elsewhere(reason, sorted({result["impl"] for result in own}), len(own)) for (reason,), own in groups]
+    return [Elsewhere(reason, names) for reason, names in by_reason.items()] + laws
 
 
 def _of_kind(results: Iterable[dict], name: str) -> list[dict]:
-    return [result for result in results if kind(result) == name]
+    return [result for result in results if result["kind"] == name]
 
 
 @dataclass(frozen=True)
@@ -108,13 +133,14 @@ class Rule:
 
 
 def rules_of(cards: Iterable[Card]) -> dict[str, Rule]:
-    """Return law -> its rule, for the first law of each card. The contract has none, nor has a law that is not ours."""
-    known = laws()
+    """Return law -> its rule, for the first law of each card. The contract has none."""
+    names = {card.first["law"] for card in cards}
+    known = laws() if names else {}  # to import every chapter takes a second
     return {
         law.name: Rule(*_split(law.rule), f"{BUGS}#{law.bug}" if law.bug else "",
                        f"flash-attest laws {law.name.removeprefix('test_')}")
-        for card in cards
-        if (law := known.get(card.first["law"]))
+        for name in names
+        if (law := known.get(name))
     }  # fmt: skip
 
 

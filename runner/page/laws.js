@@ -4,10 +4,10 @@
   const { data, element } = attest;
   const TENSORS = 7;
   const text = (row) => row.text ??= [data.words[row[2]], data.words[row[2]].replaceAll("_", " "), data.words[row[5]],
-    data.impls[row[0]][0], data.chapters[row[1]]].join(" ").toLowerCase();
+    data.impls[row[0]][0], data.chapters[row[1]][0]].join(" ").toLowerCase();
   const own = (row) => ({ impl: data.impls[row[0]][0], verdict: data.verdicts[row[3]][0] });
   const short = (name) => name.replace(/^test_/, "");
-  const chapterId = (row) => `${data.impls[row[0]][1]}.${short(data.chapters[row[1]])}`;
+  const chapterId = (row) => `${data.impls[row[0]][1]}.${data.chapters[row[1]][1]}`;
   const byImpl = data.impls.map(() => []);
   for (const row of data.rows) byImpl[row[0]].push(row);
   let fits = () => true;
@@ -34,12 +34,12 @@
       if (row[1] !== chapter) {
         chapter = row[1];
         body = element("tbody", { id: chapterId(row) }, element("tr", {},
-          element("th", { scope: "rowgroup", colspan: "5" }, short(data.chapters[chapter]))));
+          element("th", { scope: "rowgroup", colspan: "5" }, data.chapters[chapter][0])));
         table.append(body);
       }
       body.append(made(row));
     }
-    fold.append(element("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Laws" }, table));
+    fold.append(element("div", { class: "frame", tabindex: "0", role: "group", "aria-label": "Laws" }, table));
   };
   const folds = [...document.querySelectorAll("[data-laws]")];
   for (const fold of folds) fold.addEventListener("toggle", () => {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flash_attest.runner.page.records import counted, grouped, worst
+from flash_attest.oracle import Z_LIMIT
+from flash_attest.properties.judging.verdict import FAIL
+from flash_attest.runner.page.records import counted, grouped, size, worst
 from flash_attest.runner.page.words import VERDICTS, chapter_name, plural, slug, z
 
 FIRST = "test_contract"  # the chapter that all others depend on
@@ -22,7 +24,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """An implementation: a cell for each chapter, None where no law of the chapter has a verdict."""
+    """An implementation: a cell for each chapter, or None if no law of it has a verdict."""
 
     impl: str
     anchor: str
@@ -53,4 +55,7 @@ def _cell(impl: str, chapter: str, laws: list[dict]) -> Cell:
     says = f"{impl}, {chapter_name(chapter)}: {says} of {plural(len(laws), 'law')}"
     if tensor:
         says += f"; worst z {z(largest)} of {tensor}"
-    return Cell(next(iter(counts)), z(largest), says, slug("laws", impl, chapter_name(chapter)))
+    verdict = next(iter(counts))
+    # Beside a failure of a law that compares exactly, a small z would read as its reason.
+    shown = "" if verdict == FAIL and size(largest) <= Z_LIMIT else z(largest)
+    return Cell(verdict, shown, says, f"{slug('laws', impl)}.{slug(chapter_name(chapter))}")

@@ -1,7 +1,7 @@
 """A picture of where the wrong elements of a failure lie, in the plane of queries and keys.
 
-It shows which keys each query should see, the tiles, the wrong queries and keys, and the keys that a query
-misses or has too many.
+It shows which keys each query should see, the tiles, the wrong queries and keys, and the keys that
+a query misses or has too many.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _sides(columns: int, rows: int) -> tuple[float, float]:
 
 
 def _visible(rows: int, columns: int, diagonal: int | None, dx: float, dy: float) -> str:
-    """Return the outline of the pairs that may be seen: a staircase if it is coarse enough to be one, else a line."""
+    """Return the outline of the pairs that are seen: a staircase, or a line if steps are tiny."""
     if diagonal is None:
         return f"M{LEFT},{TOP}h{columns * dx:.1f}v{rows * dy:.1f}h{-columns * dx:.1f}z"
     ends = [min(max(i + diagonal + 1, 0), columns) for i in range(rows)]
@@ -119,7 +119,7 @@ def _mark(i: int, j: int, dx: float, dy: float, name: str) -> Markup:
 
 
 def _axes(wrong: dict, rows: int, columns: int, dx: float, dy: float, width: float, height: float) -> list[Markup]:
-    """Return the numbers at the edges: the first and last index, and those of the wrong queries and keys that fit."""
+    """Return the numbers at the edges: the first, the last and the wrong ones that fit."""
     parts = [
         text(LEFT, TOP - 16, "key →", 11.5, class_="quiet"),
         text(2, TOP - 4, "query ↓", 11.5, class_="quiet"),

@@ -1,32 +1,49 @@
-"""Reads results for pages: fields that an older file lacks are empty, and results are counted and grouped."""
+"""Reads results for pages: fills in what older files lack, counts and groups."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from flash_attest.runner.page.words import VERDICTS, kind, number
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.runner.green import Group, group_of
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, number
+from flash_attest.runner.plugin.saved import NEW
 
-EMPTY = {
+# What pages read of a result and a test or an older file may lack.
+EMPTY = NEW | {
     "reason": "", "why": "", "cases": 0, "seconds": 0.0, "seconds_of": {}, "worst_z": {}, "message": "", "replay": "",
-    "smallest": "", "beside": "", "observed": {}, "known": "", "before": "", "findings": [], "repeats": 0, "clue": "",
-    "tried": [], "wrong": None, "declared_at": "",
+    "smallest": "", "known": "", "before": "",
+}  # fmt: skip
+KINDS = dict.fromkeys(Group, ELSEWHERE) | {
+    Group.FAILS: FAIL, Group.UNDECIDED: UNKNOWN, Group.HOLDS: PASS, Group.KNOWN: KNOWN, Group.NOT_APPLYING: REFUSED,
 }  # fmt: skip
 
 
-def complete(results: Iterable[dict]) -> list[dict]:
-    """Return the results with all fields. Format 1 has no `clue`, `tried`, `wrong`, `declared_at`."""
-    return [EMPTY | result for result in results]
+def asked_for(environment: dict) -> bool:
+    """Say whether a run was told which implementations to judge, so that each must be judged."""
+    options = environment.get("options") or {}
+    return bool(options.get("impl") or options.get("impl_from"))
+
+
+def complete(results: Iterable[dict], environment: dict) -> list[dict]:
+    """Return the results with all fields, and with `kind`: which of VERDICTS it has.
+
+    results, environment: as in results.json, of any format.
+    """
+    named = asked_for(environment)
+    made = [EMPTY | result for result in results]
+    return [result | {"kind": KINDS[group_of(result, asked_for=named)]} for result in made]
 
 
 def counted(results: Iterable[dict]) -> dict[str, int]:
-    """Return how many results have each kind of verdict, the worst kind first. Kinds without results are left out."""
-    counts = Counter(map(kind, results))
+    """Return how many results have each kind of verdict, the worst kind first."""
+    counts = Counter(result["kind"] for result in results)
     return {name: counts[name] for name in VERDICTS if counts[name]}
 
 
 def worst(results: Iterable[dict]) -> tuple[object, str]:
-    """Return the largest z of results as it is written there, and its tensor; (None, "") if none was measured."""
+    """Return the largest z as it is written there, and its tensor; (None, "") if there is none."""
     zs = [(z, tensor) for result in results for tensor, z in result["worst_z"].items() if number(z) is not None]
     return max(zs, key=lambda pair: size(pair[0]), default=(None, ""))
 
@@ -40,7 +57,7 @@ def size(z: object) -> float:
 
 
 def grouped(results: Iterable[dict], *fields: str) -> dict[tuple, list[dict]]:
-    """Return the results by the values of some fields, in the order of the first result of each group."""
+    """Return the results by the values of some fields. Groups come in the order of their firsts."""
     groups: dict[tuple, list[dict]] = {}
     for result in results:
         groups.setdefault(tuple(result[field] for field in fields), []).append(result)

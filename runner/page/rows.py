@@ -1,8 +1,8 @@
-"""All laws of a run as compact JSON. laws.js makes the rows of an implementation when its fold is opened."""
+"""Packs all laws of a run as JSON, of which laws.js makes rows when a fold is opened."""
 
 from __future__ import annotations
 
-from flash_attest.runner.page.words import VERDICTS, kind, slug, z
+from flash_attest.runner.page.words import VERDICTS, chapter_name, slug, z
 
 
 def packed(results: list[dict], chapters: list[str], anchors: dict[tuple[str, str], str]) -> dict:
@@ -28,12 +28,12 @@ def packed(results: list[dict], chapters: list[str], anchors: dict[tuple[str, st
         zs = [part for tensor, value in result["worst_z"].items() for part in (word(tensor), z(value))]
         rows.append([
             impls.index(result["impl"]), chapters.index(result["chapter"]), word(result["law"]),
-            verdicts.index(kind(result)), result["cases"], word(reason),
+            verdicts.index(result["kind"]), result["cases"], word(reason),
             word(anchors.get((result["impl"], result["law"]), "")), *zs,
         ])  # fmt: skip
     return {
         "impls": [[impl, slug("laws", impl)] for impl in impls],
-        "chapters": chapters,
+        "chapters": [[name, slug(name)] for name in map(chapter_name, chapters)],
         "verdicts": [[verdict.name, verdict.sign, verdict.word] for verdict in VERDICTS.values()],
         "words": list(words),
         "rows": rows,

@@ -16,8 +16,11 @@ SCRIPTS: tuple[Path, ...] = (HERE / "laws.js",)
 
 
 def run_page(results: list[dict], environment: dict) -> str:
-    """Return the page of a run, whole or unfinished. environment, results: as in results.json, of any format."""
-    results = records.complete(results)
+    """Return the page of a run, whole or unfinished.
+
+    results, environment: as in results.json, of any format.
+    """
+    results = records.complete(results, environment)
     chapters = matrix.chapters_of(results)
     table = matrix.rows_of(results, chapters)
     order = {row.impl: n for n, row in enumerate(table)}
@@ -29,6 +32,7 @@ def run_page(results: list[dict], environment: dict) -> str:
         (result["impl"], result["law"]): card.anchor for card in (*failures, *undecided) for result in card.results
     }
     counts = records.counted(results)
+    left_out = environment.get("elsewhere") or {}
     return render(
         TEMPLATE,
         scripts=SCRIPTS,
@@ -41,8 +45,9 @@ def run_page(results: list[dict], environment: dict) -> str:
         table=table,
         failures=failures,
         undecided=undecided,
-        elsewhere=cards.elsewhere(results),
+        elsewhere=cards.elsewhere(results, left_out),
         rules=cards.rules_of((*failures, *undecided)),
+        left_out=sorted(left_out),
         observed=sentences(results),
         worst=worst.drawn(results),
         tried=tried.drawn(results),

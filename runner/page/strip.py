@@ -1,8 +1,9 @@
-"""The strip at the top of the page of a run: the verdict, how far the run came, and with what it ran."""
+"""The strip at the top of the page of a run: the verdict, how far it came, and what it ran with."""
 
 from __future__ import annotations
 
-from flash_attest.runner.page.stand_in import verdict_line
+from flash_attest.runner.green import verdict_line
+from flash_attest.runner.page.records import asked_for
 from flash_attest.runner.page.template import BAD, BUSY, GOOD, OPEN
 
 RUNNING = "running"
@@ -18,7 +19,10 @@ def context(results: list[dict], environment: dict, counts: dict[str, int]) -> d
     if not complete:
         state = environment.get("state", RUNNING)
         progress = f"{state}: {environment.get('decided', len(results))} of {environment.get('planned', 'all')} decided"
-    verdict = verdict_line(results, environment)
+    verdict = environment.get("verdict") or verdict_line(
+        results, asked_for=asked_for(environment), replayed=bool((environment.get("options") or {}).get("case")),
+        device=environment.get("device", ""),
+    )  # fmt: skip
     return {
         "tone": _tone(verdict, environment, counts),
         "progress": progress,
@@ -35,7 +39,7 @@ def _tone(verdict: str, environment: dict, counts: dict[str, int]) -> str:
         return BAD
     if not environment.get("complete", True):
         return BUSY if environment.get("state") == RUNNING else OPEN
-    return GOOD if verdict.startswith("green") else OPEN
+    return GOOD if environment.get("green", verdict.startswith("green")) else OPEN
 
 
 def _title(environment: dict, counts: dict[str, int]) -> str:

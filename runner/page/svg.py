@@ -1,4 +1,4 @@
-"""Makes SVG. Text and attributes are escaped; colours are the variables of style.css, so a picture suits both schemes."""
+"""Makes SVG. Text is escaped; colours are variables of style.css, for both colour schemes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from markupsafe import Markup, escape
 
 
 def element(name: str, *children: object, **attributes: object) -> Markup:
-    """Return an element: element("rect", x=1, class_="tile", stroke_width=2). Strings among the children are text.
+    """Return an element: element("rect", x=1, class_="tile", stroke_width=2).
 
-    An attribute that is None is left out. "_" in a name is "-".
+    Strings among the children are text. An attribute that is None is left out. "_" in a name
+    is "-".
     """
     given = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _short(value))
@@ -55,7 +56,10 @@ def rect(x: float, y: float, width: float, height: float, fill: str, *children: 
 
 
 class Logarithmic:
-    """A logarithmic scale from `low` to `high`, drawn from x = `start` to `stop`. What lies outside is drawn at its ends."""
+    """A logarithmic scale from `low` to `high`, drawn from x = `start` to `stop`.
+
+    Values outside are drawn at its ends.
+    """
 
     def __init__(self, low: float, high: float, start: float, stop: float):
         self.low, self.high, self.start, self.stop = low, high, start, stop
@@ -66,7 +70,7 @@ class Logarithmic:
         return self.start + share * (self.stop - self.start)
 
     def powers(self) -> list[tuple[float, str]]:
-        """Return the powers of ten on the scale, with their words. At most seven: the others would be too close."""
+        """Return powers of ten on the scale, with their words: at most seven, to leave space."""
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
         step = 1 + (last - first) // 7
         powers = range(first, last + 1, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ STEPS = (1.0, 2.0, 4.0, Z_LIMIT)  # where the colour changes: doubling, so the s
 
 @dataclass
 class Bin:
-    """The cases of a range of lengths and head dims. z: the worst one, None if no law measured any."""
+    """The cases of a range of lengths and head dims. z: the worst one, or None."""
 
     cases: int = 0
     z: object = None
@@ -32,7 +33,10 @@ class Bin:
 
 
 def binned(results: list[dict]) -> dict[tuple[int, int], Bin]:
-    """Return (bin of the seqlen, bin of the headdim) -> its cases. The seqlen is the larger one of queries and keys."""
+    """Return (bin of the seqlen, bin of the headdim) -> its cases.
+
+    The seqlen is the larger one of queries and keys.
+    """
     bins: dict[tuple[int, int], Bin] = {}
     for result in results:
         for seqlen_q, seqlen_k, headdim, value in result["tried"]:
@@ -42,7 +46,7 @@ def binned(results: list[dict]) -> dict[tuple[int, int], Bin]:
 
 
 def _bin(number: int) -> int:
-    """Return the exponent of the power of two that a number is at most: 0 for 0 and 1, 1 for 2, 2 for 3 and 4, ..."""
+    """Return the exponent of the next power of two: 0 for 0 and 1, 1 for 2, 2 for 3 and 4, ..."""
     return max(0, int(number) - 1).bit_length()
 
 
@@ -122,7 +126,7 @@ def short(value: object) -> str:
 def _legend(y: float) -> list[Markup]:
     """Return the colours in words."""
     edges = ["0", *(f"{step:g}" for step in STEPS)]
-    names = [f"{low} to {high}" for low, high in zip(edges, edges[1:], strict=False)] + [f"above {edges[-1]}"]
+    names = [f"{low} to {high}" for low, high in itertools.pairwise(edges)] + [f"above {edges[-1]}"]
     parts, x = [], 10.0
     for n, words in enumerate(names):
         parts.append(rect(x, y, 12, 12, f"heat-{n}", rx=2, stroke="var(--line)"))

@@ -11,9 +11,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from flash_attest.runner.green import EXCUSED
 
 
 class Verdict(NamedTuple):
@@ -40,23 +38,14 @@ VERDICTS = {
 }
 
 
-def kind(result: dict) -> str:
-    """Return which of VERDICTS a result has."""
-    if result["verdict"] == FAIL and result.get("known"):
-        return KNOWN
-    if result["verdict"] == UNKNOWN and result.get("why") in EXCUSED | {Reason.OTHER_DEVICE.value}:
-        return ELSEWHERE
-    return result["verdict"] if result["verdict"] in VERDICTS else UNKNOWN
-
-
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """ "1 law", "2 laws"."""
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def law_name(law: str) -> str:
+def law_name(law: str, between: str = " ") -> str:
     """ "test_query_sees_exactly_its_prefix" -> "query sees exactly its prefix"."""
-    return law.removeprefix("test_").replace("_", " ")
+    return law.removeprefix("test_").replace("_", between)
 
 
 def chapter_name(chapter: str) -> str:
@@ -115,5 +104,5 @@ def slug(*parts: str) -> str:
 
 FILTERS = {
     "plural": plural, "law_name": law_name, "chapter_name": chapter_name, "z": z, "duration": duration, "when": when,
-    "slug": slug, "kind": kind,
+    "slug": slug,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from flash_attest.runner.page.words import number, z
 WIDTH, ROW, HEAD, FOOT = 460, 19, 44, 30
 LEFT, RIGHT = 132, 14  # for names; for the end of the scale
 LONGEST = 20  # letters of a name
-LEAST = 0.1  # the low end of the scale
+LEAST, MOST = 0.1, 1e6  # the ends of the scale: what lies outside is drawn there
 KNOWN = ("out", "lse", "dq", "dk", "dv", "dbias")  # each has a shape of its own; other outputs share the last one
 SHAPES = ("M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z", "M0,-5L5,0L0,5L-5,0z", "M0,-5L4.6,4H-4.6z", "M0,5L4.6,-4H-4.6z",
           "M-3.8,-3.8H3.8V3.8H-3.8z", "M-1.6,-5H1.6V-1.6H5V1.6H1.6V5H-1.6V1.6H-5V-1.6H-1.6z",
@@ -38,8 +38,8 @@ def drawn(results: list[dict]) -> Markup | None:
     table = worst_of(results)
     if not table:
         return None
-    greatest = max(min(size(value), 1e12) for zs in table.values() for value in zs.values())
-    scale = Logarithmic(LEAST, max(100.0, greatest * 1.5), LEFT, WIDTH - RIGHT)
+    greatest = max(size(value) for zs in table.values() for value in zs.values())
+    scale = Logarithmic(LEAST, min(max(100.0, greatest * 1.5), MOST), LEFT, WIDTH - RIGHT)
     bottom = HEAD + ROW * len(table)
     parts = [*_grid(scale, bottom), *_legend({tensor for zs in table.values() for tensor in zs})]
     for n, (impl, zs) in enumerate(table.items()):
@@ -66,7 +66,9 @@ def _grid(scale: Logarithmic, bottom: float) -> list[Markup]:
     parts = [rect(limit, HEAD - 4, WIDTH - RIGHT - limit, bottom - HEAD + 8, "fail-ground", opacity=0.6)]
     for value, words in scale.powers():
         parts.append(line(scale(value), HEAD - 2, scale(value), bottom + 2, "line", stroke_width=0.8))
-        parts.append(text(scale(value), bottom + 12, words, 10.5, "middle", class_="quiet"))
+        words = f"{words} or more" if value == MOST else words
+        anchor = "end" if value == MOST else "middle"
+        parts.append(text(scale(value), bottom + 12, words, 10.5, anchor, class_="quiet"))
     parts.append(line(limit, HEAD - 8, limit, bottom + 4, "limit", stroke_width=1.6))
     parts.append(text(limit, HEAD - 12, f"{Z_LIMIT:g}", 12, "middle", font_weight=700, style="fill:var(--limit)"))
     return parts

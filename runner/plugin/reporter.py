@@ -132,6 +132,9 @@ class Reporter:
         names = len({impl for _, impl in left})
         what = f"{len(left)} laws of {names} implementations" if names > 1 else f"{len(left)} laws"
         took = f", about {duration(worker_seconds / self.options.workers)} as before" if worker_seconds > 30 else ""
+        if not self._has_header:
+            for fact in self._facts():
+                self._tell(fact, yellow=False)
         self._tell(f"flash-attest: judges {what}{took}", yellow=False)
         if line := elsewhere_in_words(self.chosen.elsewhere):
             self._tell(f"flash-attest: {line}", yellow=False)
@@ -170,8 +173,14 @@ class Reporter:
             out.write_line(text, yellow=yellow)
 
     def pytest_report_header(self) -> list[str]:
-        if self.worker is not None or self.config.getoption("collectonly"):
-            return []
+        return [] if self.worker is not None or self.config.getoption("collectonly") else self._facts()
+
+    @property
+    def _has_header(self) -> bool:
+        """Whether pytest prints its header, with the lines of this plug-in."""
+        return self.config.option.verbose >= 0
+
+    def _facts(self) -> list[str]:
         part = f" shard {self.options.shard} of the laws" if self.options.shard else ""
         return [
             f"flash-attest: judges{part} on {self.options.device}, profile {self.options.profile_name} "
@@ -214,7 +223,7 @@ class Reporter:
             self.report.add(result)
             if group_of(result, asked_for=self.options.asked_for) is Group.UNDECIDED:
                 self.undecided[report.nodeid] = result["reason"]
-            if self.progress and (line := self.progress.add(result)) and self.config.option.verbose >= 0:
+            if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
     def pytest_sessionfinish(self, session, exitstatus) -> None:
@@ -256,6 +265,7 @@ class Reporter:
 
     def _print_end(self, out: pytest.TerminalReporter) -> None:
         report = self.report
+        out.ensure_newline()
         for remark in self.judging.remarks:
             out.write_line(remark, yellow=True)
         conclusion.print_failures(report, out)

@@ -1,0 +1,56 @@
+"""How verdicts count, and the line that says what a run adds up to."""
+
+from __future__ import annotations
+
+import pytest
+
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.runner.green import Group, group_of, verdict_line
+
+
+def result(verdict: str, why: Reason | None = None, reason: str = "", known: str = "") -> dict:
+    return Result("mine", "test_causal", "test_law", verdict, reason, why, known=known).as_dict()
+
+
+HOLDS, FAILS, REFUSES = result(PASS), result(FAIL, reason="out is wrong"), result(REFUSED, Reason.NOT_DECLARED)
+KNOWN, UNDECIDED = result(FAIL, known="#12"), result(UNKNOWN, Reason.RESOURCES)
+GPU_LAW, GPU_IMPL = result(UNKNOWN, Reason.LAW_OF_OTHER_DEVICE), result(UNKNOWN, Reason.OTHER_DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("results", "line"),
+    [
+        ([HOLDS], "green: 1 law holds"),
+        ([HOLDS] * 3 + [REFUSES], "green: 3 laws hold; 1 does not apply"),
+        ([HOLDS, GPU_LAW, GPU_LAW, KNOWN], "green: 1 law holds; 1 fails as known; 2 need a GPU"),
+        ([HOLDS, FAILS, FAILS], "not green: 2 laws fail; 1 holds"),
+        ([HOLDS, UNDECIDED], "not green: 1 law undecided; 1 holds"),
+        ([HOLDS, result(UNKNOWN, Reason.NO_SANITIZER)], "green: 1 law holds; 1 needs compute-sanitizer"),
+        ([], "not green: nothing was judged"),
+    ],
+)
+def test_the_line_counts_verdicts_with_the_worst_first(results, line):
+    assert verdict_line(results, asked_for=False, device="cpu") == line
+
+
+def test_a_run_that_has_not_ended_is_not_green():
+    line = verdict_line([HOLDS], asked_for=False, planned=3)
+    assert line == "not green: 2 of 3 were not judged; 1 law holds"
+
+
+def test_a_replay_that_no_law_took_is_not_green():
+    refused = result(REFUSED, Reason.NO_CASE, "headdim 64 is not declared")
+    line = verdict_line([refused], asked_for=False, replayed=True)
+    assert line == "not green: no law took the case: headdim 64 is not declared; 1 law does not apply"
+
+
+def test_an_implementation_that_was_asked_for_is_not_excused():
+    assert group_of(GPU_IMPL, asked_for=False) is Group.OTHER_DEVICE
+    assert group_of(GPU_IMPL, asked_for=True) is Group.UNDECIDED
+    assert group_of(GPU_LAW, asked_for=True) is Group.OTHER_DEVICE
+
+
+@pytest.mark.parametrize("why", Reason)
+def test_every_reason_counts_as_something(why):
+    assert group_of(result(UNKNOWN, why), asked_for=False) in Group
