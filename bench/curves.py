@@ -1,6 +1,7 @@
 """Pictures of a benchmark: the rate over the seqlen, a line for each implementation.
 
-There is a picture for each dtype, pass, mask and head dim. It shows the papers' sizes, as the PNG does.
+There is a picture for each dtype, pass, mask and head dim. It shows the papers' sizes, as the PNG
+does.
 """
 
 from __future__ import annotations

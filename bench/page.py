@@ -28,7 +28,7 @@ EMPTY = {"platform": "", "seconds": None, "left_out": [], "not_loaded": []}
 
 @dataclass(frozen=True)
 class Shown:
-    """A cell of a table of ratios. kind: the class of its colour; share: of the peak, in per cent."""
+    """A cell of a table of ratios. kind: the class of its colour; share: the bar, in per cent."""
 
     kind: str
     ratio: str
@@ -86,12 +86,12 @@ def headline(state: str, results: list[dict], about: dict) -> str:
 
 
 def _words(cell: dict) -> dict[str, str]:
-    """What the filter knows of a cell."""
+    """Return the fields of a cell that the filter knows."""
     return {"dtype": cell["dtype"], "pass": cell["pass"], "mask": mask(cell["causal"])}
 
 
 def overview(results: list[dict], dtypes: Iterable[str]) -> dict:
-    """The median ratio of each implementation by dtype and pass: columns, and rows of cells."""
+    """Return the median ratio of each implementation by dtype and pass: columns, and rows."""
     timed = [cell for cell in results if cell["verdict"] == TIMED and cell["ratio"]]
     columns = [
         (dtype, which, next(cell["baseline"] for cell in timed if (cell["dtype"], cell["pass"]) == (dtype, which)))
@@ -120,7 +120,7 @@ def _median(impl: str, ratios: list[float]) -> Shown | None:
 
 
 def table_of(dtype: str, results: list[dict], factor: float) -> dict:
-    """A table of one dtype: its implementations, and a row for each pass, mask and size."""
+    """Return the table of one dtype: its implementations, and a row for each case and pass."""
     cells = [cell for cell in results if cell["dtype"] == dtype]
     impls = sorted({cell["impl"] for cell in cells if cell["verdict"] != REFUSED}, key=column)
     rows: dict[tuple, dict[str, Shown]] = {}
@@ -144,7 +144,7 @@ def _shown(cell: dict, factor: float) -> Shown:
 
 
 def reasons_of(results: list[dict]) -> list[dict]:
-    """Why cells have no figure: one entry for each implementation and reason, untrusted ones first."""
+    """Return why cells have no figure, by implementation and reason, untrusted ones first."""
     groups: dict[tuple, list[dict]] = {}
     for cell in results:
         if cell.get("reason"):
@@ -162,7 +162,7 @@ def _one(cell: dict) -> str:
 
 
 def _raw(cell: dict, factor: float) -> dict:
-    """A row of the table of all cells."""
+    """Return a row of the table of all cells."""
     figures = {"ms": "", "ms_p20": "", "ms_p80": "", "repeats": "", "rate": "", "share": "", "ratio": ""}
     if "ms" in cell:
         figures = {name: number(cell[name]) for name in ("ms", "ms_p20", "ms_p80")}

@@ -1,4 +1,4 @@
-"""What was measured: bench.json, complete after every cell, and the table."""
+"""Keeps and reports what was measured: bench.json, complete after every cell, and the table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ UNSTEADY = 0.1  # p80 - p20 over the median: marked in the table
 
 
 class Measurements:
-    """The cells so far. bench.json is replaced after each cell, so an interrupted run loses nothing."""
+    """The cells so far.
+
+    bench.json is replaced after each cell, so an interrupted run loses nothing.
+    """
 
     def __init__(self, directory: Path, environment: dict):
         self.directory = directory
@@ -38,7 +41,7 @@ class Measurements:
         return self.directory / "bench.html"
 
     def raise_peak(self, product: str, peak: Peak) -> None:
-        """A new measurement of the peak of a kind of product (a dtype, or "tf32"): the higher one is kept."""
+        """Add a measurement of a product's peak (a dtype, or "tf32"). The higher one counts."""
         self.peaks[product] = max(peak, self.peaks.get(product, peak), key=lambda p: p.tflops)
 
     def add(self, cell: dict) -> None:
@@ -47,7 +50,7 @@ class Measurements:
         self.write()
 
     def everything(self) -> dict:
-        """Return environment, peaks, and each cell with its share of the peak and its ratio to the baseline."""
+        """Return what bench.json has: state, environment, peaks, the cells with their ratios."""
         peaks = {name: {"tflops": p.tflops, "product": p.product} for name, p in self.peaks.items()}
         return {"state": self.state, "environment": self.environment, "peak": peaks, "results": self.results()}
 
@@ -67,7 +70,10 @@ class Measurements:
         os.replace(unfinished, file)
 
     def results(self) -> list[dict]:
-        """The cells with share (tflops over the dtype's peak), ratio (the baseline's ms over its own), and the baseline."""
+        """Return the cells. A timed one also has its share, its ratio and the baseline.
+
+        share: its tflops over the dtype's peak; ratio: the baseline's ms over its own.
+        """
         timed: dict[tuple, dict[str, float]] = {}
         for cell in self.cells:
             if cell["verdict"] == TIMED:
@@ -86,17 +92,17 @@ class Measurements:
 
 
 def key(cell: dict) -> tuple:
-    """Equal for two cells that differ only in their implementation."""
+    """Return a key that is equal for two cells that differ only in their implementation."""
     return tuple(cell[name] for name in CASE)
 
 
 def unit(device: str) -> tuple[str, float]:
-    """The unit that rates are shown in, and how many of it a TFLOP/s is."""
+    """Return the unit that rates are shown in, and how many of them a TFLOP/s is."""
     return ("TFLOP/s", 1.0) if device == "cuda" else ("GFLOP/s", 1e3)
 
 
 def number(x: float) -> str:
-    """Three significant digits, or all digits before the point: 0.123, 1.20, 12.3, 123, 1234."""
+    """Write a number with three digits, or all before the point: 0.123, 1.20, 12.3, 123, 1234."""
     return f"{x:.0f}" if x >= 99.95 else f"{x:#.3g}"
 
 
@@ -105,7 +111,7 @@ def mask(causal: bool) -> str:
 
 
 def size_of(cell: dict) -> Size:
-    """The size that a cell is about."""
+    """Return the size of a cell."""
     return Size(cell["batch"], cell["nheads"], cell["seqlen"], cell["headdim"])
 
 
@@ -115,9 +121,10 @@ def on_curves(results: list[dict], device: str) -> list[dict]:
 
 
 def print_tables(measurements: Measurements, console: Console) -> None:
-    """One table for each dtype, a row for each case and pass, a column for each implementation; then the reasons.
+    """Print a table for each dtype, and then why cells have no figure.
 
-    An implementation that refuses the whole dtype has a line below instead of a column.
+    It has a row for each case and pass, and a column for each implementation. An implementation
+    that refuses the whole dtype has a line below instead of a column.
     """
     results = measurements.results()
     name, factor = unit(measurements.environment["device"])
@@ -163,7 +170,7 @@ def _table(cells: list[dict], impls: list[str], factor: float) -> Table:
 
 
 def in_order(row: tuple[tuple, dict]) -> tuple:
-    """Sort key: forward first, full before causal, then by head dim and length."""
+    """Return the sort key: forward first, full before causal, then by head dim and length."""
     which, mask, size = row[0]
     return which != "forward", mask == "causal", size.headdim, size.seqlen, size
 
@@ -191,7 +198,10 @@ def _print_legend(results: list[dict], console: Console) -> None:
 
 
 def _print_remarks(results: list[dict], console: Console) -> None:
-    """Why cells have no figure: each reason once for each implementation, with the case if there is only one."""
+    """Print why cells have no figure: each reason once for each implementation.
+
+    A reason of a single cell names its case.
+    """
     grouped: dict[tuple[str, str, str], list[dict]] = {}
     for cell in results:
         if cell.get("reason"):

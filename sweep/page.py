@@ -25,7 +25,7 @@ KINDS = {FOUND: "found", KNOWN: "known", EARLIER: "in an earlier version"}
 
 @dataclass(frozen=True)
 class Cell:
-    """What one layer says of an implementation. anchor: where there is more about it."""
+    """The verdict of one layer on an implementation. anchor: the id of what tells more."""
 
     kind: str
     runs: str
@@ -122,7 +122,7 @@ def called(name: str, one: dict) -> str:
 
 
 def _columns(made: dict) -> list[str]:
-    """The layers that anything is known of, in the order in which they are drawn."""
+    """Return the layers that the summary mentions, in the order in which they are drawn."""
     layers = {row["layer"] for one in made["implementations"].values() for row in one["layers"]}
     layers |= {row["layer"] for row in made["left_out"]}
     return [name for name in LAYERS if name in layers] + sorted(layers - LAYERS.keys())

@@ -1,12 +1,10 @@
 """Makes the summary of a file of runs: what was tried, what was found, and what that bounds.
 
-An implementation has an entry for each layer.
-
-A layer that found nothing in n tries bounds the probability of one try by 3/n at 95 % (the rule of
-three). Repeats of one case are no independent tries of drawn cases, so there are two bounds: 3 / runs
-of a drawn case; and 3 / repeats of a single repeat, which holds if every case is as likely to show a
-race as any other. Heads of one launch share its moment and its load, so comparisons of heads have no
-such bound.
+If a layer finds nothing in n tries, the probability of a finding in one try is below 3/n at 95 %
+(the rule of three). Repeats of one case are not independent tries of drawn cases, so there are two
+bounds: 3 / runs for a drawn case, and 3 / repeats for a single repeat, which holds if every case is
+as likely to show a race as any other. Heads of one launch share its moment and its load, so
+comparisons of heads have no such bound.
 """
 
 from __future__ import annotations
@@ -172,5 +170,5 @@ def _layer(layer: str, device: str, rows: list) -> dict:
 
 
 def _bound(n: float) -> float | None:
-    """Apply the rule of three. Three tries or fewer bound nothing."""
+    """Apply the rule of three. At most three tries bound nothing."""
     return 3 / n if n > 3 else None

@@ -1,4 +1,4 @@
-"""How much the suite catches, and how much other suites would.
+"""Measures how much the suite catches, and how much other suites would.
 
 Every planted bug is judged by every law, and by the rules of other suites.
 

@@ -44,12 +44,12 @@ def drawn(table: Table, id: str) -> Markup | None:
 
 
 def _ordered(rows: Sequence[Row]) -> list[Row]:
-    """Those that most suites catch first."""
+    """Sort the rows: those that most suites catch come first."""
     return sorted(rows, key=lambda row: (-len(row.rejecting), [peer.name not in row.rejecting for peer in PEERS]))
 
 
 def _lines(rows: Sequence[Row]) -> list[list[bool]]:
-    """For the laws and for each suite: whether each bug is caught."""
+    """Return whether each bug is caught: by the laws, then by each suite."""
     return [[row.caught for row in rows], *([peer.name in row.rejecting for row in rows] for peer in PEERS)]
 
 

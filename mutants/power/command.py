@@ -1,4 +1,4 @@
-"""flash-attest power --matrix, which judges; and --write, --rows and --page, which tell what was found."""
+"""Does what flash-attest power --matrix, --write, --rows and --page ask for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def device_of(options: argparse.Namespace) -> str:
 
 
 def to_its_end(matrix: Matrix, options: argparse.Namespace, say: Callable[[str], None]) -> bool:
-    """Judge everything that a matrix lacks. Returns False, and says how to go on, after Ctrl-C or SIGTERM."""
+    """Judge everything that a matrix lacks.
+
+    After Ctrl-C or SIGTERM, say how to go on and return False.
+    """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
     try:
         matrix.run()
@@ -109,7 +112,7 @@ def entry_for(mutant: Mutant, device: str) -> Entry:
 
 
 def outputs_of(options: argparse.Namespace) -> dict[str, Path]:
-    """Option -> the file that it names, for each file that tells what was found."""
+    """Return option -> file, for each option that names a file for the results."""
     named = {"--write": options.write, "--rows": options.rows, "--page": options.page}
     return {option: file for option, file in named.items() if file}
 

@@ -38,20 +38,20 @@ MARKS = {
 
 @dataclass(frozen=True)
 class Share:
-    """How many bugs of a group one column of the matrix catches."""
+    """The bugs of a group that one column of the matrix catches."""
 
     caught: int
     of: int
 
     @property
     def percent(self) -> int:
-        """Of 100."""
+        """The share in per cent."""
         return round(100 * self.caught / self.of)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What happened to one bug in one environment. words: by which laws, or why by none."""
+    """The verdicts on a bug in one environment. words: the laws that catch it, or why none does."""
 
     mark: str
     words: str
@@ -136,7 +136,7 @@ def _device(table: Table) -> str:
 
 
 def command_of(table: Table) -> str:
-    """The command that judged them."""
+    """Return the command that judged an environment."""
     e = table.environment
     return f"flash-attest power --matrix --device {e['device']} --profile {e['profile']} --seed {e['seed']} --json FILE"
 

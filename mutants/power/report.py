@@ -1,4 +1,4 @@
-"""Writes what the matrix found in a few tables: docs/measured/power.md, and a line on the terminal."""
+"""Writes what the matrix found: docs/measured/power.md, and a line on the terminal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def document(tables: list[Table]) -> str:
 
 
 def _caught(tables: list[Table]) -> list[str]:
-    """A table of how many bugs the laws and the suites catch: a column for each environment."""
+    """Return a table of how many bugs are caught, with a column for each environment."""
 
     def row(words: str, *values: object) -> str:
         return f"| {words} | {' | '.join(map(str, values))} |"
@@ -81,7 +81,7 @@ def _caught(tables: list[Table]) -> list[str]:
 
 
 def counted(table: Table) -> Counter:
-    """How many bugs were judged, how many of them the laws catch, and each peer by its name."""
+    """Count the bugs that were judged, and those that the laws and each peer catch."""
     counts: Counter = Counter(judged=len(table.rows))
     for row in table.rows.values():
         counts["at once"] += row.at_once
@@ -93,7 +93,7 @@ def counted(table: Table) -> Counter:
 
 
 def _of_one(table: Table) -> list[str]:
-    """How one environment judged, what no law catches there, and what each suite misses."""
+    """Describe one environment: its settings, what no law catches, what each suite catches."""
     e = table.environment
     lines = [f"{e['versions']}; profile {e['profile']}, {e['cases']} cases for each law, seed {e['seed']}."]
     lines += [line + "." for line in remarks(table)]
@@ -115,7 +115,7 @@ def _of_one(table: Table) -> list[str]:
 
 
 def remarks(table: Table) -> list[str]:
-    """What else has to be known about the numbers of an environment."""
+    """Return what a reader of the numbers of an environment has to know, without full stops."""
     lines = [f"Not judged here: {count} ({why})" for why, count in Counter(table.elsewhere.values()).items()]
     if table.absent:
         lines.append(f"Planted later, so neither judged nor counted: {len(table.absent)}")
@@ -129,7 +129,7 @@ def remarks(table: Table) -> list[str]:
 
 
 def survivor(table: Table, name: str) -> str:
-    """A bug that no law catches: what it is, what its law gave, and which suites reject it."""
+    """Describe a bug that no law catches: its story, its law's verdict, who catches it."""
     row, mutant = table.rows[name], BY_NAME[name]
     suites = ", ".join(peer.title for peer in PEERS if peer.name in row.rejecting) or "none"
     tried = f"{short(mutant.law)} gives {row.searched} in up to {EXAMPLES} cases"
@@ -137,7 +137,7 @@ def survivor(table: Table, name: str) -> str:
 
 
 def by_chapter(rows: Mapping[str, Row]) -> dict[str, list[Row]]:
-    """The rows by the chapter of the law that the bug names."""
+    """Group the rows by the chapter of the law that the bug names."""
     groups: dict[str, list[Row]] = {}
     for name, row in rows.items():
         groups.setdefault(chapter_of(BY_NAME[name]), []).append(row)
@@ -145,12 +145,12 @@ def by_chapter(rows: Mapping[str, Row]) -> dict[str, list[Row]]:
 
 
 def chapter_of(mutant: Mutant) -> str:
-    """The chapter of the law that a bug names, as in "causal"."""
+    """Return the chapter of the law that a bug names, as in "causal"."""
     return "contract" if mutant.law == CONTRACT else short(laws()[mutant.law].chapter)
 
 
 def short(law: str) -> str:
-    """The name of a law or chapter, as in "repeats_agree"."""
+    """Return the name of a law or chapter, as in "repeats_agree"."""
     return law.removeprefix("test_")
 
 

@@ -1,4 +1,4 @@
-"""The matrix as rows: for each planted bug how many laws kill it, which, and what other suites say.
+"""The matrix as rows: how many laws kill each planted bug, which, and what other suites say.
 
 A record has every verdict of every law, and is large. A table has what the document and the page
 show. It is written as JSON with one line for each bug, and read again.
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class LawCount:
-    """How many bugs a law kills, and how many of them no other law kills."""
+    """A law's counts: the bugs that it kills, and those that no other law kills."""
 
     kills: int
     alone: int
@@ -165,12 +165,12 @@ def _lines(values: Mapping[str, object]) -> str:
 
 
 def _short(row: Row) -> dict:
-    """The fields that differ from a row without any."""
+    """Return the fields that differ from those of an empty row."""
     return {name: value for name, value in asdict(row).items() if value != getattr(Row(), name)}
 
 
 def _read_rows(file: Path) -> list[Table] | None:
-    """The tables in a file; None if it is a record, or anything else."""
+    """Read the tables in a file. Returns None if it is a record, or anything else."""
     try:
         found = json.loads(file.read_text())
         if found["format"] != FORMAT:

@@ -9,34 +9,16 @@ import sys
 import pytest
 
 from flash_attest.bench.page import overview, page, times
-
-NAMES = ("torch_math", "torch_sdpa_flash_cpu", "python_tiled")
-
-
-def cell(impl, seqlen, which="forward", **more):
-    """A cell of the papers' sizes on a CPU, timed unless it says otherwise."""
-    place = {"impl": impl, "pass": which, "dtype": "float32", "causal": False, "headdim": 64}
-    figures = {"verdict": "timed", "ms": 2.0, "ms_p20": 1.9, "ms_p80": 2.1, "repeats": 9, "tflops": 0.05, "share": 0.5,
-               "ratio": 0.5, "baseline": NAMES[1]}  # fmt: skip
-    if more.get("verdict", "timed") != "timed":
-        figures = {}
-    return place | {"seqlen": seqlen, "batch": 1, "nheads": 2} | figures | more
+from tests.bench.measured import NAMES, cell, measured
 
 
 @pytest.fixture
 def found():
-    """What bench.json has of three implementations, two sizes, and a refusal."""
-    about = {"device": "cpu", "device_name": "a machine", "versions": {"torch": "2.13", "triton": None}, "threads": 1,
-             "started": "2026-01-01T00:00:00+00:00", "command": ["flash-attest", "bench"], "seconds": 12.0,
-             "left_out": ["triton_fa2: it does not run on cpu"], "not_loaded": []}  # fmt: skip
-    results = [cell(impl, n) for n in (128, 256) for impl in NAMES]
-    results.append(cell("python_tiled", 256, "backward", verdict="refused", reason="it has no backward"))
-    return {"state": "complete", "environment": about, "peak": {"float32": {"tflops": 0.1, "product": "8 x 8"}},
-            "results": results}  # fmt: skip
+    return measured()
 
 
 def strip(text):
-    """Tone and headline."""
+    """Return tone and headline."""
     return re.search(r'<header class="strip (\w+)">.*?</span> (.*?)</h1>', text, re.S).groups()
 
 

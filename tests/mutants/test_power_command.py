@@ -1,4 +1,4 @@
-"""flash-attest power --matrix, --write, --rows and --page: what they write, and what is an error."""
+"""flash-attest power --matrix, --write, --rows, --page: their outputs and their errors."""
 
 import json
 import re
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("gpus_stay")
 
 
 def two_found():
-    """One bug that a law and allclose catch, one that survives, one that is not judged here."""
+    """Make a record: a bug that a law and allclose catch, a survivor, one not judged here."""
     record = record_lacking(names=(*NAMES, "dq_is_not_scaled"))
     caught, _, elsewhere = record.entries.values()
     caught.verdicts |= {TWO_LAWS[0]: "fail", ALLCLOSE: "fail"}
@@ -80,7 +80,7 @@ def test_the_rows_have_every_bug_and_every_law():
 
 
 def test_rows_are_read_as_they_were_written(tmp_path):
-    """Of two environments, with a bug that is not finished."""
+    """There are two environments, and a bug that is not finished."""
     record = two_found()
     del record.entries[NAMES[1]].verdicts[CONTRACT]
     record.entries[NAMES[0]].details[TWO_LAWS[0]] = "dq is 1, should be 0 [seqlen_q=1]"
@@ -118,11 +118,11 @@ def test_the_committed_document_is_made_of_the_committed_rows():
     assert len(re.findall(r"\w[^\s|]*", want)) < 1500
 
 
-# --- what is an error -------------------------------------------------------------------------------------------------
+# --- what is an error -----------------------------------------------------------------------------
 
 
 def fails(arguments, capsys):
-    """The last line that the command prints to stderr, when it ends with status 2."""
+    """Return what the command prints to stderr. It must end with status 2."""
     with pytest.raises(SystemExit) as ended:
         run(arguments)
     assert ended.value.code == 2
@@ -169,7 +169,7 @@ def test_shards_are_all_mutants_once():
 
 
 def test_one_command_judges_and_writes(tmp_path, capsys):
-    """What was judged before is in the file, so here nothing is judged again."""
+    """The file has every verdict, so nothing is judged again."""
     file, to = tmp_path / "matrix.json", tmp_path / "power.md"
     record = record_lacking(names=NAMES[:1])
     record.environment = environment("cpu", "smoke", 2, 0)

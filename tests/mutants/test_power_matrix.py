@@ -72,11 +72,11 @@ def passes(pipe, name, how, wanted):
         pipe.send(Judged(item, "pass", "", 0.0))
 
 
-# --- what is found ----------------------------------------------------------------------------------------------------
+# --- what is found --------------------------------------------------------------------------------
 
 
 def test_two_mutants_by_two_laws_and_a_peer(tmp_path):
-    """delta_has_an_epsilon is caught where dout is 0, and by no tolerance; delta_is_omitted by both."""
+    """Only dout = 0 shows delta_has_an_epsilon; a tolerance also catches delta_is_omitted."""
     file, lines = tmp_path / "matrix.json", []
     record = record_lacking(*TWO_LAWS, ALLCLOSE)
     for entry in record.entries.values():
@@ -88,7 +88,7 @@ def test_two_mutants_by_two_laws_and_a_peer(tmp_path):
     assert epsilon.details[TWO_LAWS[0]].endswith("]") and "seqlen_q=" in epsilon.details[TWO_LAWS[0]]
     assert {entry.searched for entry in record.entries.values()} == {
         ""
-    }  # its own law caught each, so nothing is searched
+    }  # each own law caught its bug, so nothing is searched
     assert read(file) == record and missing_items(epsilon) == missing_items(omitted) == []
     assert len(lines) == 2 and all("of 2]" in line for line in lines)
 
@@ -102,7 +102,7 @@ def test_a_law_that_misses_in_few_cases_is_tried_in_more():
     assert record.entries[NAMES[0]].searched == "fail" and killers(record.entries[NAMES[0]]) == []
 
 
-# --- processes --------------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------
 
 
 def test_a_process_that_dies_gives_its_law_a_verdict_and_another_goes_on():
@@ -113,7 +113,7 @@ def test_a_process_that_dies_gives_its_law_a_verdict_and_another_goes_on():
 
 
 def test_a_process_that_is_killed_has_caught_nothing():
-    """As for want of memory."""
+    """Memory may have run out."""
     entry = run(record_lacking(*TWO_LAWS, names=NAMES[:1]), NAMES[:1], judge=is_killed_in_one_law).entries[NAMES[0]]
     assert [entry.verdicts[law] for law in TWO_LAWS] == ["unknown", "pass"] and killers(entry) == []
 
@@ -135,13 +135,13 @@ def test_a_bug_that_loses_process_after_process_ends(monkeypatch):
 
 
 def test_a_process_without_its_gpu_is_replaced():
-    """Whatever a law would find after an illegal access is not the bug's."""
+    """After an illegal access a law would find what is not the bug."""
     entry = run(record_lacking(*TWO_LAWS, names=NAMES[:1]), NAMES[:1], judge=loses_its_gpu).entries[NAMES[0]]
     assert [entry.verdicts[law] for law in TWO_LAWS] == ["fail", "fail"]
     assert entry.details[TWO_LAWS[0]] != entry.details[TWO_LAWS[1]]
 
 
-# --- results on disk --------------------------------------------------------------------------------------------------
+# --- results on disk ------------------------------------------------------------------------------
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):

@@ -23,7 +23,7 @@ def committed():
 
 
 def rows_of(text):
-    """name -> its part of the list of bugs."""
+    """Return name -> its part of the list of bugs."""
     return dict(re.findall(r'<tbody id="bug\.(\w+)"(.*?)</tbody>', text, re.S))
 
 

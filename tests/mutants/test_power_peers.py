@@ -1,4 +1,4 @@
-"""The rules of other suites: each rejects a planted bug that it can see, and accepts one that it cannot."""
+"""The rules of other suites reject a planted bug that they can see, and accept another one."""
 
 from dataclasses import replace
 from itertools import islice
@@ -25,7 +25,7 @@ RIGHT = replace(python_tiled.IMPL, share=0.05)  # the smallest shapes
 
 
 def planted_bug(name):
-    """The edited implementation of a mutant of python_tiled.py, on the smallest shapes."""
+    """Make the edited implementation of a mutant of python_tiled.py, for the smallest shapes."""
     return replace(build(next(m for m in ALL if m.name == name)), share=0.05)
 
 
@@ -70,7 +70,7 @@ def test_peer_rejects_an_exception(peer):
 
 
 def test_a_kernel_that_does_not_compile_was_not_judged():
-    """For a GPU either: an edit that nvcc refuses is no bug that anybody caught."""
+    """An edit that nvcc refuses is not a bug that anybody caught."""
 
     def not_built(*tensors, **options):
         raise RuntimeError(_explained("fa2", "error: expected a ;"))
@@ -80,7 +80,7 @@ def test_a_kernel_that_does_not_compile_was_not_judged():
 
 
 def test_what_is_rejected_without_the_bug_too_is_a_false_alarm_and_no_catch():
-    """Otherwise a rule that is too strict would seem to have power."""
+    """A rule that is too strict must not seem to have power."""
     peer = next(peer for peer in PEERS if peer.name == "allclose")
     wrong = planted_bug(SEEN["allclose"])
     verdict, words = judged(peer, wrong, lambda: wrong)
@@ -98,7 +98,7 @@ def test_inputs_that_are_not_supported_are_left_out():
 
 
 def test_head_dims_of_a_kernel_compiled_for_few_are_halved():
-    """Otherwise a suite whose head dims are 32, 59, 64 ... would try 32 alone on an edited CUDA kernel."""
+    """A suite with head dims 32, 59, 64, ... must not try 32 alone on an edited CUDA kernel."""
     small = replace(RIGHT, supports=replace(RIGHT.supports, headdims=range(1, 33)))
     assert list(islice(turns(small, (32, 64, 59, 128, 96)), 6)) == [32, 32, 29, 32, 24, 32]
     assert list(islice(turns(RIGHT, (32, 59, 256)), 4)) == [32, 59, 256, 32]
@@ -121,13 +121,13 @@ def test_shapes_are_in_what_our_kernels_support(peer, size):
     assert len(cases) == len(set(map(str, cases))) or peer.name == "flash_attention"
 
 
-# --- the formulas -----------------------------------------------------------------------------------------------------
+# --- the formulas ---------------------------------------------------------------------------------
 
 CASE = Case(seqlen_q=16, seqlen_k=16, headdim=8, dtype=torch.float16)
 
 
 def moved(outputs: Outputs, name: str, by: float) -> Outputs:
-    """Outputs with one element of one of them moved."""
+    """Return outputs with one element of one of them moved."""
     tensor = getattr(outputs, name).float().clone()
     tensor[0, 0, 0, 0] += by
     return replace(outputs, **{name: tensor})

@@ -18,12 +18,12 @@ def there(tmp_path):
 
 
 def strip(text):
-    """Tone, headline, and the rest of the strip."""
+    """Return tone, headline, and the rest of the strip."""
     return re.search(r'<header class="strip (\w+)">.*?</span> (.*?)</h1>(.*?)</header>', text, re.S).groups()
 
 
 def cells(text):
-    """implementation -> the class of each of its cells."""
+    """Return implementation -> the class of each of its cells."""
     body = re.search(r'<table class="matrix">.*?</table>', text, re.S)[0]
     rows = re.findall(r'data-impl="(\w+)"><th.*?</th>(.*?)</tr>', body, re.S)
     return {name: re.findall(r'class="cell (\w+)"', row) for name, row in rows}
