@@ -27,6 +27,8 @@ def power(parser: Parser, options: argparse.Namespace) -> int:
     """Print the table or judge the matrix; 0 if every mutant was caught as required, 1 if not, 2 if none was judged."""
     console = Console(soft_wrap=True)
     try:
+        if options.races and (alone := [o for o in ("rows", "page") if getattr(options, o)]):
+            raise matrix.OptionError(f"--{alone[0]}: tells what --matrix found, should be without --races")
         if options.races:
             return races.run(options, console)
         if matrix.outputs_of(options) and not options.matrix:

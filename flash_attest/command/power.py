@@ -48,7 +48,8 @@ def _add_matrix(parser: Parser) -> None:
     add("--law-timeout", type=seconds, default=300.0, metavar="SECONDS",
         help="for one law on one bug, then its process is ended (300)")  # fmt: skip
     add("--page", type=Path, metavar="FILE", help="write what was found as a page of HTML; judges only with --matrix")
-    add("--write", type=Path, metavar="FILE", help="write a summary of it, as docs/measured/power.md")
+    add("--write", type=Path, metavar="FILE",
+        help="write a summary, as docs/measured/power.md (--races: the tables of docs/why/races.md)")  # fmt: skip
     add("--rows", type=Path, metavar="FILE", help="write its rows as JSON, as docs/measured/power.json")
     add("--from", type=Path, nargs="+", default=[], metavar="JSON", dest="records",
         help="for these three: what --matrix --json or --rows wrote, in one or more environments")  # fmt: skip

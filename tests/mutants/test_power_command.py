@@ -155,6 +155,7 @@ def test_a_bug_that_is_no_more_is_an_error_in_the_document(tmp_path, capsys):
         (["--matrix", "--write", "power.md"], "--write power.md: name a file for the results in --json"),
         (["--write", "power.md"], "--from"),
         (["--write", "power.md", "--from", "/nowhere.json"], "/nowhere.json"),
+        (["--races", "--page", "power.html"], "--page: tells what --matrix found, should be without --races"),
         (["--page", "power.html"], "--page: name the JSON files in --from"),
         (["--matrix", "--json", "x.json", "--rows", "x.json"], "--json x.json: is named twice"),
     ),
