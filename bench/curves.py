@@ -35,11 +35,17 @@ def drawn(found: dict) -> list[tuple[str, Markup]]:
     looks = {impl: n for n, impl in enumerate(
         sorted({cell["impl"] for cells in groups.values() for cell in cells}, key=column))}  # fmt: skip
     pictures = []
-    for (dtype, which, visible, headdim), cells in groups.items():
+    for (dtype, which, visible, headdim), cells in sorted(groups.items(), key=_in_order):
         heading = f"{dtype} {which}, {visible}, headdim {headdim}"
         peak = factor * found["peak"][dtype]["tflops"]
         pictures.append((heading, _picture(heading, cells, factor, name, peak, looks)))
     return pictures
+
+
+def _in_order(group: tuple[tuple, list[dict]]) -> tuple:
+    """Return the sort key: by dtype, forward first, full before causal, then by head dim."""
+    dtype, which, visible, headdim = group[0]
+    return dtype, which != "forward", visible == "causal", headdim
 
 
 def _picture(heading: str, cells: list[dict], factor: float, name: str, peak: float, looks: dict[str, int]) -> Markup:

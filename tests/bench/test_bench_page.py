@@ -74,6 +74,14 @@ def test_a_line_for_each_implementation(found):
     assert "a matrix product reaches 100." in picture
 
 
+def test_pictures_are_in_order(found):
+    backward = [cell("torch_math", n, "backward", causal=causal) for causal in (True, False) for n in (128, 256)]
+    found["results"] = backward + found["results"]
+    titles = re.findall(r"Rate over seqlen: ([^<]+)", page(found))
+    words = ("forward, full", "backward, full", "backward, causal")
+    assert titles == [f"float32 {each}, headdim 64" for each in words]
+
+
 def test_sizes_of_one_length_or_of_other_heads_are_no_curve(found):
     alone = copy.deepcopy(found)
     alone["results"] = [each for each in found["results"] if each["seqlen"] == 128]
